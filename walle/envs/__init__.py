@@ -1,0 +1,1 @@
+"""Lanes: batches of environments that step together inside one sampler."""

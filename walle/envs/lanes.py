@@ -1,0 +1,97 @@
+"""The contract every batch of environments keeps, and the random streams of its lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from walle.types import AnyArray, BoolArray
+
+Role = Literal["train", "evaluate"]
+_ROLES: dict[Role, int] = {"train": 0, "evaluate": 1}
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Everything needed to build lanes in any process. Picklable.
+
+    Attributes:
+        id: a registered Gymnasium id, or "module:Id-v0" to import `module` first.
+        kwargs: the environment's own constructor arguments.
+        backend: "auto" takes the fastest implementation that gives the same results.
+        frame_skip: environment steps per action, rewards summed; 1 leaves the environment as is.
+        episode_limit: steps before truncation; None keeps the registered limit.
+        action: "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds,
+            "raw" passes actions on. Entries without finite bounds always pass unchanged.
+        time_feature: append t / episode_limit (t / 1000 without a limit) to the observation.
+    """
+
+    id: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    backend: str = "auto"
+    frame_skip: int = 1
+    episode_limit: int | None = None
+    action: str = "rescale"
+    time_feature: bool = False
+
+
+class Step(NamedTuple):
+    """What one step of L lanes gave. The arrays belong to the lanes and live until the next step.
+
+    Attributes:
+        obs: [L, *O] what the policy sees next; the new episode's first where one ended.
+        reward: [L] floating point.
+        terminated: [L] the episode reached a terminal state.
+        truncated: [L] the episode was cut short; never true together with `terminated`.
+        final_obs: [L, *O] the true successor, valid where an episode ended; None if none did.
+    """
+
+    obs: AnyArray
+    reward: AnyArray
+    terminated: BoolArray
+    truncated: BoolArray
+    final_obs: AnyArray | None
+
+
+class Lanes(Protocol):
+    """L environments stepping together. Lanes reset themselves when an episode ends."""
+
+    observation_space: gym.spaces.Box
+    action_space: gym.spaces.Box | gym.spaces.Discrete
+
+    def __len__(self) -> int:
+        """The number of lanes, L."""
+        ...
+
+    def reset(self) -> AnyArray:
+        """Begins a new episode in every lane; returns the first observations, [L, *O].
+
+        The first call seeds each lane with its own stream; later ones go on with it.
+        """
+        ...
+
+    def step(self, action: AnyArray) -> Step:
+        """Applies action[i] ([L, *A], or [L] when discrete) to lane i."""
+        ...
+
+    def close(self) -> None:
+        """Frees what the lanes hold."""
+        ...
+
+
+def lane_seed(seed: int, lane: int, role: Role = "train") -> np.random.SeedSequence:
+    """The root of one lane's random streams: the same whichever sampler the lane is dealt to."""
+    return np.random.SeedSequence(seed, spawn_key=(_ROLES[role], lane))
+
+
+def env_seed(seed: int, lane: int, role: Role = "train") -> int:
+    """The integer a lane's environment is reset with."""
+    return int(lane_seed(seed, lane, role).generate_state(1, np.uint32)[0])
+
+
+def noise_generator(seed: int, lane: int, role: Role = "train") -> np.random.Generator:
+    """The lane's stream of action noise, independent of its environment's."""
+    return np.random.Generator(np.random.PCG64(lane_seed(seed, lane, role).spawn(1)[0]))

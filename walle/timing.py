@@ -1,0 +1,91 @@
+"""Where the time goes: exclusive sections on one monotonic clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
+AGENT_SECTIONS = (
+    "wait_experience",
+    "update",
+    "publish",
+    "evaluate",
+    "checkpoint",
+    "log",
+    "compile",
+    "other",
+)
+
+
+class Span(NamedTuple):
+    """One uninterrupted stay in a section, in nanoseconds of the system's monotonic clock."""
+
+    section: str
+    start_ns: int
+    end_ns: int
+
+
+class Timer:
+    """Splits a process's wall clock into named sections that never overlap.
+
+    There is always exactly one current section, `other` to begin with, so the sections sum to the
+    elapsed time by construction. Entering a section inside another one suspends the outer one.
+
+    The clock is `time.monotonic_ns`, which all processes of one machine share.
+    """
+
+    def __init__(self, sections: tuple[str, ...], *, trace: bool = False) -> None:
+        """Starts the clock in section `other`.
+
+        Args:
+            sections: the names that may be entered; must contain `other`.
+            trace: also keep every span, for a timeline.
+        """
+        if "other" not in sections:
+            raise ValueError(f"sections must contain 'other', got {sections}")
+        self.sections = sections
+        self._index = {name: i for i, name in enumerate(sections)}
+        self._ns = [0] * len(sections)
+        self._spans: list[Span] | None = [] if trace else None
+        self._current = self._index["other"]
+        self._since = time.monotonic_ns()
+
+    def switch(self, section: str) -> int:
+        """Leaves the current section for `section`; returns the clock in nanoseconds.
+
+        The hot loop's way in: one clock reading, no context manager.
+        """
+        now = time.monotonic_ns()
+        self._ns[self._current] += now - self._since
+        if self._spans is not None:
+            self._spans.append(Span(self.sections[self._current], self._since, now))
+        self._current = self._index[section]
+        self._since = now
+        return now
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Charges the body to `name`, then goes back to the section it came from."""
+        outer = self.sections[self._current]
+        self.switch(name)
+        try:
+            yield
+        finally:
+            self.switch(outer)
+
+    def collect(self) -> dict[str, float]:
+        """Seconds of every section since the last call, in the order of `sections`."""
+        self.switch(self.sections[self._current])
+        seconds = {name: ns * 1e-9 for name, ns in zip(self.sections, self._ns, strict=True)}
+        self._ns = [0] * len(self._ns)
+        return seconds
+
+    def spans(self) -> list[Span]:
+        """The spans since the last call, empty stays left out; empty when not tracing."""
+        if self._spans is None:
+            return []
+        spans, self._spans = self._spans, []
+        return [span for span in spans if span.end_ns > span.start_ns]
