@@ -45,7 +45,7 @@ class Step(NamedTuple):
         obs: [L, *O] what the policy sees next; the new episode's first where one ended.
         reward: [L] floating point.
         terminated: [L] the episode reached a terminal state.
-        truncated: [L] the episode was cut short; never true together with `terminated`.
+        truncated: [L] the episode was cut short; where both are true, `terminated` counts.
         final_obs: [L, *O] the true successor, valid where an episode ended; None if none did.
     """
 
