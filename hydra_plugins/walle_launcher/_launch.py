@@ -1,0 +1,386 @@
+"""A launch from end to end: plan, refuse or resume, run, write down, report."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, setup_globals
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from hydra_plugins.walle_launcher import _plan
+from hydra_plugins.walle_launcher._cores import Allocator, Grant, usable_cores
+from hydra_plugins.walle_launcher._identity import (
+    ConfigChangedError,
+    assign_numbers,
+    refuse_other_base,
+)
+from hydra_plugins.walle_launcher._job import Common, Request
+from hydra_plugins.walle_launcher._machine import job_environment, thread_settings, visible_gpus
+from hydra_plugins.walle_launcher._plan import Composed, Job
+from hydra_plugins.walle_launcher._records import (
+    LOG,
+    MANIFEST,
+    JobRecord,
+    Manifest,
+    RecordError,
+    is_done,
+    locked,
+    now,
+    read_manifest,
+    read_status,
+    write_index,
+    write_manifest,
+)
+from hydra_plugins.walle_launcher._run import Interrupts, Runner
+from hydra_plugins.walle_launcher._screen import (
+    cores_text,
+    ending_text,
+    open_screen,
+    overrides_text,
+)
+from hydra_plugins.walle_launcher._settings import WalleLauncherConf, check_settings
+from hydra_plugins.walle_launcher._verdict import Verdict
+from hydra_plugins.walle_launcher._warm import Running, WarmProcess, WarmupError
+
+log = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 15.0
+BAD_INPUT = 2
+
+
+class JobFailedError(RuntimeError):
+    """What reading the return value of a job that did not complete raises."""
+
+
+class Plan(NamedTuple):
+    """A launch before its first job.
+
+    Attributes:
+        jobs: in the order of the overrides given.
+        done: recorded return values of the jobs to skip, by index.
+        order: indices of the jobs to run, first to last.
+        manifest: to be written.
+        exclusive: one job at a time.
+    """
+
+    jobs: list[Job]
+    done: dict[int, Any]
+    order: list[int]
+    manifest: Manifest
+    exclusive: bool
+
+
+class Launch:
+    """Everything between Hydra's `setup` and the list of results."""
+
+    def __init__(
+        self,
+        settings: WalleLauncherConf,
+        context: HydraContext,
+        task_function: TaskFunction,
+        config: DictConfig,
+    ) -> None:
+        """Checks the settings; with `resume=false`, gives the sweep a directory not used yet.
+
+        Raises:
+            SystemExit: with code 2, when a setting is wrong.
+        """
+        self._settings, self._context, self._config = settings, context, config
+        self._task_function = task_function
+        try:
+            check_settings(settings)
+            self._cores = usable_cores(settings.cores)
+        except ValueError as error:
+            refuse(error)
+        self._gpus = visible_gpus(settings.gpus, os.environ)
+        self._moved_to = None if settings.resume else _unused_directory(self._sweep_dir)
+        if self._moved_to is not None:
+            with read_write(config), open_dict(config):
+                config.hydra.sweep.dir = self._moved_to
+        # Hydra's sweeper writes it before it asks us; a refused or dry launch puts it back.
+        self._multirun = _read_bytes(self._sweep_dir / "multirun.yaml")
+        self._before_this: Manifest | None = None
+        self._launched = False
+
+    @property
+    def _sweep_dir(self) -> Path:
+        return Path(str(self._config.hydra.sweep.dir))
+
+    def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
+        """Runs the jobs.
+
+        Args:
+            overrides: of each job.
+            first_num: the number of the first, in a directory that has none yet.
+
+        Raises:
+            SystemExit: with code 2 when nothing could be started, 128 + signal when the sweep was
+                stopped, and 1 when a job failed under a sweeper that could only end with it.
+        """
+        setup_globals()
+        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        dry = self._settings.dry_run
+        lock: AbstractContextManager[int] = (
+            nullcontext(-1) if dry else locked(self._sweep_dir, LOCK_WAIT_S)
+        )
+        try:
+            with lock as lock_fd:
+                plan = self._plan(overrides, first_num)
+                if dry:
+                    self._restore()
+                    return self._show(plan)
+                return self._run(plan, lock_fd)
+        except (_plan.PlanError, ConfigChangedError, RecordError, WarmupError) as error:
+            self._restore()
+            refuse(error, self._cure(error))
+
+    def _cure(self, error: Exception) -> str:
+        if not isinstance(error, ConfigChangedError):
+            return ""
+        return (
+            f"\n{self._sweep_dir} keeps the sweep it was made for: undo the change, give the new "
+            "sweep another name, or start a new directory with hydra.launcher.resume=false"
+        )
+
+    def _restore(self) -> None:
+        if self._multirun is not None:
+            (self._sweep_dir / "multirun.yaml").write_bytes(self._multirun)
+
+    def _plan(self, overrides: Sequence[Sequence[str]], first_num: int) -> Plan:
+        composed = _plan.compose(
+            self._context, self._config, overrides, self._settings.hash_ignore
+        )
+        _plan.validate(composed, self._settings.validate)
+        before = self._recorded()
+        swept = _plan.swept_keys(self._context, self._config, overrides).union(before.swept)
+        known, wanted = [job.known for job in before.jobs], [job.known for job in composed]
+        if not self._launched:  # an adaptive sweeper's later batches are this sweep by definition
+            refuse_other_base(known, wanted, swept)
+        numbers = assign_numbers(known, wanted, first_num)
+        jobs = [
+            _plan.place(job, num, self._moved_to)
+            for job, num in zip(composed, numbers, strict=True)
+        ]
+        self._refuse_without_gpus(jobs)
+        done = {
+            index: status["return_value"]
+            for index, job in enumerate(jobs)
+            if is_done(status := read_status(job.directory), job.known.config_hash)
+        }
+        order = [i for i in _plan.in_order(composed, self._settings.order) if i not in done]
+        exclusive = self._is_exclusive(composed, swept)
+        manifest = self._manifest(before, jobs, order, swept, exclusive)
+        return Plan(jobs, done, order, manifest, exclusive)
+
+    def _recorded(self) -> Manifest:
+        if (self._sweep_dir / MANIFEST).exists():
+            return read_manifest(self._sweep_dir)
+        return Manifest((), {}, (), ())
+
+    def _is_exclusive(self, jobs: Sequence[Composed], swept: Iterable[str]) -> bool:
+        if self._settings.exclusive is not None:
+            return self._settings.exclusive
+        return _plan.compares_times(jobs, set(swept))
+
+    def _refuse_without_gpus(self, jobs: Sequence[Job]) -> None:
+        asking = [job for job in jobs if job.need.gpus]
+        if asking and not self._gpus:
+            raise _plan.PlanError(
+                f"#{asking[0].num} ({overrides_text(asking[0])}) asks for a GPU with device=cuda, "
+                "and this machine shows none: use device=cpu, or name them in hydra.launcher.gpus"
+            )
+
+    def _manifest(
+        self,
+        before: Manifest,
+        jobs: Sequence[Job],
+        order: Sequence[int],
+        swept: Iterable[str],
+        exclusive: bool,
+    ) -> Manifest:
+        entries = {job.known.num: job for job in before.jobs}
+        for job in jobs:
+            where = _plan.relative(job.directory, self._sweep_dir)
+            entries[job.num] = JobRecord(job.known, where, job.need.cores)
+        settings = {
+            "order": self._settings.order,
+            "exclusive": exclusive,
+            "cores": self._cores,
+            "gpus": self._gpus,
+            "threads": thread_settings(self._settings.threads),
+        }
+        launch = {
+            "started": now(),
+            "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+            "directory": os.getcwd(),
+            "host": os.uname().nodename,
+            "order": [jobs[index].num for index in order],
+        }
+        ordered = tuple(entries[num] for num in sorted(entries))
+        return Manifest(tuple(sorted(swept)), settings, ordered, (*before.launches, launch))
+
+    def _show(self, plan: Plan) -> list[JobReturn]:
+        """Prints what would happen."""
+        side = "one at a time" if plan.exclusive else "side by side where cores allow"
+        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}, {side}, on {cores_text(self._cores)}")
+        for index, value in plan.done.items():
+            log.info(f"skip  #{plan.jobs[index].num} (done, returned {value}): "
+                     f"{overrides_text(plan.jobs[index])}")
+        for index in plan.order:
+            job = plan.jobs[index]
+            needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
+            over = " (oversubscribed)" if (job.need.cores or 0) > len(self._cores) else ""
+            log.info(f"run   #{job.num} on {needs}{over} in {job.directory}: {overrides_text(job)}")
+        return [self._result(job, JobStatus.COMPLETED, None) for job in plan.jobs]
+
+    def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
+        self._launched = True
+        write_manifest(self._sweep_dir, plan.manifest)
+        verdicts: dict[int, Verdict] = {}
+        interrupts = Interrupts()
+        self._announce(plan)
+        try:
+            if plan.order:
+                with interrupts:
+                    self._run_jobs(plan, lock_fd, interrupts, verdicts)
+        finally:
+            write_index(self._sweep_dir)
+        return self._report(plan, verdicts, interrupts.received)
+
+    def _announce(self, plan: Plan) -> None:
+        skipped = f", {len(plan.done)} are done already" if plan.done else ""
+        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}{skipped}")
+        large = [i for i in plan.order if (plan.jobs[i].need.cores or 0) > len(self._cores)]
+        if large:
+            numbers = ", ".join(f"#{plan.jobs[i].num}" for i in large)
+            log.warning(
+                f"{numbers} need more than the {len(self._cores)} cores there are: each runs "
+                "alone, and index.csv marks it oversubscribed"
+            )
+
+    def _run_jobs(
+        self, plan: Plan, lock_fd: int, interrupts: Interrupts, verdicts: dict[int, Verdict]
+    ) -> None:
+        common = Common(self._task_function, self._context, Singleton.get_state())
+        environ = job_environment(os.environ, thread_settings(self._settings.threads))
+        starter = _Starter(common, self._settings.preload, environ, lock_fd)
+        needs = [job.need for job in plan.jobs]
+        allocator = Allocator(
+            needs, plan.order, self._cores, self._gpus, exclusive=plan.exclusive
+        )
+        screen = open_screen(len(plan.jobs), len(plan.done))
+        runner = Runner(plan.jobs, allocator, self._settings, starter, screen)
+        runner.verdicts = verdicts
+        try:
+            runner.run(interrupts)
+        finally:
+            screen.close()
+            starter.close()
+
+    def _report(
+        self, plan: Plan, verdicts: Mapping[int, Verdict], signals: Sequence[int]
+    ) -> list[JobReturn]:
+        """Lists what did not complete, last of all; makes the results for the sweeper."""
+        missing = Verdict("pending", "not started: the sweep was stopped before its turn")
+        ends = {i: verdicts.get(i, missing) for i in range(len(plan.jobs)) if i not in plan.done}
+        bad = {i: verdict for i, verdict in ends.items() if verdict.state != "completed"}
+        log.info(f"{len(plan.jobs) - len(bad)} of {len(plan.jobs)} jobs are complete")
+        if bad:
+            logging.shutdown()
+            print(self._failure_list(plan, bad), file=sys.stderr, flush=True)
+        if signals:
+            raise SystemExit(128 + signals[0])
+        if bad and self._sweeper_ends_with_a_failure():
+            raise SystemExit(1)
+        return [self._end_result(plan, i, ends.get(i)) for i in range(len(plan.jobs))]
+
+    def _failure_list(self, plan: Plan, bad: Mapping[int, Verdict]) -> str:
+        lines = [f"{len(bad)} of {len(plan.jobs)} jobs did not complete:"]
+        for index, verdict in sorted(bad.items(), key=lambda item: plan.jobs[item[0]].num):
+            job = plan.jobs[index]
+            lines.append(f"  #{job.num} {overrides_text(job)}: {ending_text(verdict)}")
+            lines.append(f"      {job.directory}")
+        return "\n".join(lines)
+
+    def _sweeper_ends_with_a_failure(self) -> bool:
+        """Hydra's own sweeper can only print a traceback of the launcher's inside over our list."""
+        return str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
+
+    def _end_result(self, plan: Plan, index: int, verdict: Verdict | None) -> JobReturn:
+        job = plan.jobs[index]
+        if verdict is None:
+            return self._result(job, JobStatus.COMPLETED, plan.done[index])
+        if verdict.state == "completed":
+            return self._result(job, JobStatus.COMPLETED, verdict.value)
+        error = JobFailedError(f"#{job.num} {ending_text(verdict)}; see {job.directory / LOG}")
+        return self._result(job, JobStatus.FAILED, error)
+
+    def _result(self, job: Job, status: JobStatus, value: Any) -> JobReturn:
+        task_keys = [key for key in job.config if key != "hydra"]
+        moves = bool(job.config.hydra.job.chdir)
+        return JobReturn(
+            overrides=[str(override) for override in job.config.hydra.overrides.task],
+            cfg=OmegaConf.masked_copy(job.config, task_keys),
+            hydra_cfg=OmegaConf.masked_copy(job.config, "hydra"),
+            working_dir=str(job.directory) if moves else os.getcwd(),
+            task_name=JobRuntime.instance().get("name"),
+            status=status,
+            _return_value=value,
+        )
+
+
+class _Starter:
+    """Starts jobs from a warm process, which it starts with the first one and after its death."""
+
+    def __init__(
+        self, common: Common, preload: Sequence[str], environ: Mapping[str, str], lock_fd: int
+    ) -> None:
+        self._common, self._preload = common, preload
+        self._environ, self._lock_fd = environ, lock_fd
+        self._warm = self._warm_up()
+
+    def _warm_up(self) -> WarmProcess:
+        return WarmProcess(self._common, self._preload, self._environ, self._lock_fd)
+
+    def __call__(self, job: Job, grant: Grant) -> Running:
+        environ = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
+        request = Request(job.config, str(job.directory.absolute() / LOG), grant.cores, environ)
+        try:
+            return self._warm.start(request)
+        except ConnectionError:
+            log.warning("the process that starts the jobs was killed: starting another one")
+            self.close()
+            self._warm = self._warm_up()
+            return self._warm.start(request)
+
+    def close(self) -> None:
+        self._warm.close()
+
+
+def refuse(error: Exception, cure: str = "") -> Any:
+    """Ends the program with one message and exit code 2."""
+    print(f"{error}{cure}", file=sys.stderr)
+    raise SystemExit(BAD_INPUT)
+
+
+def _unused_directory(sweep: Path) -> str | None:
+    """`NAME-2`, `-3` and so on, where NAME holds a sweep; None where it holds none."""
+    if not (sweep / MANIFEST).exists():
+        return None
+    number = 2
+    while Path(f"{sweep}-{number}").exists():
+        number += 1
+    return f"{sweep}-{number}"
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None

@@ -1,0 +1,233 @@
+"""From override lists to jobs: composed, checked, numbered and put in order."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import setup_globals
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from hydra_plugins.walle_launcher._cores import Need, need
+from hydra_plugins.walle_launcher._identity import Known, config_hash, flatten
+
+SHUFFLE_SEED = 0
+MESSAGES_SHOWN = 10
+
+
+class PlanError(ValueError):
+    """A job cannot run as it was asked for; found before any job started."""
+
+
+class Job(NamedTuple):
+    """One job of this launch.
+
+    Attributes:
+        num: its number in the sweep, which names its directory.
+        overrides: what sets it apart.
+        config: composed, `hydra` node included.
+        directory: where it writes.
+        known: what identifies it.
+        need: cores and GPUs.
+    """
+
+    num: int
+    overrides: tuple[str, ...]
+    config: DictConfig
+    directory: Path
+    known: Known
+    need: Need
+
+
+class Composed(NamedTuple):
+    """A job before it has a number.
+
+    Attributes:
+        overrides: what sets it apart.
+        config: composed, `hydra` node included.
+        values: the task's part, resolved, as plain dictionaries and lists.
+        known: what identifies it, but for the number.
+    """
+
+    overrides: tuple[str, ...]
+    config: DictConfig
+    values: dict[str, Any]
+    known: Known
+
+
+def compose(
+    context: HydraContext,
+    master: DictConfig,
+    overrides: Sequence[Sequence[str]],
+    ignore: Sequence[str],
+) -> list[Composed]:
+    """Composes every job's config.
+
+    Args:
+        context: holds Hydra's loader.
+        master: the sweep's config.
+        overrides: of each job.
+        ignore: keys that do not count for a job's identity.
+    """
+    return [_compose(context, master, tuple(job), ignore) for job in overrides]
+
+
+def _compose(
+    context: HydraContext, master: DictConfig, overrides: tuple[str, ...], ignore: Sequence[str]
+) -> Composed:
+    config = context.config_loader.load_sweep_config(master, list(overrides))
+    values = placeless_values(config)
+    flat = flatten(values, ignore)
+    return Composed(overrides, config, values, Known(-1, overrides, config_hash(flat), flat))
+
+
+def placeless_values(config: DictConfig) -> dict[str, Any]:
+    """The task's config, resolved as if every run wrote to the same place at the same time."""
+    config = deepcopy(config)
+    OmegaConf.clear_cache(config)
+    with read_write(config), open_dict(config):
+        config.hydra.sweep.dir = config.hydra.sweep.subdir = config.hydra.run.dir = ""
+        config.hydra.runtime.output_dir = config.hydra.runtime.cwd = ""
+        config.hydra.job.id = config.hydra.job.num = 0
+    with _timeless(config):
+        task = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        values = OmegaConf.to_container(task, resolve=True, enum_to_str=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+@contextmanager
+def _timeless(config: DictConfig) -> Iterator[None]:
+    """`${now:}` gives its pattern and `${hydra:}` reads `config`, for the length of the body."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    OmegaConf.register_new_resolver("now", str, replace=True)
+    try:
+        yield
+    finally:
+        setup_globals()
+        HydraConfig.instance().cfg = before
+
+
+def validate(jobs: Sequence[Composed], function: str | None) -> None:
+    """Has the application refuse what it cannot run, before anything has started.
+
+    Args:
+        jobs: all of the launch.
+        function: `module.function` that takes a job's config and raises; None to ask nobody.
+
+    Raises:
+        PlanError: some configs were refused; its text holds a line for each.
+    """
+    check = _import(function) if function else None
+    refused = [line for job in jobs if check and (line := _refusal(job, check))]
+    if refused:
+        more = len(refused) - MESSAGES_SHOWN
+        tail = [f"... and {more} more"] if more > 0 else []
+        raise PlanError("\n".join([*refused[:MESSAGES_SHOWN], *tail]))
+
+
+def _import(path: str) -> Callable[[DictConfig], object]:
+    module, _, name = path.rpartition(".")
+    function: Callable[[DictConfig], object] = getattr(importlib.import_module(module), name)
+    return function
+
+
+def _refusal(job: Composed, check: Callable[[DictConfig], object]) -> str | None:
+    task = OmegaConf.masked_copy(job.config, [key for key in job.config if key != "hydra"])
+    try:
+        check(task)
+    except (ValueError, TypeError, OmegaConfBaseException) as error:
+        return f"{' '.join(job.overrides) or 'the only job'}: {error}"
+    return None
+
+
+def place(job: Composed, num: int, sweep_dir: str | None) -> Job:
+    """Gives a job its number and with it its directory.
+
+    Args:
+        job: composed.
+        num: its number.
+        sweep_dir: the sweep's directory, where it is not what the config says.
+    """
+    config = job.config
+    with read_write(config), open_dict(config):
+        config.hydra.job.id = str(num)
+        config.hydra.job.num = num
+        if sweep_dir is not None:
+            config.hydra.sweep.dir = sweep_dir
+    directory = Path(_evaluated(config, "hydra.sweep.dir"), _evaluated(config, "hydra.sweep.subdir"))
+    return Job(
+        num, job.overrides, config, directory, job.known._replace(num=num), need(job.values)
+    )
+
+
+def _evaluated(config: DictConfig, key: str) -> str:
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        return str(OmegaConf.select(config, key))
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def swept_keys(context: HydraContext, master: DictConfig, jobs: Sequence[Sequence[str]]) -> set[str]:
+    """Names of the overrides along which the sweep's jobs differ.
+
+    They are those given several values, here or in the sweeper's own settings, and those whose
+    value differs between the jobs, as an adaptive sweeper chooses them.
+    """
+    asked = [str(override) for override in master.hydra.overrides.task]
+    params = OmegaConf.select(master, "hydra.sweeper.params") or {}
+    asked += [f"{key}={value}" for key, value in params.items()]
+    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(asked)
+    several = {str(one.key_or_group) for one in parsed if one.is_sweep_override()}
+    return several | _differing(jobs)
+
+
+def _differing(jobs: Sequence[Sequence[str]]) -> set[str]:
+    values: dict[str, set[str]] = {}
+    for job in jobs:
+        for override in job:
+            key, _, value = override.lstrip("+~").partition("=")
+            values.setdefault(key, set()).add(value)
+    return {key for key, different in values.items() if len(different) > 1}
+
+
+def in_order(jobs: Sequence[Composed], order: str) -> list[int]:
+    """Indices of the jobs in the order to run them.
+
+    Args:
+        jobs: as given.
+        order: `given`; `interleaved`, all jobs of the first `seed`, then all of the second, so
+            that the machine's drift meets every setting alike; `shuffled`, at random but always
+            the same way.
+    """
+    indices = list(range(len(jobs)))
+    if order == "shuffled":
+        random.Random(SHUFFLE_SEED).shuffle(indices)
+    if order == "interleaved":
+        seeds = list(dict.fromkeys(repr(job.values.get("seed")) for job in jobs))
+        indices.sort(key=lambda index: seeds.index(repr(jobs[index].values.get("seed"))))
+    return indices
+
+
+def compares_times(jobs: Sequence[Composed], swept: Collection[str]) -> bool:
+    """True when the jobs differ in `sampler.n`: a sweep that measures time."""
+    counts = {repr(flatten(job.values).get("sampler.n")) for job in jobs}
+    return "sampler.n" in swept or len(counts) > 1
+
+
+def relative(directory: Path, sweep: Path) -> str:
+    """A job's directory as seen from the sweep's."""
+    return os.path.relpath(directory, sweep)

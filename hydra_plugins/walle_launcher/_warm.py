@@ -1,0 +1,129 @@
+"""The launcher's side of the warm process: start it, ask it for jobs, hear how they end."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing import reduction, spawn
+from multiprocessing.connection import Connection
+from types import TracebackType
+
+import cloudpickle
+
+from hydra_plugins.walle_launcher._job import Common, Outcome, Request
+from hydra_plugins.walle_launcher._server import Ended, Preparation, Prepared
+
+COMMAND = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from hydra_plugins.walle_launcher._server import main; main({link}, {lock})"
+)
+
+
+class WarmupError(RuntimeError):
+    """The warm process could not import what the jobs need."""
+
+
+class Running:
+    """A job that was started. Its link becomes readable when it ends."""
+
+    def __init__(self, link: Connection) -> None:
+        """Takes the launcher's end of the link to the job's supervisor."""
+        self.link = link
+
+    def signal(self, signum: int) -> None:
+        """Sends a signal to the job's main process; nothing happens when it has ended."""
+        try:
+            self.link.send(signum)
+        except ConnectionError:
+            return
+
+    def result(self) -> Ended:
+        """How the job ended; blocks until it has."""
+        try:
+            ended: Ended = self.link.recv()
+        except (EOFError, ConnectionError):
+            # The supervisor was killed, and by its death the job.
+            ended = Ended(None, signal.SIGKILL, None, 0, [])
+        self.link.close()
+        return ended
+
+
+class WarmProcess:
+    """A process that has imported everything, and forks one job after the other."""
+
+    def __init__(
+        self, common: Common, preload: Sequence[str], environ: Mapping[str, str], lock_fd: int
+    ) -> None:
+        """Starts the process and waits until it is ready.
+
+        Args:
+            common: what the jobs share.
+            preload: modules to import there.
+            environ: the whole environment of the process and its jobs.
+            lock_fd: the sweep directory's lock.
+
+        Raises:
+            WarmupError: with the traceback of the import that failed.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = COMMAND.format(path=sys.path, link=theirs.fileno(), lock=lock_fd)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", command],
+                env=dict(environ),
+                pass_fds=[theirs.fileno(), lock_fd],
+                start_new_session=True,  # a Ctrl-C on the terminal is the launcher's to handle
+            )
+        self._link = Connection(ours.detach())
+        try:
+            self._prepare(common, preload)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, common: Common, preload: Sequence[str]) -> None:
+        main = spawn.get_preparation_data("MainProcess")
+        main.pop("authkey")  # it refuses to be pickled, and the jobs connect to nothing of ours
+        wanted = Preparation(main, tuple(preload), cloudpickle.dumps(common))
+        try:
+            self._link.send_bytes(pickle.dumps(wanted))
+            answer: Prepared = self._link.recv()
+        except (EOFError, ConnectionError):
+            code = self._process.wait()
+            raise WarmupError(
+                f"the process that starts the jobs ended with status {code} while it imported "
+                "what they need; its output above says why"
+            ) from None
+        if answer.error:
+            raise WarmupError(f"the jobs' modules could not be imported:\n{answer.error}")
+
+    def start(self, request: Request) -> Running:
+        """Starts a job.
+
+        Raises:
+            ConnectionError: the process is gone, as after a SIGKILL.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._link.send_bytes(cloudpickle.dumps(request))
+            reduction.send_handle(self._link, theirs.fileno(), self._process.pid)
+        return Running(Connection(ours.detach()))
+
+    def close(self) -> None:
+        """Lets the process end; jobs still running are not touched."""
+        self._link.close()
+        self._process.wait()
+
+
+def unpickled(outcome: bytes | None) -> Outcome | None:
+    """The outcome a job left, if it left one."""
+    if outcome is None:
+        return None
+    content: Outcome = pickle.loads(outcome)
+    return content
+
+
