@@ -27,26 +27,33 @@ def need(config: Mapping[str, Any]) -> Need:
     """What a job needs, from its config: walle's keys, or one core where there are none.
 
     Cores: one a sampler process; one more for the agent when it learns while they collect
-    (`sampler.max_lag` other than 0); one more for each learner process after the first. A serial
-    sampler is the agent itself. GPUs: one a learner when `device` names CUDA.
+    (`sampler.max_lag` other than 0); one more for each learner process after the first; never
+    fewer than the threads that learn at one time. A serial sampler is the agent itself.
+    GPUs: one a learner process when `device` names CUDA.
     """
-    sampler, learners = _mapping(config, "sampler"), _mapping(config, "learner").get("n") or 1
+    sampler, learner = _group(config, "sampler"), _group(config, "learner")
+    learners, threads = _count(learner, "n"), _count(learner, "threads")
     gpus = learners if str(config.get("device")).partition(":")[0] == "cuda" else 0
     if sampler.get("name") == "serial":
-        return Need(1 + learners - 1, gpus)
-    samplers = sampler.get("n", 1)
-    if samplers is None:
+        return Need(learners * threads, gpus)
+    if "n" in sampler and sampler["n"] is None:
         return Need(None, gpus)
-    agent = 1 if sampler.get("max_lag", 0) != 0 else 0
-    return Need(samplers + agent + learners - 1, gpus)
+    samplers = _count(sampler, "n")
+    if sampler.get("max_lag", 0) != 0:
+        return Need(samplers + learners * threads, gpus)
+    return Need(max(samplers + learners - 1, learners * threads), gpus)
 
 
-def _mapping(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The group of that name; empty for an application that uses the name for something else."""
+def _group(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The group of that name; empty where there is none."""
     group = config.get(key)
-    if not isinstance(group, Mapping) or not isinstance(group.get("n", 1), int | None):
-        return {}
-    return group
+    return group if isinstance(group, Mapping) else {}
+
+
+def _count(group: Mapping[str, Any], key: str) -> int:
+    """A number of processes or threads; 1 where another application's key means something else."""
+    value = group.get(key)
+    return value if isinstance(value, int) and value > 0 else 1
 
 
 class Grant(NamedTuple):

@@ -60,15 +60,11 @@ class Outcome(NamedTuple):
         value: what it returned; None when it raised.
         error: one line naming the exception; None when it returned.
         exception: the exception, where it can be pickled.
-        working_dir: where the function ran.
-        task_name: Hydra's name of the job.
     """
 
     value: Any = None
     error: str | None = None
     exception: BaseException | None = None
-    working_dir: str | None = None
-    task_name: str | None = None
 
 
 def run(request: Request, common: Common, outcome_fd: int) -> int | str | None:
@@ -145,13 +141,12 @@ def _redirect(log: str) -> None:
 
 def _leave(returned: JobReturn, outcome_fd: int) -> int:
     """Writes down what the function came to; returns the process's exit code."""
-    place = {"working_dir": returned.working_dir, "task_name": returned.task_name}
     if returned.status == JobStatus.COMPLETED:
-        _write(outcome_fd, Outcome(value=returned.return_value, **place))
+        _write(outcome_fd, Outcome(value=returned.return_value))
         return 0
     error: Exception = returned._return_value
     traceback.print_exception(error)
-    _write(outcome_fd, Outcome(error=one_line(error), exception=error, **place))
+    _write(outcome_fd, Outcome(error=one_line(error), exception=error))
     return 1
 
 

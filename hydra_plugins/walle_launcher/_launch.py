@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hydra import version
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, setup_globals
 from hydra.types import HydraContext, TaskFunction
@@ -102,14 +103,15 @@ class Launch:
         except ValueError as error:
             refuse(error)
         self._gpus = visible_gpus(settings.gpus, os.environ)
-        self._moved_to = None if settings.resume else _unused_directory(self._sweep_dir)
+        self._moved_to = None
+        if settings.resume is False:
+            self._moved_to = _unused_directory(self._sweep_dir)
         if self._moved_to is not None:
             with read_write(config), open_dict(config):
                 config.hydra.sweep.dir = self._moved_to
         # Hydra's sweeper writes it before it asks us; a refused or dry launch puts it back.
         self._multirun = _read_bytes(self._sweep_dir / "multirun.yaml")
-        self._before_this: Manifest | None = None
-        self._launched = False
+        self._manifest_so_far: Manifest | None = None
 
     @property
     def _sweep_dir(self) -> Path:
@@ -162,8 +164,9 @@ class Launch:
         _plan.validate(composed, self._settings.validate)
         before = self._recorded()
         swept = _plan.swept_keys(self._context, self._config, overrides).union(before.swept)
+        recorded = {job.known.num for job in before.jobs}
         known, wanted = [job.known for job in before.jobs], [job.known for job in composed]
-        if not self._launched:  # an adaptive sweeper's later batches are this sweep by definition
+        if self._manifest_so_far is None:  # an adaptive sweeper's later batches are this sweep by definition
             refuse_other_base(known, wanted, swept)
         numbers = assign_numbers(known, wanted, first_num)
         jobs = [
@@ -174,7 +177,7 @@ class Launch:
         done = {
             index: status["return_value"]
             for index, job in enumerate(jobs)
-            if is_done(status := read_status(job.directory), job.known.config_hash)
+            if job.num in recorded and is_done(status := read_status(job.directory), job.known.config_hash)
         }
         order = [i for i in _plan.in_order(composed, self._settings.order) if i not in done]
         exclusive = self._is_exclusive(composed, swept)
@@ -182,7 +185,13 @@ class Launch:
         return Plan(jobs, done, order, manifest, exclusive)
 
     def _recorded(self) -> Manifest:
-        if (self._sweep_dir / MANIFEST).exists():
+        """The sweep so far: of this launch's earlier batches, or of the launches before it."""
+        if self._manifest_so_far is not None:
+            return self._manifest_so_far
+        resumes = self._settings.resume
+        if resumes is None:
+            resumes = bool(self._config.get("name"))
+        if resumes and (self._sweep_dir / MANIFEST).exists():
             return read_manifest(self._sweep_dir)
         return Manifest((), {}, (), ())
 
@@ -243,7 +252,7 @@ class Launch:
         return [self._result(job, JobStatus.COMPLETED, None) for job in plan.jobs]
 
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
-        self._launched = True
+        self._manifest_so_far = plan.manifest
         write_manifest(self._sweep_dir, plan.manifest)
         verdicts: dict[int, Verdict] = {}
         interrupts = Interrupts()
@@ -326,16 +335,21 @@ class Launch:
 
     def _result(self, job: Job, status: JobStatus, value: Any) -> JobReturn:
         task_keys = [key for key in job.config if key != "hydra"]
-        moves = bool(job.config.hydra.job.chdir)
         return JobReturn(
             overrides=[str(override) for override in job.config.hydra.overrides.task],
             cfg=OmegaConf.masked_copy(job.config, task_keys),
             hydra_cfg=OmegaConf.masked_copy(job.config, "hydra"),
-            working_dir=str(job.directory) if moves else os.getcwd(),
+            working_dir=str(job.directory) if _moves(job) else os.getcwd(),
             task_name=JobRuntime.instance().get("name"),
             status=status,
             _return_value=value,
         )
+
+
+def _moves(job: Job) -> bool:
+    """True when Hydra runs the job inside its directory."""
+    asked = job.config.hydra.job.chdir
+    return not version.base_at_least("1.2") if asked is None else bool(asked)
 
 
 class _Starter:

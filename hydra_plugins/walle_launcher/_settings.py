@@ -23,8 +23,9 @@ class WalleLauncherConf:
     threads: int = 1
     # given; interleaved: one seed after the other; shuffled: at random, the same way each time.
     order: str = "interleaved"
-    # Skip what is done in this directory; false: use a new directory, NAME-2 and so on.
-    resume: bool = True
+    # true: skip what is done in this directory; false: use a new directory, NAME-2 and so on;
+    # null: true when the config has a `name`, else all jobs run again where they ran before.
+    resume: Optional[bool] = None  # noqa: UP045
     # continue with the other jobs after a failure, or stop: start no further job.
     on_failure: str = "continue"
     # Start no further job after so many failures; null: no limit.
