@@ -1,28 +1,37 @@
-"""What Hydra imports at each start of any application: the plugin's class and its settings."""
+"""What Hydra imports at each start of any application: the launcher's plugins, and no more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.plugins.launcher import Launcher
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from hydra_plugins.walle_launcher._settings import WalleLauncherConf
 
 if TYPE_CHECKING:
+    from hydra.core.config_search_path import ConfigSearchPath
     from hydra.core.utils import JobReturn
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
+# Not under the name `walle`: an application may have its own hydra/launcher/walle.yaml, built on
+# this, and Hydra would take a schema of the same name for an accident.
+ConfigStore.instance().store(
+    group="hydra/launcher", name="walle_schema", node=WalleLauncherConf, provider="walle"
+)
 
-ConfigStore.instance().store(
-    group="hydra/launcher", name="walle", node=WalleLauncherConf, provider="walle"
-)
-# The same under a name that an application's own hydra/launcher/walle.yaml can build on.
-ConfigStore.instance().store(
-    group="hydra/launcher", name="walle_defaults", node=WalleLauncherConf, provider="walle"
-)
+
+class WalleSearchPath(SearchPathPlugin):
+    """Lets every application say `hydra/launcher=walle`."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Adds the launcher's own configuration, after the application's."""
+        here = Path(__file__).resolve().parent
+        search_path.append(provider="walle-launcher", path=f"file://{here / 'conf'}")
 
 
 class WalleLauncher(Launcher):
