@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -139,8 +139,14 @@ def validate(jobs: Sequence[Composed], function: str | None) -> None:
 
 def _import(path: str) -> Callable[[DictConfig], object]:
     module, _, name = path.rpartition(".")
-    function: Callable[[DictConfig], object] = getattr(importlib.import_module(module), name)
-    return function
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PlanError(
+            f"hydra.launcher.validate={path} cannot be imported ({error}): name a function as "
+            "package.module.function"
+        ) from error
+    return cast(Callable[[DictConfig], object], function)
 
 
 def _refusal(job: Composed, check: Callable[[DictConfig], object]) -> str | None:

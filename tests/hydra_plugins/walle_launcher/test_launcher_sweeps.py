@@ -1,0 +1,246 @@
+"""Whole sweeps of a small application: failures, resuming, cores, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+SIX = ("job=0,1,2,3,4,5", "name=six")
+FAULTS = {1: "raise", 2: "os_exit", 3: "sigkill", 4: "hang"}
+
+
+@pytest.fixture
+def six(app):
+    """The application, with the job's number saying what it does."""
+    text = (app.directory / "app.py").read_text()
+    text = text.replace("act(cfg.do)", f"act({FAULTS}.get(cfg.job, 'nothing'))")
+    (app.directory / "app.py").write_text(text)
+    return app
+
+
+def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
+    code, output = six.run(*SIX, "hydra.launcher.timeout_s=2", "hydra.launcher.grace_s=0.2")
+    assert code == 1
+    assert six.processes() == []
+    assert six.ran() == [0, 1, 2, 3, 4, 5]
+
+    last = output.splitlines()[-9:]
+    assert last[0] == "4 of 6 jobs did not complete:"
+    reasons = [
+        "failed: ValueError: the cause (exit code 1)",
+        "failed: its process ended with exit code 3 before the job returned (exit code 3)",
+        "failed: killed by SIGKILL",
+        "failed: ran past its limit of 2 s (SIGKILL)",
+    ]
+    for num, reason in zip((1, 2, 3, 4), reasons, strict=True):
+        assert last[2 * num - 1] == f"  #{num} job={num} name=six: {reason}"
+        assert last[2 * num].strip() == f"out/{num}"
+
+    states = [row["state"] for row in six.index()]
+    assert states == ["completed", "failed", "failed", "failed", "failed", "completed"]
+    assert six.status(1)["log_tail"][-1] == "ValueError: the cause"
+    assert six.status(2)["exit_code"] == 3
+    assert six.status(3)["signal"] == "SIGKILL"
+
+    (six.directory / "healed").touch()
+    code, output = six.run(*SIX)
+    assert code == 0, output
+    assert six.ran() == [1, 2, 3, 4]
+    assert [row["state"] for row in six.index()] == ["completed"] * 6
+    assert [row["return_value"] for row in six.index()] == ["0", "10", "20", "30", "40", "50"]
+    assert six.status(1)["attempts"] == 2
+    assert (six.out / "1" / "attempts" / "1" / "status.json").exists()
+
+
+def test_a_grown_grid_keeps_its_numbers_and_runs_only_what_is_new(app):
+    assert app.run("job=2,1", "name=grid")[0] == 0
+    assert app.ran() == [1, 2]
+    code, output = app.run("job=1,2,3", "name=grid")
+    assert code == 0, output
+    assert app.ran() == [3]
+    assert [row["overrides"] for row in app.index()] == [f"job={n} name=grid" for n in (2, 1, 3)]
+
+
+def test_a_changed_config_is_refused_with_the_difference_and_leaves_no_trace(app):
+    assert app.run("job=1,2", "name=grid", "sleep_s=0")[0] == 0
+    before = {f: f.read_bytes() for f in app.out.iterdir() if f.is_file()}
+    app.ran()
+    code, output = app.run("job=1,2,3", "name=grid", "sleep_s=0.5")
+    assert code == 2
+    assert "sleep_s: 0 -> 0.5" in output
+    assert "hydra.launcher.resume=false" in output
+    assert app.ran() == []
+    assert {f: f.read_bytes() for f in app.out.iterdir() if f.is_file()} == before
+
+    code, output = app.run("job=1,2", "name=grid", "sleep_s=0.5", "hydra.launcher.resume=false")
+    assert code == 0, output
+    assert app.ran() == [1, 2]
+    assert (app.directory / "out-2" / "index.csv").exists()
+
+
+def test_without_a_name_everything_runs_again(app):
+    for _ in range(2):
+        assert app.run("job=1,2")[0] == 0
+        assert app.ran() == [1, 2]
+
+
+def test_jobs_side_by_side_have_disjoint_cores_and_the_same_threads(app):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    assert app.run("job=0,1", "do=cores")[0] == 0
+    told = [(app.out / str(num) / "cores.txt").read_text().split() for num in (0, 1)]
+    for job, child, threads in told:
+        assert job == child  # what a job starts is pinned with it
+        assert job.isdigit()
+        assert threads == "1"
+    assert told[0][0] != told[1][0]
+    assert app.processes() == []
+    settings = json.loads((app.out / "manifest.json").read_text())["settings"]
+    assert settings["threads"]["OMP_NUM_THREADS"] == "1"
+
+
+def test_the_sweeps_thread_settings_replace_the_users(app):
+    code, _ = app.run("job=0", "do=cores", "hydra.launcher.threads=3", OMP_NUM_THREADS="7")
+    assert code == 0
+    assert (app.out / "0" / "cores.txt").read_text().split()[2] == "3"
+
+
+def test_a_sweep_over_sampler_n_never_overlaps_two_jobs(app):
+    code, output = app.run("sampler.n=1,2,99", "seed=0,1", "sleep_s=0.1")
+    assert code == 0, output
+    rows = app.index()
+    spans = sorted((row["started"], row["ended"]) for row in rows)
+    for (_, ended), (started, _) in zip(spans, spans[1:], strict=False):
+        assert ended <= started
+    # interleaved: every n of the first seed, then every n of the second
+    in_time = [row["seed"] for row in sorted(rows, key=lambda row: row["started"])]
+    assert in_time == ["0", "0", "0", "1", "1", "1"]
+    marked = {row["sampler.n"] for row in rows if row["oversubscribed"] == "True"}
+    assert "99" in marked
+    assert "1" not in marked
+    assert output.count("need more than") == 1
+    assert all(row["load_start"] and row["load_end"] for row in rows)
+
+
+def test_a_killed_launcher_takes_its_jobs_along_and_the_next_one_resumes(app):
+    arguments = ("job=0,1,2", "name=killed", "do=leave", "sleep_s=1", "hydra.launcher.cores=[0]")
+    launcher = app.start(*arguments)
+    app.wait_until(lambda: app.speaks(1))
+    launcher.kill()
+    launcher.wait()
+    app.wait_until(lambda: app.processes() == [], seconds=5)
+    assert app.ran() == [0, 1]
+    code, output = app.run(*arguments)
+    assert code == 0, output
+    assert app.ran() == [1, 2]
+    assert app.processes() == []
+
+
+def test_the_next_launcher_waits_for_the_jobs_of_a_killed_one(app):
+    arguments = ("job=0", "name=killed", "do=hang")
+    launcher = app.start(*arguments)
+    app.wait_until(lambda: app.speaks(0))
+    launcher.kill()
+    launcher.wait()
+    (app.directory / "healed").touch()
+    code, output = app.run(*arguments)
+    assert code == 0, output
+    assert app.index()[0]["state"] == "completed"
+
+
+def test_two_launchers_never_share_a_directory(app):
+    first = app.start("job=0", "name=shared", "sleep_s=30")
+    app.wait_until(lambda: app.speaks(0))
+    code, output = app.run("job=0", "name=shared", "sleep_s=30")
+    assert code == 2
+    assert "another launcher is running the sweep in out" in output
+    first.terminate()
+    assert first.wait(timeout=20) == 143
+
+
+def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
+    launcher = app.start("job=0,1,2", "name=stopped", "sleep_s=30", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(timeout=20) == 130
+    assert [row["state"] for row in app.index()] == ["interrupted", "pending", "pending"]
+    assert "#0 job=0 name=stopped sleep_s=30: interrupted" in app.said()
+    assert app.processes() == []
+
+
+def test_a_second_ctrl_c_kills(app):
+    launcher = app.start("job=0", "do=hang")
+    app.wait_until(lambda: app.speaks(0))
+    app.wait_until(lambda: len(app.processes()) == 5)  # with its child: it ignores SIGTERM now
+    launcher.send_signal(signal.SIGTERM)
+    app.wait_until(lambda: "again to kill" in app.said())
+    assert launcher.poll() is None
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait(timeout=20) == 143
+    assert app.index()[0]["state"] == "interrupted"
+    assert app.processes() == []
+
+
+def test_retries_and_the_limit_on_failures(app):
+    one = ("hydra.launcher.cores=[0]",)
+    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.retries=1", *one)
+    assert code == 1
+    assert app.ran() == [0, 0, 1, 1, 2, 2]
+    assert [row["attempts"] for row in app.index()] == ["2", "2", "2"]
+    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.on_failure=stop", *one)
+    assert code == 1
+    assert app.ran() == [0]
+    assert output.count("not started") == 3  # the warning, and both jobs in the list
+    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.max_failures=2", *one)
+    assert app.ran() == [0, 1]
+
+
+def test_a_dry_run_prints_the_plan_and_runs_nothing(app):
+    assert app.run("job=0", "name=dry")[0] == 0
+    app.ran()
+    code, output = app.run("job=0,1", "name=dry", "hydra.launcher.dry_run=true")
+    assert code == 0
+    assert "skip  #0" in output
+    assert "run   #1 on 1 core(s) in out/1: job=1 name=dry" in output
+    assert app.ran() == []
+    assert not (app.out / "1").exists()
+
+
+def test_other_ends_of_a_job(app):
+    code, output = app.run("job=0", "do=sys_exit")
+    assert code == 1
+    assert "SystemExit: no way" in output
+    code, output = app.run("job=0", "do=memory")
+    assert code == 1
+    assert "MemoryError" in output
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("order=sorted", "hydra.launcher.order=sorted: choose one of given, interleaved, shuffled"),
+        ("timeout_s=0", "hydra.launcher.timeout_s=0.0: it must be above 0"),
+        ("cores=[4096]", "hydra.launcher.cores names [4096]"),
+        ("validate=app.no_such", "hydra.launcher.validate=app.no_such"),
+    ],
+)
+def test_wrong_settings_fail_before_anything_starts(app, setting, message):
+    code, output = app.run("job=0,1", f"hydra.launcher.{setting}")
+    assert code == 2
+    assert message in output
+    assert "Traceback" not in output
+    assert app.ran() == []
+
+
+def test_the_application_may_refuse_configs_before_any_job_starts(app):
+    (app.directory / "rules.py").write_text(
+        "def check(cfg):\n    if cfg.job > 1: raise ValueError(f'job={cfg.job} is above 1')\n"
+    )
+    code, output = app.run("job=0,1,2,3", "hydra.launcher.validate=rules.check")
+    assert code == 2
+    assert "job=2: job=2 is above 1" in output
+    assert "job=3: job=3 is above 1" in output
+    assert app.ran() == []
