@@ -3,9 +3,9 @@
     python benchmarks/launcher.py overhead [--jobs 6]
     python benchmarks/launcher.py many [--jobs 1000]
 
-`overhead` sweeps short runs of walle one at a time, and measures from the end of one job's function
-to the first environment step of the next. `many` compares the first tenth of the jobs with the last:
-seconds a job, and the memory of the launcher and of the process that forks the jobs.
+`overhead` sweeps short runs of walle one at a time, and measures from the end of one job's
+function to the first environment step of the next. `many` compares the first tenth of the jobs with
+the last: seconds a job, and the memory of the launcher and of the process that forks the jobs.
 """
 
 from __future__ import annotations

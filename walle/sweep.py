@@ -1,4 +1,4 @@
-"""A sweep from the outside: `python -m walle.sweep status DIR` and `python -m walle.sweep index DIR`."""
+"""A sweep from the outside: `python -m walle.sweep status DIR`, and `index DIR`."""
 
 from __future__ import annotations
 
@@ -41,25 +41,23 @@ def rows(sweep: Path) -> list[Row]:
         read_manifest,
         read_status,
     )
-    from hydra_plugins.walle_launcher._screen import Row, cores_text, job_remaining_s
+    from hydra_plugins.walle_launcher._screen import Row, cores_text, job_remaining_s, label
 
-    alive = has_launcher(sweep)
+    alive, manifest = has_launcher(sweep), read_manifest(sweep)
     found = []
-    for job in read_manifest(sweep).jobs:
+    for job in manifest.jobs:
         status = read_status(sweep / job.directory)
         reached = progress(sweep / job.directory)
         state = status.get("state", "pending")
-        running = state == "running" and alive
+        left_s = job_remaining_s(reached, job.known.config.get("total_steps"))
         found.append(
             Row(
                 num=job.known.num,
-                overrides=" ".join(job.known.overrides),
-                cores=cores_text(status["cores"]) if status.get("cores") else "",
+                label=label(job.known.overrides, manifest.swept),
+                cores=cores_text(status.get("cores") or []),
                 state="lost" if state == "running" and not alive else state,
                 reached=reached,
-                remaining_s=job_remaining_s(reached, job.known.config.get("total_steps"))
-                if running
-                else None,
+                remaining_s=left_s if state == "running" and alive else None,
             )
         )
     return found

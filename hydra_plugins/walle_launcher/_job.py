@@ -1,4 +1,4 @@
-"""A job, inside its own process: pinned, its output in a file, its outcome left for the launcher."""
+"""A job inside its own process: pinned, its output in a file, its outcome left behind."""
 
 from __future__ import annotations
 
@@ -164,9 +164,9 @@ def _pickled(outcome: Outcome) -> bytes:
     try:
         content: bytes = cloudpickle.dumps(outcome)
         pickle.loads(content)
-    except Exception as error:  # noqa: BLE001  pickling runs the user's code: anything may come
+    except Exception as error:
         if outcome.error is None:
             raise
         print(f"its exception stays here, it cannot be pickled: {one_line(error)}", file=sys.stderr)
-        return cloudpickle.dumps(outcome._replace(exception=None))
+        content = cloudpickle.dumps(outcome._replace(exception=None))
     return content

@@ -9,26 +9,24 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from hydra import version
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, setup_globals
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 
 from hydra_plugins.walle_launcher import _plan
-from hydra_plugins.walle_launcher._cores import Allocator, Grant, usable_cores
+from hydra_plugins.walle_launcher._cores import Allocator, usable_cores
 from hydra_plugins.walle_launcher._identity import (
     ConfigChangedError,
     assign_numbers,
     refuse_other_base,
 )
-from hydra_plugins.walle_launcher._job import Common, Request
+from hydra_plugins.walle_launcher._job import Common
 from hydra_plugins.walle_launcher._machine import job_environment, thread_settings, visible_gpus
 from hydra_plugins.walle_launcher._plan import Composed, Job
 from hydra_plugins.walle_launcher._records import (
-    LOG,
     MANIFEST,
     JobRecord,
     Manifest,
@@ -41,25 +39,21 @@ from hydra_plugins.walle_launcher._records import (
     write_index,
     write_manifest,
 )
+from hydra_plugins.walle_launcher._report import NOT_STARTED, failure_list, job_return
 from hydra_plugins.walle_launcher._run import Interrupts, Runner
 from hydra_plugins.walle_launcher._screen import (
     cores_text,
-    ending_text,
+    label,
     open_screen,
-    overrides_text,
 )
 from hydra_plugins.walle_launcher._settings import WalleLauncherConf, check_settings
 from hydra_plugins.walle_launcher._verdict import Verdict
-from hydra_plugins.walle_launcher._warm import Running, WarmProcess, WarmupError
+from hydra_plugins.walle_launcher._warm import Starter, WarmupError
 
 log = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 15.0
 BAD_INPUT = 2
-
-
-class JobFailedError(RuntimeError):
-    """What reading the return value of a job that did not complete raises."""
 
 
 class Plan(NamedTuple):
@@ -158,26 +152,27 @@ class Launch:
             (self._sweep_dir / "multirun.yaml").write_bytes(self._multirun)
 
     def _plan(self, overrides: Sequence[Sequence[str]], first_num: int) -> Plan:
-        composed = _plan.compose(
-            self._context, self._config, overrides, self._settings.hash_ignore
-        )
+        composed = _plan.compose(self._context, self._config, overrides, self._settings.hash_ignore)
         _plan.validate(composed, self._settings.validate)
         before = self._recorded()
         swept = _plan.swept_keys(self._context, self._config, overrides).union(before.swept)
         recorded = {job.known.num for job in before.jobs}
         known, wanted = [job.known for job in before.jobs], [job.known for job in composed]
-        if self._manifest_so_far is None:  # an adaptive sweeper's later batches are this sweep by definition
+        if (
+            self._manifest_so_far is None
+        ):  # an adaptive sweeper's later batches are this sweep by definition
             refuse_other_base(known, wanted, swept)
         numbers = assign_numbers(known, wanted, first_num)
         jobs = [
-            _plan.place(job, num, self._moved_to)
+            _plan.place(job, num, label(job.overrides, swept), self._moved_to)
             for job, num in zip(composed, numbers, strict=True)
         ]
         self._refuse_without_gpus(jobs)
         done = {
             index: status["return_value"]
             for index, job in enumerate(jobs)
-            if job.num in recorded and is_done(status := read_status(job.directory), job.known.config_hash)
+            if job.num in recorded
+            and is_done(status := read_status(job.directory), job.known.config_hash)
         }
         order = [i for i in _plan.in_order(composed, self._settings.order) if i not in done]
         exclusive = self._is_exclusive(composed, swept)
@@ -204,7 +199,7 @@ class Launch:
         asking = [job for job in jobs if job.need.gpus]
         if asking and not self._gpus:
             raise _plan.PlanError(
-                f"#{asking[0].num} ({overrides_text(asking[0])}) asks for a GPU with device=cuda, "
+                f"#{asking[0].num} ({asking[0].label}) asks for a GPU with device=cuda, "
                 "and this machine shows none: use device=cpu, or name them in hydra.launcher.gpus"
             )
 
@@ -240,16 +235,20 @@ class Launch:
     def _show(self, plan: Plan) -> list[JobReturn]:
         """Prints what would happen."""
         side = "one at a time" if plan.exclusive else "side by side where cores allow"
-        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}, {side}, on {cores_text(self._cores)}")
+        log.info(
+            f"{len(plan.jobs)} jobs in {self._sweep_dir}, {side}, "
+            f"on cores {cores_text(self._cores)}"
+        )
         for index, value in plan.done.items():
-            log.info(f"skip  #{plan.jobs[index].num} (done, returned {value}): "
-                     f"{overrides_text(plan.jobs[index])}")
+            log.info(
+                f"skip  #{plan.jobs[index].num} (done, returned {value}): {plan.jobs[index].label}"
+            )
         for index in plan.order:
             job = plan.jobs[index]
             needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
             over = " (oversubscribed)" if (job.need.cores or 0) > len(self._cores) else ""
-            log.info(f"run   #{job.num} on {needs}{over} in {job.directory}: {overrides_text(job)}")
-        return [self._result(job, JobStatus.COMPLETED, None) for job in plan.jobs]
+            log.info(f"run   #{job.num} on {needs}{over} in {job.directory}: {job.label}")
+        return [job_return(job, Verdict("completed")) for job in plan.jobs]
 
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
         self._manifest_so_far = plan.manifest
@@ -281,11 +280,9 @@ class Launch:
     ) -> None:
         common = Common(self._task_function, self._context, Singleton.get_state())
         environ = job_environment(os.environ, thread_settings(self._settings.threads))
-        starter = _Starter(common, self._settings.preload, environ, lock_fd)
+        starter = Starter(common, self._settings.preload, environ, lock_fd)
         needs = [job.need for job in plan.jobs]
-        allocator = Allocator(
-            needs, plan.order, self._cores, self._gpus, exclusive=plan.exclusive
-        )
+        allocator = Allocator(needs, plan.order, self._cores, self._gpus, exclusive=plan.exclusive)
         screen = open_screen(len(plan.jobs), len(plan.done))
         runner = Runner(plan.jobs, allocator, self._settings, starter, screen)
         runner.verdicts = verdicts
@@ -299,88 +296,24 @@ class Launch:
         self, plan: Plan, verdicts: Mapping[int, Verdict], signals: Sequence[int]
     ) -> list[JobReturn]:
         """Lists what did not complete, last of all; makes the results for the sweeper."""
-        missing = Verdict("pending", "not started: the sweep was stopped before its turn")
-        ends = {i: verdicts.get(i, missing) for i in range(len(plan.jobs)) if i not in plan.done}
-        bad = {i: verdict for i, verdict in ends.items() if verdict.state != "completed"}
+        ends = {i: verdicts.get(i, NOT_STARTED) for i in plan.order}
+        bad = [(plan.jobs[i], end) for i, end in ends.items() if end.state != "completed"]
         log.info(f"{len(plan.jobs) - len(bad)} of {len(plan.jobs)} jobs are complete")
         if bad:
-            logging.shutdown()
-            print(self._failure_list(plan, bad), file=sys.stderr, flush=True)
+            print(failure_list(bad, len(plan.jobs)), file=sys.stderr, flush=True)
         if signals:
             raise SystemExit(128 + signals[0])
         if bad and self._sweeper_ends_with_a_failure():
             raise SystemExit(1)
-        return [self._end_result(plan, i, ends.get(i)) for i in range(len(plan.jobs))]
-
-    def _failure_list(self, plan: Plan, bad: Mapping[int, Verdict]) -> str:
-        lines = [f"{len(bad)} of {len(plan.jobs)} jobs did not complete:"]
-        for index, verdict in sorted(bad.items(), key=lambda item: plan.jobs[item[0]].num):
-            job = plan.jobs[index]
-            lines.append(f"  #{job.num} {overrides_text(job)}: {ending_text(verdict)}")
-            lines.append(f"      {job.directory}")
-        return "\n".join(lines)
+        skipped = {i: Verdict("completed", value=value) for i, value in plan.done.items()}
+        return [job_return(job, (skipped | ends)[i]) for i, job in enumerate(plan.jobs)]
 
     def _sweeper_ends_with_a_failure(self) -> bool:
-        """Hydra's own sweeper can only print a traceback of the launcher's inside over our list."""
+        """Hydra's own sweeper would print a traceback of the launcher's inside over our list."""
         return str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
 
-    def _end_result(self, plan: Plan, index: int, verdict: Verdict | None) -> JobReturn:
-        job = plan.jobs[index]
-        if verdict is None:
-            return self._result(job, JobStatus.COMPLETED, plan.done[index])
-        if verdict.state == "completed":
-            return self._result(job, JobStatus.COMPLETED, verdict.value)
-        error = JobFailedError(f"#{job.num} {ending_text(verdict)}; see {job.directory / LOG}")
-        return self._result(job, JobStatus.FAILED, error)
 
-    def _result(self, job: Job, status: JobStatus, value: Any) -> JobReturn:
-        task_keys = [key for key in job.config if key != "hydra"]
-        return JobReturn(
-            overrides=[str(override) for override in job.config.hydra.overrides.task],
-            cfg=OmegaConf.masked_copy(job.config, task_keys),
-            hydra_cfg=OmegaConf.masked_copy(job.config, "hydra"),
-            working_dir=str(job.directory) if _moves(job) else os.getcwd(),
-            task_name=JobRuntime.instance().get("name"),
-            status=status,
-            _return_value=value,
-        )
-
-
-def _moves(job: Job) -> bool:
-    """True when Hydra runs the job inside its directory."""
-    asked = job.config.hydra.job.chdir
-    return not version.base_at_least("1.2") if asked is None else bool(asked)
-
-
-class _Starter:
-    """Starts jobs from a warm process, which it starts with the first one and after its death."""
-
-    def __init__(
-        self, common: Common, preload: Sequence[str], environ: Mapping[str, str], lock_fd: int
-    ) -> None:
-        self._common, self._preload = common, preload
-        self._environ, self._lock_fd = environ, lock_fd
-        self._warm = self._warm_up()
-
-    def _warm_up(self) -> WarmProcess:
-        return WarmProcess(self._common, self._preload, self._environ, self._lock_fd)
-
-    def __call__(self, job: Job, grant: Grant) -> Running:
-        environ = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
-        request = Request(job.config, str(job.directory.absolute() / LOG), grant.cores, environ)
-        try:
-            return self._warm.start(request)
-        except ConnectionError:
-            log.warning("the process that starts the jobs was killed: starting another one")
-            self.close()
-            self._warm = self._warm_up()
-            return self._warm.start(request)
-
-    def close(self) -> None:
-        self._warm.close()
-
-
-def refuse(error: Exception, cure: str = "") -> Any:
+def refuse(error: Exception, cure: str = "") -> NoReturn:
     """Ends the program with one message and exit code 2."""
     print(f"{error}{cure}", file=sys.stderr)
     raise SystemExit(BAD_INPUT)

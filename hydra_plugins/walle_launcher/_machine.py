@@ -31,7 +31,7 @@ def thread_settings(threads: int) -> dict[str, str]:
 def job_environment(inherited: Mapping[str, str], threads: Mapping[str, str]) -> dict[str, str]:
     """The environment every job starts from: the user's, with the sweep's thread settings."""
     kept = {key: value for key, value in inherited.items() if key not in BINDING_VARIABLES}
-    return kept | threads
+    return {**kept, **threads}
 
 
 class Moment(NamedTuple):

@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
     Attributes:
         num: its number in the sweep, which names its directory.
-        overrides: what sets it apart.
+        label: what sets it apart from the others, for people.
         config: composed, `hydra` node included.
         directory: where it writes.
         known: what identifies it.
@@ -42,7 +42,7 @@ class Job(NamedTuple):
     """
 
     num: int
-    overrides: tuple[str, ...]
+    label: str
     config: DictConfig
     directory: Path
     known: Known
@@ -100,10 +100,14 @@ def placeless_values(config: DictConfig) -> dict[str, Any]:
         config.hydra.runtime.output_dir = config.hydra.runtime.cwd = ""
         config.hydra.job.id = config.hydra.job.num = 0
     with _timeless(config):
-        task = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-        values = OmegaConf.to_container(task, resolve=True, enum_to_str=True)
+        values = OmegaConf.to_container(task_config(config), resolve=True, enum_to_str=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
+
+
+def task_config(config: DictConfig) -> DictConfig:
+    """The config without its `hydra` node: what the task's function gets."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 @contextmanager
@@ -150,20 +154,20 @@ def _import(path: str) -> Callable[[DictConfig], object]:
 
 
 def _refusal(job: Composed, check: Callable[[DictConfig], object]) -> str | None:
-    task = OmegaConf.masked_copy(job.config, [key for key in job.config if key != "hydra"])
     try:
-        check(task)
+        check(task_config(job.config))
     except (ValueError, TypeError, OmegaConfBaseException) as error:
         return f"{' '.join(job.overrides) or 'the only job'}: {error}"
     return None
 
 
-def place(job: Composed, num: int, sweep_dir: str | None) -> Job:
+def place(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
     """Gives a job its number and with it its directory.
 
     Args:
         job: composed.
         num: its number.
+        label: how to call it.
         sweep_dir: the sweep's directory, where it is not what the config says.
     """
     config = job.config
@@ -172,10 +176,10 @@ def place(job: Composed, num: int, sweep_dir: str | None) -> Job:
         config.hydra.job.num = num
         if sweep_dir is not None:
             config.hydra.sweep.dir = sweep_dir
-    directory = Path(_evaluated(config, "hydra.sweep.dir"), _evaluated(config, "hydra.sweep.subdir"))
-    return Job(
-        num, job.overrides, config, directory, job.known._replace(num=num), need(job.values)
+    directory = Path(
+        _evaluated(config, "hydra.sweep.dir"), _evaluated(config, "hydra.sweep.subdir")
     )
+    return Job(num, label, config, directory, job.known._replace(num=num), need(job.values))
 
 
 def _evaluated(config: DictConfig, key: str) -> str:
@@ -187,7 +191,9 @@ def _evaluated(config: DictConfig, key: str) -> str:
         HydraConfig.instance().cfg = before
 
 
-def swept_keys(context: HydraContext, master: DictConfig, jobs: Sequence[Sequence[str]]) -> set[str]:
+def swept_keys(
+    context: HydraContext, master: DictConfig, jobs: Sequence[Sequence[str]]
+) -> set[str]:
     """Names of the overrides along which the sweep's jobs differ.
 
     They are those given several values, here or in the sweeper's own settings, and those whose

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,7 +95,9 @@ def read_manifest(sweep: Path) -> Manifest:
             "ran, such as multirun/NAME"
         ) from None
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise RecordError(f"{sweep / MANIFEST} is damaged ({error!r}): restore or remove it") from error
+        raise RecordError(
+            f"{sweep / MANIFEST} is damaged ({error!r}): restore or remove it"
+        ) from error
 
 
 def _job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
@@ -321,5 +323,3 @@ def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)
     os.replace(temporary, path)
-
-

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 RECENT_ROWS = 8
-COLUMNS = ("job", "overrides", "cores", "state", "iteration", "return", "steps/s", "remaining")
+COLUMNS = ("#", "job", "cores", "state", "round", "return", "steps/s", "left")
 STYLES = {"completed": "green", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     """One line of the table; None is shown as an empty cell."""
 
     num: int
-    overrides: str
+    label: str
     cores: str
     state: str
     reached: Progress
@@ -106,7 +106,7 @@ class PlainScreen:
     def started(self, job: Job, grant: Grant) -> None:
         """A job starts."""
         self._tally.start(job.num)
-        log.info(f"#{job.num} starts on {cores_text(grant.cores)}: {overrides_text(job)}")
+        log.info(f"#{job.num} starts on cores {cores_text(grant.cores)}: {job.label}")
 
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
         """A job ended."""
@@ -145,7 +145,7 @@ class LiveScreen:
         self._live = Live(auto_refresh=False)
         self._live.start()
 
-    def started(self, job: Job, grant: Grant) -> None:
+    def started(self, job: Job, grant: Grant) -> None:  # noqa: ARG002  the table has it later
         """A job starts."""
         self._tally.start(job.num)
         self._shown_at = 0.0
@@ -154,7 +154,7 @@ class LiveScreen:
         """A job ended."""
         self._tally.end(job.num)
         reached = progress(job.directory)
-        row = Row(job.num, overrides_text(job), "", verdict.state, reached, None)
+        row = Row(job.num, job.label, "", verdict.state, reached, None)
         self._recent = [*self._recent, row][-RECENT_ROWS:]
         self._shown_at = 0.0
         if verdict.state != "completed":
@@ -171,7 +171,9 @@ class LiveScreen:
         table = job_table([*self._recent, *rows])
         remaining_s = self._tally.remaining_s([row.remaining_s for row in rows], len(waiting))
         about = f", about {span(remaining_s)} left" if remaining_s is not None else ""
-        table.caption = f"{self._tally.done} of {self._tally.total} ended, {len(waiting)} wait{about}"
+        table.caption = (
+            f"{self._tally.done} of {self._tally.total} ended, {len(waiting)} wait{about}"
+        )
         self._live.update(table, refresh=True)
 
     def _row(self, active: Active) -> Row:
@@ -179,9 +181,7 @@ class LiveScreen:
         total_steps = active.job.known.config.get("total_steps")
         cores = cores_text(active.grant.cores) + (" !" if active.grant.oversubscribed else "")
         remaining_s = job_remaining_s(reached, total_steps)
-        return Row(
-            active.job.num, overrides_text(active.job), cores, "running", reached, remaining_s
-        )
+        return Row(active.job.num, active.job.label, cores, "running", reached, remaining_s)
 
     def warn(self, message: str) -> None:
         """Something the user should know, above the table."""
@@ -213,7 +213,7 @@ def job_table(rows: Iterable[Row]) -> Table:
     for row in rows:
         cells = (
             str(row.num),
-            row.overrides,
+            row.label,
             row.cores,
             Text(row.state, style=STYLES.get(row.state, "")),
             number(row.reached.iteration),
@@ -240,22 +240,20 @@ def span(seconds: float | None) -> str:
 
 
 def cores_text(cores: Sequence[int]) -> str:
-    """`cores 0-3,8`, or `core 5`."""
-    if len(cores) == 1:
-        return f"core {cores[0]}"
+    """`0-3,8`."""
     runs: list[list[int]] = []
-    for core in cores:
+    for core in sorted(cores):
         if runs and core == runs[-1][-1] + 1:
             runs[-1].append(core)
         else:
             runs.append([core])
-    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return f"cores {','.join(parts)}"
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def overrides_text(job: Job) -> str:
-    """A job's overrides in one line, without those that only speak to Hydra."""
-    return " ".join(o for o in job.overrides if not o.startswith("hydra.")) or "(no overrides)"
+def label(overrides: Sequence[str], swept: Collection[str]) -> str:
+    """Those of a job's overrides that set it apart, in one line."""
+    apart = [one for one in overrides if one.lstrip("+").partition("=")[0] in swept]
+    return " ".join(apart) or "(the only job)"
 
 
 def ending_text(verdict: Verdict) -> str:
@@ -263,7 +261,9 @@ def ending_text(verdict: Verdict) -> str:
     if verdict.state == "completed":
         return "completed"
     code = f" (exit code {verdict.exit_code})" if verdict.exit_code else ""
-    by = f" ({verdict.signal})" if verdict.signal and verdict.signal not in str(verdict.error) else ""
+    by = (
+        f" ({verdict.signal})"
+        if verdict.signal and verdict.signal not in str(verdict.error)
+        else ""
+    )
     return f"{verdict.state}: {verdict.error}{code}{by}"
-
-

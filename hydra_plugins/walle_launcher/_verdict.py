@@ -73,9 +73,7 @@ def _was_interrupted(ended: Ended, outcome: Outcome | None, around: Circumstance
     )
 
 
-def _reason(
-    ended: Ended, outcome: Outcome | None, around: Circumstances, name: str | None
-) -> str:
+def _reason(ended: Ended, outcome: Outcome | None, around: Circumstances, name: str | None) -> str:
     memory = f" (peak {ended.peak_memory_bytes / 2**30:.1f} GiB)"
     note = "; the kernel was ending processes for want of memory" if around.out_of_memory else ""
     if ended.signal == signal.SIGKILL and around.out_of_memory:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from multiprocessing import reduction, spawn
 from multiprocessing.connection import Connection
-from types import TracebackType
 
 import cloudpickle
 
+from hydra_plugins.walle_launcher._cores import Grant
 from hydra_plugins.walle_launcher._job import Common, Outcome, Request
+from hydra_plugins.walle_launcher._plan import Job
+from hydra_plugins.walle_launcher._records import LOG
 from hydra_plugins.walle_launcher._server import Ended, Preparation, Prepared
+
+log = logging.getLogger(__name__)
 
 COMMAND = (
     "import sys; sys.path[:] = {path!r}; "
@@ -119,11 +125,37 @@ class WarmProcess:
         self._process.wait()
 
 
+class Starter:
+    """Starts jobs from a warm process; starts another one should that be killed."""
+
+    def __init__(
+        self, common: Common, preload: Sequence[str], environ: Mapping[str, str], lock_fd: int
+    ) -> None:
+        """Warms up; the arguments are those of `WarmProcess`."""
+        self._warm_up = partial(WarmProcess, common, preload, environ, lock_fd)
+        self._warm = self._warm_up()
+
+    def __call__(self, job: Job, grant: Grant) -> Running:
+        """Starts a job on what it was granted."""
+        # An application that knows no `device` decides about the GPUs it sees by itself.
+        environ = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
+        request = Request(job.config, str(job.directory.absolute() / LOG), grant.cores, environ)
+        try:
+            return self._warm.start(request)
+        except ConnectionError:
+            log.warning("the process that starts the jobs was killed: starting another one")
+            self.close()
+            self._warm = self._warm_up()
+            return self._warm.start(request)
+
+    def close(self) -> None:
+        """Ends the warm process; the jobs still running are not touched."""
+        self._warm.close()
+
+
 def unpickled(outcome: bytes | None) -> Outcome | None:
     """The outcome a job left, if it left one."""
     if outcome is None:
         return None
     content: Outcome = pickle.loads(outcome)
     return content
-
-

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
-APP = '''
+APP = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 import hydra
@@ -48,9 +48,9 @@ def act(do):
         subprocess.Popen(SLEEPER, start_new_session=True)
     if do == "cores":
         child = subprocess.Popen([*SLEEPER], start_new_session=True)
-        (Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir) / "cores.txt").write_text(
-            f"{allowed(os.getpid())} {allowed(child.pid)} {os.environ['OMP_NUM_THREADS']}"
-        )
+        told = f"{allowed(os.getpid())} {allowed(child.pid)} {os.environ['OMP_NUM_THREADS']}"
+        directory = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+        (directory / "cores.txt").write_text(told)
         time.sleep(1)
 
 
@@ -67,7 +67,7 @@ def main(cfg):
 
 if __name__ == "__main__":
     main()
-'''
+"""
 CONFIG = """
 defaults:
   - override hydra/launcher: walle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -36,7 +37,7 @@ def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
         "failed: ran past its limit of 2 s (SIGKILL)",
     ]
     for num, reason in zip((1, 2, 3, 4), reasons, strict=True):
-        assert last[2 * num - 1] == f"  #{num} job={num} name=six: {reason}"
+        assert last[2 * num - 1] == f"  #{num} job={num}: {reason}"
         assert last[2 * num].strip() == f"out/{num}"
 
     states = [row["state"] for row in six.index()]
@@ -113,7 +114,7 @@ def test_a_sweep_over_sampler_n_never_overlaps_two_jobs(app):
     assert code == 0, output
     rows = app.index()
     spans = sorted((row["started"], row["ended"]) for row in rows)
-    for (_, ended), (started, _) in zip(spans, spans[1:], strict=False):
+    for (_, ended), (started, _) in itertools.pairwise(spans):
         assert ended <= started
     # interleaved: every n of the first seed, then every n of the second
     in_time = [row["seed"] for row in sorted(rows, key=lambda row: row["started"])]
@@ -167,7 +168,7 @@ def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(timeout=20) == 130
     assert [row["state"] for row in app.index()] == ["interrupted", "pending", "pending"]
-    assert "#0 job=0 name=stopped sleep_s=30: interrupted" in app.said()
+    assert "#0 job=0: interrupted" in app.said()
     assert app.processes() == []
 
 
@@ -204,7 +205,7 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing(app):
     code, output = app.run("job=0,1", "name=dry", "hydra.launcher.dry_run=true")
     assert code == 0
     assert "skip  #0" in output
-    assert "run   #1 on 1 core(s) in out/1: job=1 name=dry" in output
+    assert "run   #1 on 1 core(s) in out/1: job=1" in output
     assert app.ran() == []
     assert not (app.out / "1").exists()
 
