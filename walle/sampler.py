@@ -1,4 +1,4 @@
-"""A sampler: acts in its lanes under a frozen policy and hands over what it saw. It never learns."""
+"""A sampler: acts in its lanes under a frozen policy and hands over what it saw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
-from walle.errors import EnvironmentFault
+from walle.errors import RolloutError
 from walle.nets import Policy
 from walle.normalize import apply_normalizer
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
@@ -51,7 +51,8 @@ class Actor:
         size = self.policy.layout.size
         params = self.policy.layout.unflatten(vector[:size])
         self._params = {name: value.clone() for name, value in params.items()}
-        self._mean, self._inv_std = (part.clone() for part in vector[size:].split(self._obs_dim))
+        mean, inv_std = vector[size:].view(2, self._obs_dim)
+        self._mean, self._inv_std = mean.clone(), inv_std.clone()
 
     @torch.inference_mode()
     def dist(self, obs: AnyArray) -> Tensor:
@@ -73,7 +74,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
         timer: charged with `act` and `env_step`.
 
     Raises:
-        EnvironmentFault: an observation or a reward is not finite.
+        RolloutError: an observation or a reward is not finite.
     """
     policy, steps = actor.policy, len(out.reward)
     dists = torch.empty(steps, len(lanes), policy.dist_size)
@@ -104,7 +105,7 @@ def _check_finite(rollout: Rollout) -> None:
             continue
         place = np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0]
         step, lane = int(place[0]), int(rollout.lane[place[1]])
-        raise EnvironmentFault(
+        raise RolloutError(
             f"the environment gave a {name} of {values[tuple(place)]} in lane {lane} at step "
             f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
             "environment, or lower the learning rate if the policy has diverged"
@@ -186,7 +187,7 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
         _sample(task, experience, policies)
     except Closed:
         return
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
         experience.fail(traceback.format_exc())
         sys.exit(1)
 
