@@ -167,7 +167,7 @@ class Launch:
             _plan.place(job, num, label(job.overrides, swept), self._moved_to)
             for job, num in zip(composed, numbers, strict=True)
         ]
-        self._refuse_without_gpus(jobs)
+        self._check_gpus(jobs)
         done = {
             index: status["return_value"]
             for index, job in enumerate(jobs)
@@ -195,13 +195,19 @@ class Launch:
             return self._settings.exclusive
         return _plan.compares_times(jobs, set(swept))
 
-    def _refuse_without_gpus(self, jobs: Sequence[Job]) -> None:
-        asking = [job for job in jobs if job.need.gpus]
-        if asking and not self._gpus:
-            raise _plan.PlanError(
-                f"#{asking[0].num} ({asking[0].label}) asks for a GPU with device=cuda, "
-                "and this machine shows none: use device=cpu, or name them in hydra.launcher.gpus"
-            )
+    def _check_gpus(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            device = str(job.config.get("device"))
+            if job.need.gpus and not self._gpus:
+                raise _plan.PlanError(
+                    f"#{job.num} ({job.label}) asks for a GPU with device={device}, and this "
+                    "machine shows none: use device=cpu, or name them in hydra.launcher.gpus"
+                )
+            if job.need.gpus and ":" in device:
+                raise _plan.PlanError(
+                    f"#{job.num} ({job.label}) names device={device}, but the launcher hands out "
+                    "the GPUs, and a job sees only its own: use device=cuda"
+                )
 
     def _manifest(
         self,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydra_plugins.walle_launcher._identity import Flat, Known, common_part, same
+from hydra_plugins.walle_launcher._identity import Flat, Known, common_part
 
 MANIFEST, INDEX, STATUS, LOG = "manifest.json", "index.csv", "status.json", "output.log"
 LAUNCHER_LOCK, JOBS_LOCK = ".launcher.lock", ".jobs.lock"
@@ -131,13 +131,18 @@ def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
     )
 
 
+def plain(value: Any) -> Any:
+    """A scalar of NumPy or torch as Python's own; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
 def recordable(value: Any) -> bool:
     """True when JSON gives the value back as it is."""
     try:
         back = json.loads(json.dumps(value))
     except (TypeError, ValueError):
         return False
-    return type(back) is type(value) and same(back, value)
+    return repr(back) == repr(value)  # equality would take True for 1, and refuse NaN
 
 
 def set_aside(job: Path) -> None:

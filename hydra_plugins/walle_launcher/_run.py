@@ -19,6 +19,7 @@ from hydra_plugins.walle_launcher._records import (
     LOG,
     last_lines,
     now,
+    plain,
     read_status,
     recordable,
     set_aside,
@@ -229,8 +230,8 @@ class Runner:
         update_status(active.job.directory, **fields)
 
     def _return_value(self, job: Job, value: Any) -> dict[str, Any]:
-        if recordable(value):
-            return {"return_value": value}
+        if recordable(plain(value)):
+            return {"return_value": plain(value)}
         self._screen.warn(
             f"#{job.num} returned a {type(value).__name__}, which JSON cannot hold: the job will "
             "run again when the sweep is resumed"
