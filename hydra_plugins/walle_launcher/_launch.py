@@ -92,6 +92,7 @@ class Launch:
         self._settings, self._context, self._config = settings, context, config
         self._task_function = task_function
         try:
+            check_system()
             check_settings(settings)
             self._cores = usable_cores(settings.cores)
         except ValueError as error:
@@ -167,6 +168,7 @@ class Launch:
             _plan.place(job, num, label(job.overrides, swept), self._moved_to)
             for job, num in zip(composed, numbers, strict=True)
         ]
+        _plan.refuse_shared_directories(jobs)
         self._check_gpus(jobs)
         done = {
             index: status["return_value"]
@@ -317,6 +319,19 @@ class Launch:
     def _sweeper_ends_with_a_failure(self) -> bool:
         """Hydra's own sweeper would print a traceback of the launcher's inside over our list."""
         return str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
+
+
+def check_system() -> None:
+    """Refuses systems without Linux's control over processes and cores.
+
+    Raises:
+        ValueError: this is one.
+    """
+    if sys.platform != "linux":
+        raise ValueError(
+            f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "
+            f"is {sys.platform}: use hydra/launcher=basic"
+        )
 
 
 def refuse(error: Exception, cure: str = "") -> NoReturn:

@@ -92,7 +92,10 @@ def _compose(
 
 
 def placeless_values(config: DictConfig) -> dict[str, Any]:
-    """The task's config, resolved as if every run wrote to the same place at the same time."""
+    """The task's config, resolved as if every run wrote to the same place at the same time.
+
+    What cannot be resolved outside the job, as a variable that only the job sets, stays as written.
+    """
     config = deepcopy(config)
     OmegaConf.clear_cache(config)
     with read_write(config), open_dict(config):
@@ -100,7 +103,11 @@ def placeless_values(config: DictConfig) -> dict[str, Any]:
         config.hydra.runtime.output_dir = config.hydra.runtime.cwd = ""
         config.hydra.job.id = config.hydra.job.num = 0
     with _timeless(config):
-        values = OmegaConf.to_container(task_config(config), resolve=True, enum_to_str=True)
+        task = task_config(config)
+        try:
+            values = OmegaConf.to_container(task, resolve=True, enum_to_str=True)
+        except OmegaConfBaseException:
+            values = OmegaConf.to_container(task, resolve=False, enum_to_str=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
 
@@ -180,6 +187,23 @@ def place(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
         _evaluated(config, "hydra.sweep.dir"), _evaluated(config, "hydra.sweep.subdir")
     )
     return Job(num, label, config, directory, job.known._replace(num=num), need(job.values))
+
+
+def refuse_shared_directories(jobs: Sequence[Job]) -> None:
+    """Checks that no two jobs write to one place.
+
+    Raises:
+        PlanError: two would.
+    """
+    owners: dict[str, Job] = {}
+    for job in jobs:
+        other = owners.setdefault(os.path.abspath(job.directory), job)
+        if other is not job:
+            raise PlanError(
+                f"#{other.num} ({other.label}) and #{job.num} ({job.label}) would both write to "
+                f"{job.directory}: give hydra.sweep.subdir something that differs, such as "
+                "${hydra.job.num}"
+            )
 
 
 def _evaluated(config: DictConfig, key: str) -> str:

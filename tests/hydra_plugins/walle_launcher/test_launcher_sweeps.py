@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -245,3 +246,74 @@ def test_the_application_may_refuse_configs_before_any_job_starts(app):
     assert "job=2: job=2 is above 1" in output
     assert "job=3: job=3 is above 1" in output
     assert app.ran() == []
+
+
+def test_the_config_hash_ignores_where_and_when_the_outputs_go(app):
+    with (app.directory / "config.yaml").open("a") as config:
+        config.write(
+            "logs: ${hydra:runtime.output_dir}/logs\nstamp: ${now:%H-%M-%S.%f}\nlabel: ${name}\n"
+        )
+    ignore = "hydra.launcher.hash_ignore=[name,label]"
+    assert app.run("job=0", "name=first", ignore)[0] == 0
+    app.out.rename(app.directory / "elsewhere")
+    app.ran()
+    code, output = app.run("job=0,1", "name=second", ignore, "hydra.sweep.dir=elsewhere")
+    assert code == 0, output
+    assert app.ran() == [1]
+
+
+def test_a_killed_supervisor_costs_its_job_and_nothing_else(app):
+    launcher = app.start("job=0,1", "do=leave", "sleep_s=1.5", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    app.wait_until(lambda: len(app.processes()) == 5)  # launcher, warm, supervisor, job, its child
+    supervisor = parent_of(next(pid for pid in app.processes() if leads_a_job(pid)))
+    os.kill(supervisor, signal.SIGKILL)
+    assert launcher.wait(timeout=30) == 1
+    assert [row["state"] for row in app.index()] == ["failed", "completed"]
+    assert app.processes() == []
+
+
+def test_a_killed_warm_process_costs_no_job(app):
+    launcher = app.start("job=0,1", "sleep_s=1.5", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    job = next(pid for pid in app.processes() if leads_a_job(pid))
+    os.kill(parent_of(parent_of(job)), signal.SIGKILL)
+    assert launcher.wait(timeout=30) == 0, app.said()
+    assert "starting another one" in app.said()
+    assert [row["state"] for row in app.index()] == ["completed", "completed"]
+    assert app.processes() == []
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def leads_a_job(pid):
+    """A job leads a session, as the warm process above its supervisor does."""
+    return os.getsid(pid) == pid and os.getsid(parent_of(pid)) == parent_of(parent_of(pid))
+
+
+def test_two_jobs_may_not_write_to_one_directory(app):
+    code, output = app.run("job=0,1", "hydra.sweep.subdir=same")
+    assert code == 2
+    assert "#0 (job=0) and #1 (job=1) would both write to out/same" in output
+    assert app.ran() == []
+
+
+def test_a_gpu_is_handed_out_by_the_launcher_alone(app):
+    with (app.directory / "config.yaml").open("a") as config:
+        config.write("device: cuda\n")
+    text = (app.directory / "app.py").read_text()
+    text = text.replace("speaks", "speaks {os.environ['CUDA_VISIBLE_DEVICES']}")
+    (app.directory / "app.py").write_text(text)
+    code, output = app.run("job=0,1", CUDA_VISIBLE_DEVICES="")
+    assert code == 2
+    assert "#0 (job=0) asks for a GPU with device=cuda, and this machine shows none" in output
+    code, output = app.run("job=0,1", "device=cuda:1", CUDA_VISIBLE_DEVICES="5,6")
+    assert code == 2
+    assert "use device=cuda" in output
+    code, output = app.run("job=0,1", "sleep_s=1", CUDA_VISIBLE_DEVICES="5,6")
+    assert code == 0, output
+    seen = {(app.out / str(num) / "output.log").read_text() for num in (0, 1)}
+    if len(os.sched_getaffinity(0)) > 1:
+        assert seen == {"job 0 speaks 5\n", "job 1 speaks 6\n"}
