@@ -177,6 +177,7 @@ class Runner:
             out_of_memory=oom_kills() > active.oom_before,
             own_state=status.get("state"),
             own_error=status.get("error"),
+            own_signal=status.get("signal"),
         )
         verdict = judge(ended, unpickled(ended.outcome), around)
         self._record(active, verdict, ended.peak_memory_bytes)

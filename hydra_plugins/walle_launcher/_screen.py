@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hydra_plugins.walle_launcher._records import Progress, progress
@@ -80,19 +80,24 @@ class Tally:
         self._took_s.append(time.monotonic() - self._begun.pop(num))
         return self._took_s[-1]
 
-    def elapsed_s(self, num: int) -> float:
-        """Seconds since a running job started."""
-        return time.monotonic() - self._begun[num]
+    def remaining_s(self, running: Mapping[int, float | None], waiting: int) -> float | None:
+        """Seconds until the sweep ends; None as long as nothing tells.
 
-    def remaining_s(self, running: Iterable[float | None], waiting: int) -> float | None:
-        """Seconds until the sweep ends; None as long as no job has ended or can tell."""
-        told = [seconds for seconds in running if seconds is not None]
-        expected = self._took_s or [*told]
+        A job that waits is taken to need what those needed that ended, or, before the first has
+        ended, what the running ones will have needed.
+
+        Args:
+            running: seconds each running job still needs, by number; None for one that cannot tell.
+            waiting: jobs not started yet.
+        """
+        left_s = {num: seconds for num, seconds in running.items() if seconds is not None}
+        clock = time.monotonic()
+        expected = self._took_s or [clock - self._begun[num] + s for num, s in left_s.items()]
         if not expected:
             return None
-        side_by_side = max(1, len(self._begun))
         mean_s = sum(expected) / len(expected)
-        return max(told, default=0.0) + waiting * mean_s / side_by_side
+        side_by_side = max(1, len(self._begun))
+        return max(left_s.values(), default=0.0) + waiting * mean_s / side_by_side
 
 
 class PlainScreen:
@@ -117,7 +122,7 @@ class PlainScreen:
 
     def _so_far(self) -> str:
         left = self._tally.total - self._tally.done
-        remaining_s = self._tally.remaining_s([], left)
+        remaining_s = self._tally.remaining_s({}, left)
         about = f", about {span(remaining_s)} left" if left and remaining_s is not None else ""
         return f"{self._tally.done} of {self._tally.total} ended{about}"
 
@@ -152,6 +157,8 @@ class LiveScreen:
 
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
         """A job ended."""
+        from rich.text import Text
+
         self._tally.end(job.num)
         reached = progress(job.directory)
         row = Row(job.num, job.label, "", verdict.state, reached, None)
@@ -160,7 +167,7 @@ class LiveScreen:
         if verdict.state != "completed":
             self.warn(f"#{job.num} {ending_text(verdict)}: {job.directory}")
             for line in tail:
-                self._live.console.print(f"    | {line}", markup=False, highlight=False)
+                self._live.console.print(Text(f"    | {line}"))
 
     def update(self, active: Collection[Active], waiting: Sequence[int]) -> None:
         """Draws the table, once a second at most."""
@@ -169,7 +176,7 @@ class LiveScreen:
         self._shown_at = time.monotonic()
         rows = [self._row(one) for one in active]
         table = job_table([*self._recent, *rows])
-        remaining_s = self._tally.remaining_s([row.remaining_s for row in rows], len(waiting))
+        remaining_s = self._tally.remaining_s({r.num: r.remaining_s for r in rows}, len(waiting))
         about = f", about {span(remaining_s)} left" if remaining_s is not None else ""
         table.caption = (
             f"{self._tally.done} of {self._tally.total} ended, {len(waiting)} wait{about}"
@@ -185,7 +192,9 @@ class LiveScreen:
 
     def warn(self, message: str) -> None:
         """Something the user should know, above the table."""
-        self._live.console.print(message, style="yellow", markup=False, highlight=False)
+        from rich.text import Text
+
+        self._live.console.print(Text(message, style="yellow"))
 
     def close(self) -> None:
         """Leaves the last table on the terminal."""
@@ -257,13 +266,14 @@ def label(overrides: Sequence[str], swept: Collection[str]) -> str:
 
 
 def ending_text(verdict: Verdict) -> str:
-    """`completed`, or `failed: why (exit code 3)`."""
-    if verdict.state == "completed":
-        return "completed"
+    """`completed`, `failed: why (exit code 3)`, or why it never started."""
+    if verdict.error is None:
+        return verdict.state
     code = f" (exit code {verdict.exit_code})" if verdict.exit_code else ""
     by = (
         f" ({verdict.signal})"
         if verdict.signal and verdict.signal not in str(verdict.error)
         else ""
     )
-    return f"{verdict.state}: {verdict.error}{code}{by}"
+    state = "" if verdict.state == "pending" else f"{verdict.state}: "
+    return f"{state}{verdict.error}{code}{by}"

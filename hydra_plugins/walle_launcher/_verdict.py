@@ -19,7 +19,7 @@ class Verdict(NamedTuple):
         state: completed, failed or interrupted.
         error: why it did not complete, in one line.
         exit_code: of its process.
-        signal: the name of the signal that ended it.
+        signal: the name of the signal that ended it, or made it end.
         value: what the job returned.
     """
 
@@ -39,6 +39,7 @@ class Circumstances(NamedTuple):
         out_of_memory: the kernel killed processes for want of memory while it ran.
         own_state: the state the job itself wrote into status.json.
         own_error: the error it wrote there.
+        own_signal: the signal it wrote there.
     """
 
     timeout_s: float | None = None
@@ -46,12 +47,13 @@ class Circumstances(NamedTuple):
     out_of_memory: bool = False
     own_state: str | None = None
     own_error: str | None = None
+    own_signal: str | None = None
 
 
 def judge(ended: Ended, outcome: Outcome | None, around: Circumstances) -> Verdict:
     """Tells completed, failed and interrupted apart, and says why in one line."""
     name = signal.Signals(ended.signal).name if ended.signal is not None else None
-    verdict = Verdict("failed", None, ended.exit_code, name)
+    verdict = Verdict("failed", None, ended.exit_code, name or around.own_signal)
     if around.timeout_s is not None:
         return verdict._replace(error=f"ran past its limit of {around.timeout_s:g} s")
     returned = outcome is not None and outcome.error is None

@@ -49,14 +49,16 @@ def test_a_sweeps_remaining_time(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     tally = Tally(total=6, done=0)
-    assert tally.remaining_s([], waiting=6) is None
+    assert tally.remaining_s({}, waiting=6) is None
     tally.start(0)
     tally.start(1)
     clock[0] = 10.0
+    # nothing has ended: both will have taken 30 s, so the four others take two rounds of that
+    assert tally.remaining_s({0: 20.0, 1: 20.0}, waiting=4) == 80.0
     assert tally.end(0) == 10.0
     tally.start(2)
     # two side by side, 10 s each: the running ones need 4 s, the four others two rounds
-    assert tally.remaining_s([4.0, None], waiting=4) == 24.0
+    assert tally.remaining_s({1: 4.0, 2: None}, waiting=4) == 24.0
     assert tally.done == 1
 
 
@@ -69,6 +71,10 @@ def test_ends_in_words():
     assert ending_text(Verdict("failed", "killed by SIGKILL", None, "SIGKILL")) == (
         "failed: killed by SIGKILL"
     )
+
+
+def test_a_job_that_never_started_says_why():
+    assert ending_text(Verdict("pending", "not started: why")) == "not started: why"
 
 
 def test_the_table_shows_every_row():

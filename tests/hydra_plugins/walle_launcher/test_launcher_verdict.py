@@ -90,3 +90,9 @@ def test_ends_are_told_apart(end, outcome, around, state, error):
     assert verdict.exit_code == end.exit_code
     assert verdict.signal == (signal.Signals(end.signal).name if end.signal else None)
     assert verdict.value == (outcome.value if state == "completed" else None)
+
+
+def test_the_signal_a_job_obeyed_is_told_with_its_exit_code():
+    around = Circumstances(own_state="interrupted", own_signal="SIGINT")
+    verdict = judge(ended(130), Outcome(error="SystemExit: 130"), around)
+    assert (verdict.state, verdict.exit_code, verdict.signal) == ("interrupted", 130, "SIGINT")
