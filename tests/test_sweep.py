@@ -6,10 +6,10 @@ import json
 import pytest
 
 from hydra_plugins.walle_launcher._identity import Known
+from hydra_plugins.walle_launcher._lock import locked
 from hydra_plugins.walle_launcher._records import (
     JobRecord,
     Manifest,
-    locked,
     update_status,
     write_manifest,
 )

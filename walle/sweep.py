@@ -35,12 +35,8 @@ def rows(sweep: Path) -> list[Row]:
     Raises:
         ValueError: the directory holds no sweep.
     """
-    from hydra_plugins.walle_launcher._records import (
-        has_launcher,
-        progress,
-        read_manifest,
-        read_status,
-    )
+    from hydra_plugins.walle_launcher._lock import has_launcher
+    from hydra_plugins.walle_launcher._records import progress, read_manifest, read_status
     from hydra_plugins.walle_launcher._screen import Row, cores_text, job_remaining_s, label
 
     alive, manifest = has_launcher(sweep), read_manifest(sweep)

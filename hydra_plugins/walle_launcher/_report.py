@@ -9,7 +9,7 @@ from hydra import version
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus
 from omegaconf import OmegaConf
 
-from hydra_plugins.walle_launcher._plan import Job, task_config
+from hydra_plugins.walle_launcher._compose import Job, task_config
 from hydra_plugins.walle_launcher._records import LOG
 from hydra_plugins.walle_launcher._screen import ending_text
 from hydra_plugins.walle_launcher._verdict import Verdict

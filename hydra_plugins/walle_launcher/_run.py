@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from hydra_plugins.walle_launcher._compose import Job
 from hydra_plugins.walle_launcher._cores import Allocator, Grant
 from hydra_plugins.walle_launcher._machine import Moment, moment, oom_kills
-from hydra_plugins.walle_launcher._plan import Job
 from hydra_plugins.walle_launcher._records import (
     LOG,
     last_lines,

@@ -13,8 +13,8 @@ from hydra_plugins.walle_launcher._records import Progress, progress
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hydra_plugins.walle_launcher._compose import Job
     from hydra_plugins.walle_launcher._cores import Grant
-    from hydra_plugins.walle_launcher._plan import Job
     from hydra_plugins.walle_launcher._run import Active
     from hydra_plugins.walle_launcher._verdict import Verdict
 

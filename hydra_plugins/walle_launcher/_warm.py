@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 
 import cloudpickle
 
+from hydra_plugins.walle_launcher._compose import Job
 from hydra_plugins.walle_launcher._cores import Grant
 from hydra_plugins.walle_launcher._job import Common, Outcome, Request
-from hydra_plugins.walle_launcher._plan import Job
 from hydra_plugins.walle_launcher._records import LOG
 from hydra_plugins.walle_launcher._server import Ended, Preparation, Prepared
 

@@ -13,10 +13,8 @@ from hydra_plugins.walle_launcher._records import (
     Progress,
     RecordError,
     duration_s,
-    has_launcher,
     is_done,
     last_lines,
-    locked,
     plain,
     progress,
     read_manifest,
@@ -151,14 +149,3 @@ def test_durations():
     assert duration_s({"started": started, "ended": ended}) == 60.25
     assert duration_s({}) is None
     assert duration_s({"started": started}) > 0
-
-
-def test_a_directory_is_held_by_one_launcher(tmp_path):
-    assert not has_launcher(tmp_path)
-    with locked(tmp_path, 0):
-        assert has_launcher(tmp_path)
-        with pytest.raises(RecordError, match="another launcher"), locked(tmp_path, 0):
-            pass
-    assert not has_launcher(tmp_path)
-    with locked(tmp_path, 0):
-        pass

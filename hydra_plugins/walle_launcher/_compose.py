@@ -1,4 +1,4 @@
-"""From override lists to jobs: composed, checked, numbered and put in order."""
+"""Jobs before they run: composed, checked, placed and put in order."""
 
 from __future__ import annotations
 
@@ -262,8 +262,3 @@ def compares_times(jobs: Sequence[Composed], swept: Collection[str]) -> bool:
     """True when the jobs differ in `sampler.n`: a sweep that measures time."""
     counts = {repr(flatten(job.values).get("sampler.n")) for job in jobs}
     return "sampler.n" in swept or len(counts) > 1
-
-
-def relative(directory: Path, sweep: Path) -> str:
-    """A job's directory as seen from the sweep's."""
-    return os.path.relpath(directory, sweep)
