@@ -28,7 +28,10 @@ def started(tmp_path):
     def _started(*overrides, iterations=1):
         command = [sys.executable, "-m", "walle.run", *LONG, *overrides]
         run = subprocess.Popen(
-            [*command, f"hydra.run.dir={tmp_path}"], stderr=subprocess.PIPE, text=True
+            [*command, f"hydra.run.dir={tmp_path}"],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         processes.append(run)
         file = tmp_path / "iterations.csv"
@@ -50,9 +53,12 @@ def wait_until(condition):
 
 
 def samplers_of(run):
-    children = psutil.Process(run.pid).children()
-    servers = [child for child in children if "forkserver" in " ".join(child.cmdline())]
-    return [sampler for server in servers for sampler in server.children()]
+    try:
+        children = psutil.Process(run.pid).children()
+        servers = [child for child in children if "forkserver" in " ".join(child.cmdline())]
+        return [sampler for server in servers for sampler in server.children()]
+    except psutil.NoSuchProcess:  # a short-lived one, gone between two looks
+        return []
 
 
 def gone(processes):
@@ -63,10 +69,14 @@ def status(tmp_path):
     return json.loads((tmp_path / "status.json").read_text())
 
 
-@pytest.mark.parametrize("overrides", [[], ["algo.epochs=100000"]])  # while waiting; while learning
-def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, overrides):
+@pytest.mark.parametrize("busy", ["with both", "with learning"])
+def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
     segments = set(os.listdir("/dev/shm"))
-    run, samplers = started()
+    if busy == "with both":
+        run, samplers = started()
+    else:
+        run, samplers = started("algo.epochs=1000000", iterations=0)
+        time.sleep(2)  # the first round takes milliseconds to collect and hours to learn
     everything = psutil.Process(run.pid).children(recursive=True)
     samplers[1].kill()
     begin = time.monotonic()
@@ -80,10 +90,14 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, overrides
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code):
+@pytest.mark.parametrize("whom", ["agent", "group"])  # a terminal signals the whole group
+def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code, whom):
     run, _ = started()
     everything = psutil.Process(run.pid).children(recursive=True)
-    run.send_signal(number)
+    if whom == "agent":
+        run.send_signal(number)
+    else:
+        os.killpg(run.pid, number)
     run.communicate(timeout=LIMIT_S)
     assert run.returncode == code
     assert (tmp_path / "checkpoints" / "last.pt").exists()
