@@ -1,0 +1,183 @@
+"""The physics of L lanes of one model: step them, begin episodes, read MuJoCo's fields.
+
+Two engines give bit-identical trajectories. `BatchPhysics` lets MuJoCo 4's own batch loop run in C.
+`LoopPhysics` keeps one MjData a lane and loops in Python: for older MuJoCo, and for fields that
+`mj_step` does not compute.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from walle.types import AnyArray, IntArray
+
+Array = npt.NDArray[np.float64]
+_Compute = Callable[[mujoco.MjModel, mujoco.MjData], None]
+
+# Fields that mj_step leaves alone, and the function that computes them after it.
+_AFTER_STEP: dict[str, _Compute] = {
+    "cacc": mujoco.mj_rnePostConstraint,
+    "cfrc_int": mujoco.mj_rnePostConstraint,
+    "cfrc_ext": mujoco.mj_rnePostConstraint,
+    "subtree_linvel": mujoco.mj_subtreeVel,
+    "subtree_angmom": mujoco.mj_subtreeVel,
+}
+_NEVER_COMPUTED = frozenset({"qfrc_inverse"})
+_ARENA = ("efc_", "efm_", "iefc_", "iacc", "ifrc_", "island_", "map_", "dof_island", "tree_island")
+
+
+class Fields:
+    """MuJoCo's arrays for all lanes: `fields.qpos` is [L, nq], `fields.xpos` [L, nbody, 3].
+
+    The names are those of MjData. The values are what `mj_step` leaves behind: `qpos` and `qvel`
+    are the new state, everything derived from them belongs to the start of the last substep.
+    """
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self.__dict__.update(arrays)
+
+    def __getattr__(self, name: str) -> Array:
+        """Only reached for a field that was not asked for."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"field {name!r} is not read by this task, which has {', '.join(self.__dict__)}. "
+            f"Add it: fields=(..., {name!r})."
+        )
+
+
+class Physics(Protocol):
+    """L lanes of one model. The arrays of `fields` are live: they change with every call."""
+
+    fields: Fields
+
+    def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
+        """Sets the controls of all lanes, [L, nu], and advances `lanes` (None: all) in time."""
+        ...
+
+    def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
+        """Puts `lanes` into fresh states: time 0, no warm start, `qpos` [n, nq], `qvel` [n, nv]."""
+        ...
+
+    def warned(self) -> list[int]:
+        """The lanes in which MuJoCo has found something wrong since their last reset."""
+        ...
+
+
+class BatchPhysics:
+    """All lanes in one call of `mujoco.batch`."""
+
+    def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
+        from mujoco.batch import Batch
+
+        self._batch: Any = Batch(model, lanes, nthread=1)
+        self._ctrl: Array = self._batch.bind("ctrl")
+        self._qpos: Array = self._batch.bind("qpos")
+        self._qvel: Array = self._batch.bind("qvel")
+        self.fields = Fields({name: self._batch.bind(name) for name in fields})
+
+    def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
+        """See `Physics.step`."""
+        self._ctrl[:] = action
+        self._batch.step(lanes, substeps)
+
+    def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
+        """See `Physics.reset`."""
+        self._batch.reset(lanes, stage=mujoco.mjtStage.mjSTAGE_NONE)
+        self._qpos[lanes] = qpos
+        self._qvel[lanes] = qvel
+        self._batch.forward(lanes)
+
+    def warned(self) -> list[int]:
+        """See `Physics.warned`."""
+        return [i for i, counters in enumerate(self._batch.warning) if counters[:, 1].any()]
+
+
+class LoopPhysics:
+    """One persistent MjData a lane, stepped in a Python loop."""
+
+    def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
+        self._model = model
+        self._datas = [mujoco.MjData(model) for _ in range(lanes)]
+        self._after = list({id(f): f for f in map(_AFTER_STEP.get, fields) if f}.values())
+        arrays = {name: _stacked(getattr(d, name) for d in self._datas) for name in fields}
+        self.fields = Fields(arrays)
+        # Views cost more to make than to copy: make them once.
+        self._ctrls = [data.ctrl for data in self._datas]
+        self._copies = [
+            [(array[i], getattr(data, name)) for name, array in arrays.items()]
+            for i, data in enumerate(self._datas)
+        ]
+
+    def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
+        """See `Physics.step`."""
+        model, step = self._model, mujoco.mj_step
+        for i in range(len(self._datas)) if lanes is None else lanes:
+            data = self._datas[i]
+            self._ctrls[i][:] = action[i]
+            step(model, data, substeps)
+            for compute in self._after:
+                compute(model, data)
+            for row, source in self._copies[i]:
+                row[...] = source
+
+    def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
+        """See `Physics.reset`."""
+        for i, lane_qpos, lane_qvel in zip(lanes, qpos, qvel, strict=True):
+            data = self._datas[i]
+            mujoco.mj_resetData(self._model, data)
+            data.qpos[:] = lane_qpos
+            data.qvel[:] = lane_qvel
+            mujoco.mj_forward(self._model, data)
+            for row, source in self._copies[i]:
+                row[...] = source
+
+    def warned(self) -> list[int]:
+        """See `Physics.warned`."""
+        return [i for i, d in enumerate(self._datas) if any(w.number for w in d.warning)]
+
+
+def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> Physics:
+    """The fastest engine that computes `fields` as `mj_step` on a persistent MjData would.
+
+    Raises:
+        ValueError: a field does not exist, has no fixed size, or is never computed.
+    """
+    _check_fields(mujoco.MjData(model), fields)
+    if _batchable(model, fields):
+        return BatchPhysics(model, lanes, fields)
+    return LoopPhysics(model, lanes, fields)
+
+
+def _batchable(model: mujoco.MjModel, fields: tuple[str, ...]) -> bool:
+    """Whether one MjData can serve all lanes in turn without anything being lost between steps."""
+    if importlib.util.find_spec("mujoco.batch") is None:
+        return False
+    sleeps = model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP
+    return not (sleeps or model.nplugin or _AFTER_STEP.keys() & set(fields))
+
+
+def _check_fields(data: mujoco.MjData, fields: tuple[str, ...]) -> None:
+    for name in fields:
+        array = getattr(data, name, None)
+        if not isinstance(array, np.ndarray):
+            close = difflib.get_close_matches(name, dir(data), n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"field {name!r} is not an array of MuJoCo's MjData.{hint}")
+        if name.startswith(_ARENA):
+            raise ValueError(f"field {name!r} follows the contacts of the moment: it has no batch")
+        if array.size == 0:
+            raise ValueError(f"field {name!r} has no entries in this model")
+        if name in _NEVER_COMPUTED:
+            raise ValueError(f"field {name!r} is not computed by mj_step: it would always be zero")
+
+
+def _stacked(views: Iterable[Array]) -> Array:
+    return np.stack([np.array(view) for view in views])
