@@ -14,6 +14,11 @@ from walle.envs.mujoco.task import Outcome, State, Task, between, near_rest, nev
 from walle.types import AnyArray, BoolArray
 
 
+def _rows(bodies: Array) -> Array:
+    """[L, n, k] as [L, n k]: a row a lane."""
+    return bodies.reshape(len(bodies), -1)
+
+
 @dataclass(kw_only=True)
 class Ant(Task):
     """Ant-v5.
@@ -68,8 +73,7 @@ class Ant(Task):
         out[:, :shown] = now.qpos[:, self._hidden :]
         out[:, shown : shown + self.model.nv] = now.qvel
         if self.include_cfrc_ext_in_observation:
-            forces = now.cfrc_ext[:, 1:].reshape(len(out), -1)
-            np.clip(forces, *self.contact_force_range, out=out[:, shown + self.model.nv :])
+            np.clip(_rows(now.cfrc_ext[:, 1:]), *self.contact_force_range, out=out[:, shown + self.model.nv :])
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane is upright enough, [L]."""
@@ -91,7 +95,7 @@ class Ant(Task):
     def _contact_cost(self, now: Fields) -> npt.NDArray[np.floating] | float:
         if self.contact_cost_weight == 0:
             return 0.0
-        forces = np.clip(now.cfrc_ext, *self.contact_force_range)
+        forces = np.clip(_rows(now.cfrc_ext), *self.contact_force_range)
         return self.contact_cost_weight * square_sum(forces)
 
 
@@ -158,14 +162,14 @@ class _Humanoid(Task):
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
         for field, first, columns in self._layout:
-            out[:, columns] = getattr(now, field)[:, first:].reshape(len(out), -1)
+            out[:, columns] = _rows(getattr(now, field)[:, first:])
 
     def _impact_cost(
         self, now: Fields, low_high: tuple[float, float]
     ) -> npt.NDArray[np.floating] | float:
         if self.impact_weight == 0:
             return min(max(0.0, low_high[0]), low_high[1])
-        return np.clip(self.impact_weight * square_sum(now.cfrc_ext), *low_high)
+        return np.clip(self.impact_weight * square_sum(_rows(now.cfrc_ext)), *low_high)
 
     def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
         # Unlike the others, Gymnasium computes this from MuJoCo's double precision controls.

@@ -53,7 +53,7 @@ class MujocoLanes:
         )
         self._task = task
         self._repeat = repeat
-        self._limit = math.inf if episode_limit is None else episode_limit
+        self._limit = np.iinfo(np.int64).max if episode_limit is None else episode_limit
         self._numbers = range(len(seeds)) if numbers is None else numbers
         self._generators = [seeding.np_random(seed)[0] for seed in seeds]
         self._warnings = catch_warnings()
@@ -115,7 +115,10 @@ class MujocoLanes:
         self._physics.step(action, self._task.frame_skip, lanes)
         if self._warnings.pending:
             self._warn()
-        self._elapsed[lanes if lanes is not None else slice(None)] += 1
+        if lanes is None:
+            self._elapsed += 1
+        else:
+            self._elapsed[lanes] += 1
         reward, terminated = self._task.outcome(self._before, action, self._now)
         return reward, terminated, self._elapsed >= self._limit
 

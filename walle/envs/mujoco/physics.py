@@ -67,7 +67,7 @@ class Physics(Protocol):
         ...
 
     def warned(self) -> list[int]:
-        """The lanes in which MuJoCo has found something wrong since their last reset."""
+        """The lanes in which MuJoCo has found something wrong."""
         ...
 
 
@@ -82,6 +82,8 @@ class BatchPhysics:
         self._qpos: Array = self._batch.bind("qpos")
         self._qvel: Array = self._batch.bind("qvel")
         self.fields = Fields({name: self._batch.bind(name) for name in fields})
+        self._state: Array = self._batch.state
+        self._fresh_state: Array = self._state[0].copy()
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
         """See `Physics.step`."""
@@ -90,7 +92,7 @@ class BatchPhysics:
 
     def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
         """See `Physics.reset`."""
-        self._batch.reset(lanes, stage=mujoco.mjtStage.mjSTAGE_NONE)
+        self._state[lanes] = self._fresh_state
         self._qpos[lanes] = qpos
         self._qvel[lanes] = qvel
         self._batch.forward(lanes)
@@ -118,8 +120,9 @@ class LoopPhysics:
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
         """See `Physics.step`."""
+        chosen = range(len(self._datas)) if lanes is None else lanes
         model, step = self._model, mujoco.mj_step
-        for i in range(len(self._datas)) if lanes is None else lanes:
+        for i in chosen:
             data = self._datas[i]
             self._ctrls[i][:] = action[i]
             step(model, data, substeps)

@@ -90,10 +90,11 @@ def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: 
     standard deviation `scale`.
     """
     model = task.model
-    qpos = model.qpos0 + random.uniform(-scale, scale, model.nq)
     if normal:
+        qpos = model.qpos0 + random.uniform(-scale, scale, model.nq)
         return State(qpos, scale * random.standard_normal(model.nv))
-    return State(qpos, random.uniform(-scale, scale, model.nv))
+    noise = random.uniform(-scale, scale, model.nq + model.nv)
+    return State(model.qpos0 + noise[: model.nq], noise[model.nq :])
 
 
 def never(lanes: int) -> BoolArray:
@@ -102,12 +103,11 @@ def never(lanes: int) -> BoolArray:
 
 
 def square_sum(x: AnyArray) -> npt.NDArray[np.floating]:
-    """Σ_j x[i, j]², over all axes but the first, in the precision of `x`.
+    """Σ_j x[i, j]² in the precision of `x`.
 
     Actions are float32, and so is Gymnasium's control cost: its last bits depend on that.
     """
-    squares = np.square(x.reshape(len(x), -1))
-    total: npt.NDArray[np.floating] = np.add.reduce(squares, axis=1)
+    total: npt.NDArray[np.floating] = np.add.reduce(np.square(x), axis=1)
     return total
 
 
