@@ -7,11 +7,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from walle.envs.lanes import EnvSpec
-from walle.envs.mujoco.compiling import catch_warnings
+from walle.envs.lanes import EnvSpec, env_seed
 from walle.envs.mujoco.registry import TASKS, make_mujoco_lanes
+from walle.envs.quiet import catch_mujoco_warnings
 
-SEEDS = (11, 12)
+LANES = (3, 4)
+SEEDS = [env_seed(0, lane) for lane in LANES]
 
 # id, constructor arguments, the episode limit (None: the registered one), steps
 DEFAULTS = [
@@ -78,7 +79,7 @@ class Reference:
     def __init__(self, env_id: str, kwargs: dict, limit: int | None):
         extra = {} if limit is None else {"max_episode_steps": limit}
         self.envs = [gym.make(env_id, **kwargs, **extra) for _ in SEEDS]
-        catch_warnings().flush("reference")
+        catch_mujoco_warnings().flush("reference")
 
     def reset(self):
         return np.stack([e.reset(seed=s)[0] for e, s in zip(self.envs, SEEDS, strict=True)])
@@ -99,9 +100,9 @@ class Reference:
 
 
 def assert_parity(env_id, kwargs, limit, steps):
-    catch_warnings()
+    catch_mujoco_warnings()
     reference = Reference(env_id, kwargs, limit)
-    lanes = make_mujoco_lanes(EnvSpec(env_id, kwargs, episode_limit=limit), SEEDS)
+    lanes = make_mujoco_lanes(EnvSpec(env_id, kwargs, episode_limit=limit), LANES, 0)
     assert lanes.action_space == reference.envs[0].action_space
     assert lanes.observation_space == reference.envs[0].observation_space
     np.testing.assert_allclose(lanes.reset(), reference.reset(), rtol=0, atol=1e-10)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from walle.envs.lanes import EnvSpec, Role, Step, env_seed
-from walle.envs.quiet import quiet_mujoco
+from walle.envs.quiet import catch_mujoco_warnings
 from walle.errors import ConfigError
 from walle.types import AnyArray
 
@@ -25,6 +25,7 @@ class GymnasiumLanes:
                 arguments, or has spaces that walle cannot handle.
         """
         self._lanes = list(lanes)
+        self._warnings = catch_mujoco_warnings()
         self._envs = [make_env(spec) for _ in self._lanes]
         first = self._envs[0]
         self.observation_space = _flat_observations(first)
@@ -76,6 +77,8 @@ class GymnasiumLanes:
             except Exception as error:
                 error.add_note(f"raised by {env.spec and env.spec.id} in lane {self._lanes[i]}")
                 raise
+            if self._warnings.pending:
+                self._warnings.flush(f"lane {self._lanes[i]}")
             total += float(reward)
             if terminated or truncated:
                 break
@@ -98,8 +101,9 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     """
     limit = {} if spec.episode_limit is None else {"max_episode_steps": spec.episode_limit}
     try:
-        with quiet_mujoco():
-            env = gym.make(spec.id, disable_env_checker=True, **limit, **spec.kwargs)
+        caught = catch_mujoco_warnings()
+        env = gym.make(spec.id, disable_env_checker=True, **limit, **spec.kwargs)
+        caught.flush(spec.id)
     except ModuleNotFoundError as error:
         raise ConfigError(f"env.id={spec.id!r}: {error}; is the module importable here?") from error
     except gym.error.DependencyNotInstalled as error:

@@ -1,1 +1,1 @@
-"""Batched MuJoCo: the physics of many lanes, and observations and rewards for all of them at once."""
+"""Batched MuJoCo: the physics of many lanes, observations and rewards for all at once."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import Outcome, State, Task, never, square_sum
+from walle.envs.mujoco.task import GymnasiumTask, Outcome, State, never, square_sum
 from walle.types import AnyArray
 
 
@@ -19,7 +18,7 @@ def _distance(offset: Array) -> Array:
 
 
 @dataclass(kw_only=True)
-class Reacher(Task):
+class Reacher(GymnasiumTask):
     """Reacher-v5: a two-link arm whose fingertip is to touch a target.
 
     reward = -w_dist ‖fingertip - target‖ - w_ctrl ‖a‖²
@@ -30,8 +29,6 @@ class Reacher(Task):
     frame_skip: int = 2
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 1.0
-
-    remembers: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Finds the bodies."""
@@ -70,7 +67,7 @@ class Reacher(Task):
         xpos = now.xpos
         np.subtract(xpos[:, self._fingertip, :2], xpos[:, self._target, :2], out=out[:, -2:])
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""
         offset = now.xpos[:, self._fingertip] - now.xpos[:, self._target]
         cost = self.reward_control_weight * square_sum(action)
@@ -79,7 +76,7 @@ class Reacher(Task):
 
 
 @dataclass(kw_only=True)
-class Pusher(Task):
+class Pusher(GymnasiumTask):
     """Pusher-v5: an arm that is to push an object to a goal.
 
     reward = -w_dist ‖object - goal‖ - w_ctrl ‖a‖² - w_near ‖object - tip‖
@@ -91,8 +88,6 @@ class Pusher(Task):
     reward_near_weight: float = 0.5
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 0.1
-
-    remembers: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Finds the bodies."""
@@ -135,7 +130,7 @@ class Pusher(Task):
         out[:, 17:20] = xpos[:, self._object]
         out[:, 20:] = xpos[:, self._goal]
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""
         xpos = now.xpos
         thing = xpos[:, self._object]

@@ -1,74 +1,24 @@
-"""From an XML file to a model, and from MuJoCo's warnings to Python's."""
+"""From an XML file to a compiled model."""
 
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from pathlib import Path
 
 import mujoco
 
-# Gymnasium's HalfCheetah uses an attribute that MuJoCo 4 calls deprecated. Nobody can act on it.
-_HARMLESS = "compiler attribute 'settotalmass' is deprecated"
-
-
-class MujocoWarnings:
-    """Holds MuJoCo's warnings until it is safe to raise them as Python warnings.
-
-    MuJoCo calls back from the middle of its C code, where a Python exception (a warning turned
-    into an error, say) ends the process. So the callback only keeps the text, and whoever drives
-    the physics calls `flush` afterwards. With a callback in place MuJoCo neither prints nor writes
-    MUJOCO_LOG.TXT into the working directory.
-    """
-
-    def __init__(self) -> None:
-        self.pending: list[str] = []
-
-    def __call__(self, message: str) -> None:
-        """MuJoCo's callback."""
-        if not message.startswith(_HARMLESS):
-            self.pending.append(message)
-
-    def flush(self, where: str) -> None:
-        """Issues a RuntimeWarning for every message held, each beginning with `where`."""
-        messages, self.pending = self.pending, []
-        for message in messages:
-            warnings.warn(f"{where}: MuJoCo: {message}", RuntimeWarning, stacklevel=2)
-
-
-def catch_warnings() -> MujocoWarnings:
-    """Makes MuJoCo's warnings in this process go through a `MujocoWarnings`, and returns it.
-
-    MuJoCo has one callback a process: all callers share it. A callback that somebody else has
-    installed stays, and gets the warnings instead.
-    """
-    current = mujoco.get_mju_user_warning()
-    if isinstance(current, MujocoWarnings):
-        return current
-    caught = MujocoWarnings()
-    if current is None:
-        mujoco.set_mju_user_warning(caught)
-    return caught
+from walle.envs.quiet import catch_mujoco_warnings
+from walle.errors import ConfigError
 
 
 def xml_path(xml_file: str) -> Path:
     """Where an `xml_file` argument points, by Gymnasium's rule.
 
     A path beginning with `/`, `.` or `~` is the user's; anything else is a model Gymnasium ships.
-
-    Raises:
-        FileNotFoundError: nothing is there.
     """
     if xml_file.startswith(("/", ".", "~")):
-        path = Path(xml_file).expanduser()
-    else:
-        path = _gymnasium_models() / xml_file
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"xml_file={xml_file!r}: no file at {path.absolute()}. A model of your own needs a path "
-            "that begins with '/', './' or '~'."
-        )
-    return path
+        return Path(xml_file).expanduser()
+    return _gymnasium_models() / xml_file
 
 
 def compile_model(path: Path) -> mujoco.MjModel:
@@ -78,14 +28,21 @@ def compile_model(path: Path) -> mujoco.MjModel:
     trajectory, bit for bit, some percent later.
 
     Raises:
-        ValueError: MuJoCo does not accept the file.
+        ConfigError: there is no file, MuJoCo does not accept it, or nothing in it can be moved.
     """
-    caught = catch_warnings()
+    if not path.is_file():
+        raise ConfigError(
+            f"xml_file: there is no file at {path.absolute()}. The path of a model of your own "
+            "begins with '/', './' or '~'."
+        )
+    caught = catch_mujoco_warnings()
     try:
         model = mujoco.MjModel.from_xml_path(str(path))
     except ValueError as error:
-        raise ValueError(f"{path} does not load as a MuJoCo model: {error}") from error
+        raise ConfigError(f"xml_file: {path} does not load as a MuJoCo model: {error}") from error
     caught.flush(str(path))
+    if model.nu == 0:
+        raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")
     if model.ntree == 1:
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
     return model
@@ -94,5 +51,5 @@ def compile_model(path: Path) -> mujoco.MjModel:
 def _gymnasium_models() -> Path:
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("gymnasium, whose MuJoCo models are needed, is not installed")
+        raise ConfigError("gymnasium, whose MuJoCo models are needed, is not installed")
     return Path(spec.origin).parent / "envs" / "mujoco" / "assets"

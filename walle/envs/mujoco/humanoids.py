@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import Outcome, State, Task, between, near_rest, never, square_sum
+from walle.envs.mujoco.task import (
+    GymnasiumTask,
+    Outcome,
+    State,
+    between,
+    near_rest,
+    never,
+    square_sum,
+)
 from walle.types import AnyArray, BoolArray
 
 
@@ -20,7 +27,7 @@ def _rows(bodies: Array) -> Array:
 
 
 @dataclass(kw_only=True)
-class Ant(Task):
+class Ant(GymnasiumTask):
     """Ant-v5.
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
@@ -43,8 +50,6 @@ class Ant(Task):
     exclude_current_positions_from_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
 
-    remembers: ClassVar[tuple[str, ...]] = ("xpos",)
-
     def __post_init__(self) -> None:
         """Finds the main body."""
         super().__post_init__()
@@ -56,6 +61,11 @@ class Ant(Task):
         """Contact forces only if they are shown or cost something."""
         felt = self.include_cfrc_ext_in_observation or self.contact_cost_weight != 0
         return ("qpos", "qvel", "xpos", *(("cfrc_ext",) if felt else ()))
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Where the main body was."""
+        return ("xpos",)
 
     @property
     def observation_size(self) -> int:
@@ -73,7 +83,11 @@ class Ant(Task):
         out[:, :shown] = now.qpos[:, self._hidden :]
         out[:, shown : shown + self.model.nv] = now.qvel
         if self.include_cfrc_ext_in_observation:
-            np.clip(_rows(now.cfrc_ext[:, 1:]), *self.contact_force_range, out=out[:, shown + self.model.nv :])
+            np.clip(
+                _rows(now.cfrc_ext[:, 1:]),
+                *self.contact_force_range,
+                out=out[:, shown + self.model.nv :],
+            )
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane is upright enough, [L]."""
@@ -100,7 +114,7 @@ class Ant(Task):
 
 
 @dataclass(kw_only=True)
-class _Humanoid(Task):
+class _Humanoid(GymnasiumTask):
     """What Humanoid and HumanoidStandup share: their observation, and where they begin.
 
     obs = (positions without x and y, velocities, and as asked for the bodies' inertia and velocity
@@ -146,9 +160,9 @@ class _Humanoid(Task):
     @property
     def fields(self) -> tuple[str, ...]:
         """What the observation shows and the reward needs."""
-        shown = [field for field, _, _ in self._layout]
-        felt = self.impact_weight != 0
-        return tuple(dict.fromkeys([*shown, *self.remembers, *(("cfrc_ext",) if felt else ())]))
+        shown = (field for field, _, _ in self._layout)
+        felt = ("cfrc_ext",) if self.impact_weight != 0 else ()
+        return tuple(dict.fromkeys((*shown, *self.remembers, *felt)))
 
     @property
     def observation_size(self) -> int:
@@ -164,12 +178,11 @@ class _Humanoid(Task):
         for field, first, columns in self._layout:
             out[:, columns] = _rows(getattr(now, field)[:, first:])
 
-    def _impact_cost(
-        self, now: Fields, low_high: tuple[float, float]
-    ) -> npt.NDArray[np.floating] | float:
+    def _impact_cost(self, now: Fields, low_high: tuple[float, float]) -> Array | float:
         if self.impact_weight == 0:
             return min(max(0.0, low_high[0]), low_high[1])
-        return np.clip(self.impact_weight * square_sum(_rows(now.cfrc_ext)), *low_high)
+        cost: Array = np.clip(self.impact_weight * square_sum(_rows(now.cfrc_ext)), *low_high)
+        return cost
 
     def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
         # Unlike the others, Gymnasium computes this from MuJoCo's double precision controls.
@@ -192,12 +205,15 @@ class Humanoid(_Humanoid):
     terminate_when_unhealthy: bool = True
     healthy_z_range: tuple[float, float] = (1.0, 2.0)
 
-    remembers: ClassVar[tuple[str, ...]] = ("xipos",)
-
     def __post_init__(self) -> None:
         """Weighs the bodies."""
         super().__post_init__()
         self._mass = self.model.body_mass / self.model.body_mass.sum()
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Where the bodies' masses were."""
+        return ("xipos",)
 
     @property
     def impact_weight(self) -> float:
@@ -233,14 +249,12 @@ class HumanoidStandup(_Humanoid):
     impact_cost_weight: float = 0.5e-6
     impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
 
-    remembers: ClassVar[tuple[str, ...]] = ()
-
     @property
     def impact_weight(self) -> float:
         """The impact cost's weight."""
         return self.impact_cost_weight
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""
         height = now.qpos[:, 2] / self.model.opt.timestep
         cost = self._control_cost(action) + self._impact_cost(now, self.impact_cost_range)

@@ -9,12 +9,20 @@ from typing import ClassVar
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import Outcome, State, Task, between, near_rest, never, square_sum
+from walle.envs.mujoco.task import (
+    GymnasiumTask,
+    Outcome,
+    State,
+    between,
+    near_rest,
+    never,
+    square_sum,
+)
 from walle.types import AnyArray, BoolArray
 
 
 @dataclass(kw_only=True)
-class _Runner(Task):
+class _Runner(GymnasiumTask):
     """Moves along x, and pays for its torques.
 
     reward = w_forward Δx / dt - w_ctrl ‖a‖²
@@ -30,6 +38,11 @@ class _Runner(Task):
     """How many leading positions say where the robot is, rather than in what pose."""
 
     normal_velocities: ClassVar[bool] = False
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Where the robot was."""
+        return ("qpos",)
 
     @property
     def hidden(self) -> int:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import Outcome, State, Task, near_rest
+from walle.envs.mujoco.task import GymnasiumTask, Outcome, State, near_rest
 from walle.types import AnyArray
 
 
 @dataclass(kw_only=True)
-class InvertedPendulum(Task):
+class InvertedPendulum(GymnasiumTask):
     """InvertedPendulum-v5.
 
     reward = [not terminated], obs = (positions, velocities)
@@ -23,8 +22,6 @@ class InvertedPendulum(Task):
     xml_file: str = "inverted_pendulum.xml"
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
-
-    remembers: ClassVar[tuple[str, ...]] = ()
 
     @property
     def observation_size(self) -> int:
@@ -41,7 +38,7 @@ class InvertedPendulum(Task):
         out[:, :nq] = now.qpos
         out[:, nq:] = now.qvel
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""
         fallen = np.abs(now.qpos[:, 1]) > 0.2
         finite = np.isfinite(now.qpos).all(axis=1) & np.isfinite(now.qvel).all(axis=1)
@@ -50,7 +47,7 @@ class InvertedPendulum(Task):
 
 
 @dataclass(kw_only=True)
-class InvertedDoublePendulum(Task):
+class InvertedDoublePendulum(GymnasiumTask):
     """InvertedDoublePendulum-v5.
 
     With the tip at (x, y) and the hinges turning at v₁ and v₂:
@@ -64,8 +61,6 @@ class InvertedDoublePendulum(Task):
     frame_skip: int = 5
     healthy_reward: float = 10.0
     reset_noise_scale: float = 0.1
-
-    remembers: ClassVar[tuple[str, ...]] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -91,7 +86,7 @@ class InvertedDoublePendulum(Task):
         np.clip(now.qvel, -10, 10, out=out[:, 1 + 2 * n : -1])
         np.clip(now.qfrc_constraint[:, 0], -10, 10, out=out[:, -1])
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""
         x, y = now.site_xpos[:, 0, 0], now.site_xpos[:, 0, 2]
         v1, v2 = now.qvel[:, 1], now.qvel[:, 2]

@@ -7,7 +7,6 @@ Two engines give bit-identical trajectories. `BatchPhysics` lets MuJoCo 4's own 
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from walle.errors import ConfigError, nearest
 from walle.types import AnyArray, IntArray
 
 Array = npt.NDArray[np.float64]
@@ -48,8 +48,8 @@ class Fields:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"field {name!r} is not read by this task, which has {', '.join(self.__dict__)}. "
-            f"Add it: fields=(..., {name!r})."
+            f"field {name!r} is not among those kept here: {', '.join(self.__dict__)}. Name it in "
+            "the robot's `fields`, and in `remembers` for its value from before the step"
         )
 
 
@@ -151,7 +151,7 @@ def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> 
     """The fastest engine that computes `fields` as `mj_step` on a persistent MjData would.
 
     Raises:
-        ValueError: a field does not exist, has no fixed size, or is never computed.
+        ConfigError: a field does not exist, has no fixed size, or is never computed.
     """
     _check_fields(mujoco.MjData(model), fields)
     if _batchable(model, fields):
@@ -168,18 +168,17 @@ def _batchable(model: mujoco.MjModel, fields: tuple[str, ...]) -> bool:
 
 
 def _check_fields(data: mujoco.MjData, fields: tuple[str, ...]) -> None:
+    arrays = [name for name in dir(data) if isinstance(getattr(data, name, None), np.ndarray)]
     for name in fields:
-        array = getattr(data, name, None)
-        if not isinstance(array, np.ndarray):
-            close = difflib.get_close_matches(name, dir(data), n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"field {name!r} is not an array of MuJoCo's MjData.{hint}")
+        if name not in arrays:
+            hint = nearest(name, arrays)
+            raise ConfigError(f"field {name!r} is not an array of MuJoCo's MjData; {hint}")
         if name.startswith(_ARENA):
-            raise ValueError(f"field {name!r} follows the contacts of the moment: it has no batch")
-        if array.size == 0:
-            raise ValueError(f"field {name!r} has no entries in this model")
+            raise ConfigError(f"field {name!r} follows the contacts of the moment: it has no batch")
+        if getattr(data, name).size == 0:
+            raise ConfigError(f"field {name!r} has no entries in this model")
         if name in _NEVER_COMPUTED:
-            raise ValueError(f"field {name!r} is not computed by mj_step: it would always be zero")
+            raise ConfigError(f"field {name!r} is not computed by mj_step: it is always zero")
 
 
 def _stacked(views: Iterable[Array]) -> Array:

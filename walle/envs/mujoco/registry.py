@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
 
 import gymnasium as gym
 
-from walle.envs.lanes import EnvSpec
+from walle.envs.lanes import EnvSpec, Role, env_seed
 from walle.envs.mujoco.arms import Pusher, Reacher
 from walle.envs.mujoco.humanoids import Ant, Humanoid, HumanoidStandup
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.locomotion import HalfCheetah, Hopper, Swimmer, Walker2d
 from walle.envs.mujoco.pendulums import InvertedDoublePendulum, InvertedPendulum
-from walle.envs.mujoco.task import Task
+from walle.envs.mujoco.robot import Robot, RobotTask
+from walle.envs.mujoco.task import GymnasiumTask, Task
+from walle.errors import ConfigError, nearest
 
-# Gymnasium's classes, by entry point: an id registered anew for one of them is recognised too.
-TASKS: Mapping[str, type[Task]] = {
-    f"gymnasium.envs.mujoco.{module}:{task.__name__}Env": task
-    for module, task in {
-        "ant_v5": Ant,
-        "half_cheetah_v5": HalfCheetah,
-        "hopper_v5": Hopper,
-        "humanoid_v5": Humanoid,
-        "humanoidstandup_v5": HumanoidStandup,
-        "inverted_double_pendulum_v5": InvertedDoublePendulum,
-        "inverted_pendulum_v5": InvertedPendulum,
-        "pusher_v5": Pusher,
-        "reacher_v5": Reacher,
-        "swimmer_v5": Swimmer,
-        "walker2d_v5": Walker2d,
-    }.items()
+_MODULES: Mapping[str, type[GymnasiumTask]] = {
+    "ant_v5": Ant,
+    "half_cheetah_v5": HalfCheetah,
+    "hopper_v5": Hopper,
+    "humanoid_v5": Humanoid,
+    "humanoidstandup_v5": HumanoidStandup,
+    "inverted_double_pendulum_v5": InvertedDoublePendulum,
+    "inverted_pendulum_v5": InvertedPendulum,
+    "pusher_v5": Pusher,
+    "reacher_v5": Reacher,
+    "swimmer_v5": Swimmer,
+    "walker2d_v5": Walker2d,
+}
+
+# By Gymnasium's entry point, so that an id registered anew for the same class is recognised too.
+TASKS: Mapping[str, type[GymnasiumTask]] = {
+    f"gymnasium.envs.mujoco.{module}:{task.__name__}Env": task for module, task in _MODULES.items()
 }
 
 # Arguments of Gymnasium's classes that only say what to draw.
@@ -51,76 +53,86 @@ _DRAWING = frozenset(
 )
 
 
-class Match(NamedTuple):
-    """What an EnvSpec asks for, found.
-
-    Attributes:
-        task: its class.
-        kwargs: the registered arguments, then the user's.
-        episode_limit: the user's, else the registered one.
-    """
-
-    task: type[Task]
-    kwargs: dict[str, Any]
-    episode_limit: int | None
-
-
 def why_not(spec: EnvSpec) -> str | None:
     """The reason why MuJoCo lanes would not give the same results for `spec`; None if they do."""
-    entry = _registered(spec.id)
+    if find_robot(spec.id) is not None:
+        return None
+    try:
+        entry = _registered(spec.id)
+    except gym.error.Error as error:
+        return str(error)
     if entry.entry_point not in TASKS:
-        return f"{spec.id} is not one of {', '.join(sorted(t.__name__ for t in TASKS.values()))}"
+        known = ", ".join(sorted(f"{task.__name__}-v5" for task in TASKS.values()))
+        return f"it is neither a walle Robot nor one of {known}"
     if entry.additional_wrappers:
-        return f"{spec.id} is registered with wrappers"
+        return "it is registered with wrappers"
     drawing = sorted(_DRAWING & (entry.kwargs | spec.kwargs).keys())
     if drawing:
-        return f"{', '.join(drawing)}: lanes simulate, they do not draw"
+        return f"lanes simulate and do not draw, but the arguments have {', '.join(drawing)}"
     return None
 
 
 def make_mujoco_lanes(
-    spec: EnvSpec, seeds: Sequence[int], numbers: Sequence[int] | None = None
+    spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"
 ) -> MujocoLanes:
-    """Builds the lanes of `spec`, one a seed; `numbers` is what messages call them.
+    """Builds the lanes numbered `lanes` of a run.
 
     Raises:
-        ValueError: MuJoCo lanes cannot stand in for this environment, an argument is unknown, or
+        ConfigError: MuJoCo lanes cannot stand in for this environment, an argument is unknown, or
             the model does not load.
     """
     reason = why_not(spec)
     if reason is not None:
-        raise ValueError(f"env.backend=mujoco cannot run {spec.id}: {reason}")
-    match = _match(spec)
-    check_arguments(match.task, match.kwargs)
+        raise ConfigError(f"env.backend=mujoco cannot run env.id={spec.id!r}: {reason}")
+    task, registered_limit = _build(spec)
     return MujocoLanes(
-        match.task(**match.kwargs),
-        seeds,
-        episode_limit=match.episode_limit,
+        task,
+        [env_seed(seed, lane, role) for lane in lanes],
+        episode_limit=registered_limit if spec.episode_limit is None else spec.episode_limit,
         repeat=spec.frame_skip,
-        numbers=numbers,
+        numbers=lanes,
     )
 
 
-def check_arguments(task: type[Task], kwargs: Mapping[str, Any]) -> None:
-    """Raises a ValueError that names the nearest real argument if one does not exist."""
-    names = [field.name for field in dataclasses.fields(task)]
-    for name in kwargs:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-            raise ValueError(
-                f"{task.__name__} has no argument {name!r}; the nearest is {close[0]!r}. "
-                f"All: {', '.join(names)}"
-            )
+def find_robot(env_id: str) -> Robot | None:
+    """The `Robot` that an id of the form "module:NAME" points to, if it points to one."""
+    module, _, name = env_id.rpartition(":")
+    if not module:
+        return None
+    robot = getattr(_imported(module, env_id), name, None)
+    return robot if isinstance(robot, Robot) else None
 
 
-def _match(spec: EnvSpec) -> Match:
+def _build(spec: EnvSpec) -> tuple[Task, int | None]:
+    """The task of `spec`, and the episode limit it comes with."""
+    robot = find_robot(spec.id)
+    if robot is not None:
+        _check_arguments(Robot, spec)
+        robot = dataclasses.replace(robot, **spec.kwargs)
+        return RobotTask(robot), robot.episode_limit
     entry = _registered(spec.id)
-    limit = entry.max_episode_steps if spec.episode_limit is None else spec.episode_limit
-    return Match(TASKS[str(entry.entry_point)], {**entry.kwargs, **spec.kwargs}, limit)
+    task = TASKS[str(entry.entry_point)]
+    _check_arguments(task, spec)
+    return task(**{**entry.kwargs, **spec.kwargs}), entry.max_episode_steps
+
+
+def _check_arguments(described: type[GymnasiumTask] | type[Robot], spec: EnvSpec) -> None:
+    names = [field.name for field in dataclasses.fields(described)]
+    for name in spec.kwargs:
+        if name not in names:
+            hint = nearest(name, names)
+            raise ConfigError(f"env.kwargs.{name}: {spec.id} has no such argument; {hint}")
 
 
 def _registered(env_id: str) -> gym.envs.registration.EnvSpec:
     module, _, name = env_id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        _imported(module, env_id)
     return gym.spec(name)
+
+
+def _imported(module: str, env_id: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"env.id={env_id!r}: {error}; is the module importable here?") from error

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import gymnasium as gym
+import mujoco
 import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.compiling import compile_model, xml_path
 from walle.envs.mujoco.physics import Array, Fields
+from walle.errors import ConfigError
 from walle.types import AnyArray, BoolArray
 
 
@@ -29,35 +32,36 @@ class Outcome(NamedTuple):
     terminated: BoolArray
 
 
-@dataclass(kw_only=True)
 class Task(ABC):
-    """A MuJoCo task as functions of whole batches. Its dataclass fields are its arguments.
+    """A model with the batched functions that make it a task.
 
     Attributes:
-        xml_file: the model: a path beginning with `/`, `.` or `~`, or one of Gymnasium's.
+        model: the compiled model, shared by all lanes.
         frame_skip: physics steps per environment step.
+        dt: seconds of simulated time per environment step.
     """
 
-    xml_file: str
+    model: mujoco.MjModel
     frame_skip: int
+    dt: float
 
-    remembers: ClassVar[tuple[str, ...]] = ("qpos",)
-    """The fields whose values from before the step the reward needs."""
-
-    def __post_init__(self) -> None:
-        """Compiles the model."""
-        if self.frame_skip < 1:
-            raise ValueError(f"frame_skip={self.frame_skip}: at least one physics step is needed")
-        self.model = compile_model(xml_path(self.xml_file))
-        if self.model.nu == 0:
-            raise ValueError(f"{self.xml_file} has no actuators, so there is no action to choose")
-        self.dt = float(self.model.opt.timestep) * self.frame_skip
-        """Seconds of simulated time per environment step."""
+    def load(self, path: Path, frame_skip: int) -> None:
+        """Compiles the model: the first thing a task does."""
+        if frame_skip < 1:
+            raise ConfigError(f"frame_skip={frame_skip}: at least one physics step is needed")
+        self.frame_skip = frame_skip
+        self.model = compile_model(path)
+        self.dt = float(self.model.opt.timestep) * frame_skip
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The MuJoCo fields that the task reads."""
         return ("qpos", "qvel")
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Those whose values from before the step decide the outcome."""
+        return ()
 
     @property
     @abstractmethod
@@ -81,6 +85,23 @@ class Task(ABC):
         """The actuators' control ranges."""
         low, high = self.model.actuator_ctrlrange.astype(np.float32).T
         return gym.spaces.Box(low, high, dtype=np.float32)
+
+
+@dataclass(kw_only=True)
+class GymnasiumTask(Task):
+    """A task of Gymnasium's. Its dataclass fields are the arguments of Gymnasium's constructor.
+
+    Attributes:
+        xml_file: a path beginning with `/`, `.` or `~`, or a model that Gymnasium ships.
+        frame_skip: physics steps per environment step.
+    """
+
+    xml_file: str
+    frame_skip: int
+
+    def __post_init__(self) -> None:
+        """Compiles the model."""
+        self.load(xml_path(self.xml_file), self.frame_skip)
 
 
 def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: bool) -> State:
