@@ -51,6 +51,7 @@ class GymnasiumLanes:
         """Begins a new episode in every lane; returns [L, O]."""
         for i, env in enumerate(self._envs):
             self._obs[i] = env.reset(seed=self._seeds[i])[0]
+            self._warn(i)
         self._seeds = [None] * len(self)
         return self._obs
 
@@ -63,6 +64,7 @@ class GymnasiumLanes:
                 any_ended = True
                 self._final_obs[i] = obs
                 obs = env.reset()[0]
+                self._warn(i)
             self._obs[i] = obs
         final_obs = self._final_obs if any_ended else None
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
@@ -77,8 +79,7 @@ class GymnasiumLanes:
             except Exception as error:
                 error.add_note(f"raised by {env.spec and env.spec.id} in lane {self._lanes[i]}")
                 raise
-            if self._warnings.pending:
-                self._warnings.flush(f"lane {self._lanes[i]}")
+            self._warn(i)
             total += float(reward)
             if terminated or truncated:
                 break
@@ -86,6 +87,10 @@ class GymnasiumLanes:
         self._terminated[i] = terminated
         self._truncated[i] = truncated
         return obs, terminated or truncated
+
+    def _warn(self, i: int) -> None:
+        if self._warnings.pending:
+            self._warnings.flush(f"lane {self._lanes[i]}")
 
     def close(self) -> None:
         """Closes every environment."""

@@ -59,9 +59,9 @@ class Reacher(GymnasiumTask):
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
-        angles = now.qpos[:, :2]
-        np.cos(angles, out=out[:, 0:2])
-        np.sin(angles, out=out[:, 2:4])
+        angles = now.qpos[:, :2].copy()  # NumPy may round sines of strided arrays differently
+        out[:, 0:2] = np.cos(angles)
+        out[:, 2:4] = np.sin(angles)
         out[:, 4:-4] = now.qpos[:, 2:]
         out[:, -4:-2] = now.qvel[:, :2]
         xpos = now.xpos

@@ -39,7 +39,8 @@ def compile_model(path: Path) -> mujoco.MjModel:
     try:
         model = mujoco.MjModel.from_xml_path(str(path))
     except ValueError as error:
-        raise ConfigError(f"xml_file: {path} does not load as a MuJoCo model: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"xml_file: {path} does not load as a MuJoCo model: {reason}") from error
     caught.flush(str(path))
     if model.nu == 0:
         raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")

@@ -226,8 +226,9 @@ class Humanoid(_Humanoid):
 
     def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
         """See the class."""
-        travelled = now.xipos[:, :, 0] - before.xipos[:, :, 0]
-        velocity = (travelled @ self._mass) / self.dt
+        # Not a matrix product: BLAS rounds a row according to how many rows there are.
+        moved = (now.xipos[:, :, 0] - before.xipos[:, :, 0]) * self._mass
+        velocity = np.add.reduce(moved, axis=1) / self.dt
         healthy = self.healthy(now)
         gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
         cost = self._control_cost(action) + self._impact_cost(now, self.contact_cost_range)

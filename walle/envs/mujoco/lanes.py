@@ -113,8 +113,7 @@ class MujocoLanes:
         for array, live in self._remembered:
             np.copyto(array, live)
         self._physics.step(action, self._task.frame_skip, lanes)
-        if self._warnings.pending:
-            self._warn()
+        self._warn()
         if lanes is None:
             self._elapsed += 1
         else:
@@ -136,6 +135,7 @@ class MujocoLanes:
         states = [self._task.begin(self._generators[i]) for i in lanes]
         qpos, qvel = (np.array(part) for part in zip(*states, strict=True))
         self._physics.reset(lanes, qpos, qvel)
+        self._warn()
         self._elapsed[lanes] = 0
 
     def _located(self, fault: EnvironmentFault) -> EnvironmentFault:
@@ -143,5 +143,7 @@ class MujocoLanes:
         return EnvironmentFault(f"{fault} (step {self._steps} of lanes {first} to {last})")
 
     def _warn(self) -> None:
+        if not self._warnings.pending:
+            return
         lanes = ", ".join(str(self._numbers[i]) for i in self._physics.warned())
         self._warnings.flush(f"step {self._steps}, lane {lanes}")

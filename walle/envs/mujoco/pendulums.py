@@ -78,11 +78,11 @@ class InvertedDoublePendulum(GymnasiumTask):
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
-        angles = now.qpos[:, 1:]
+        angles = now.qpos[:, 1:].copy()  # NumPy may round sines of strided arrays differently
         n = angles.shape[1]
         out[:, 0] = now.qpos[:, 0]
-        np.sin(angles, out=out[:, 1 : 1 + n])
-        np.cos(angles, out=out[:, 1 + n : 1 + 2 * n])
+        out[:, 1 : 1 + n] = np.sin(angles)
+        out[:, 1 + n : 1 + 2 * n] = np.cos(angles)
         np.clip(now.qvel, -10, 10, out=out[:, 1 + 2 * n : -1])
         np.clip(now.qfrc_constraint[:, 0], -10, 10, out=out[:, -1])
 

@@ -159,9 +159,14 @@ def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> 
     return LoopPhysics(model, lanes, fields)
 
 
+def batch_available() -> bool:
+    """Whether the installed MuJoCo steps many simulations in one call, as 4.0 and later do."""
+    return importlib.util.find_spec("mujoco.batch") is not None
+
+
 def _batchable(model: mujoco.MjModel, fields: tuple[str, ...]) -> bool:
     """Whether one MjData can serve all lanes in turn without anything being lost between steps."""
-    if importlib.util.find_spec("mujoco.batch") is None:
+    if not batch_available():
         return False
     sleeps = model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP
     return not (sleeps or model.nplugin or _AFTER_STEP.keys() & set(fields))
