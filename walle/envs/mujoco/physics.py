@@ -8,7 +8,7 @@ Two engines give bit-identical trajectories. `BatchPhysics` lets MuJoCo 4's own 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import mujoco
@@ -109,27 +109,28 @@ class LoopPhysics:
         self._model = model
         self._datas = [mujoco.MjData(model) for _ in range(lanes)]
         self._after = list({id(f): f for f in map(_AFTER_STEP.get, fields) if f}.values())
-        arrays = {name: _stacked(getattr(d, name) for d in self._datas) for name in fields}
-        self.fields = Fields(arrays)
-        # Views cost more to make than to copy: make them once.
+        # A view costs more to make than to copy, and a call more than the numbers it copies: the
+        # views are made once, and one concatenation fetches all fields of all lanes.
         self._ctrls = [data.ctrl for data in self._datas]
-        self._copies = [
-            [(array[i], getattr(data, name)) for name, array in arrays.items()]
-            for i, data in enumerate(self._datas)
-        ]
+        self._sources = [[getattr(d, name).reshape(-1) for name in fields] for d in self._datas]
+        self._all_sources = [source for lane in self._sources for source in lane]
+        self._rows: Array = np.empty((lanes, sum(source.size for source in self._sources[0])))
+        self._flat_rows = self._rows.reshape(-1)
+        self.fields = Fields(_columns(self._rows, self._datas[0], fields))
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
         """See `Physics.step`."""
-        chosen = range(len(self._datas)) if lanes is None else lanes
         model, step = self._model, mujoco.mj_step
-        for i in chosen:
+        for i in range(len(self._datas)) if lanes is None else lanes:
             data = self._datas[i]
             self._ctrls[i][:] = action[i]
             step(model, data, substeps)
             for compute in self._after:
                 compute(model, data)
-            for row, source in self._copies[i]:
-                row[...] = source
+        if lanes is None:
+            np.concatenate(self._all_sources, out=self._flat_rows)
+        else:
+            self._fetch(lanes)
 
     def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
         """See `Physics.reset`."""
@@ -139,12 +140,15 @@ class LoopPhysics:
             data.qpos[:] = lane_qpos
             data.qvel[:] = lane_qvel
             mujoco.mj_forward(self._model, data)
-            for row, source in self._copies[i]:
-                row[...] = source
+        self._fetch(lanes)
 
     def warned(self) -> list[int]:
         """See `Physics.warned`."""
         return [i for i, d in enumerate(self._datas) if any(w.number for w in d.warning)]
+
+    def _fetch(self, lanes: IntArray) -> None:
+        for i in lanes:
+            np.concatenate(self._sources[i], out=self._rows[i])
 
 
 def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> Physics:
@@ -186,5 +190,11 @@ def _check_fields(data: mujoco.MjData, fields: tuple[str, ...]) -> None:
             raise ConfigError(f"field {name!r} is not computed by mj_step: it is always zero")
 
 
-def _stacked(views: Iterable[Array]) -> Array:
-    return np.stack([np.array(view) for view in views])
+def _columns(rows: Array, data: mujoco.MjData, fields: tuple[str, ...]) -> dict[str, Array]:
+    """Views of `rows`, [L, n], in which every field has a range of columns and its own shape."""
+    views, start = {}, 0
+    for name in fields:
+        shape, size = getattr(data, name).shape, getattr(data, name).size
+        views[name] = rows[:, start : start + size].reshape(len(rows), *shape)
+        start += size
+    return views
