@@ -113,6 +113,15 @@ def test_fields_that_were_not_asked_for_say_how_to_ask():
     assert lanes.reset().shape == (3, 3)
 
 
+def test_the_simulation_cannot_be_changed_by_accident():
+    def observe(now):
+        now.qpos[:, 0] = 0
+        return now.qpos
+
+    with pytest.raises(ValueError, match="read-only"):
+        lanes_of(observe=observe)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

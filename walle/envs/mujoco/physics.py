@@ -41,7 +41,11 @@ class Fields:
     """
 
     def __init__(self, arrays: dict[str, Array]) -> None:
-        self.__dict__.update(arrays)
+        """Offers read-only views: the arrays may be the simulation's own state."""
+        for name, array in arrays.items():
+            view = array.view()
+            view.flags.writeable = False
+            self.__dict__[name] = view
 
     def __getattr__(self, name: str) -> Array:
         """Only reached for a field that was not asked for."""
