@@ -45,7 +45,8 @@ def compile_model(path: Path) -> mujoco.MjModel:
     if model.nu == 0:
         raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")
     if model.ntree == 1:
-        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
+        # Older MuJoCo has no such flag, and looks for islands only when asked to.
+        model.opt.disableflags |= getattr(mujoco.mjtDisableBit, "mjDSBL_ISLAND", 0)
     return model
 
 
