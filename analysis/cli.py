@@ -1,0 +1,171 @@
+"""What all the scripts share: the flags, the account of the runs, where figures are written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from analysis.runs import Sweep
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+class Study(NamedTuple):
+    """What a script found.
+
+    Attributes:
+        figure: drawn, not yet written.
+        table: the numbers behind the figure; a column `x` may have `x_low` and `x_high` beside it.
+        sentences: what the figure says, in words.
+    """
+
+    figure: Figure
+    table: pd.DataFrame
+    sentences: list[str]
+
+
+def parser(description: str | None, *, by: str = "sampler.n") -> argparse.ArgumentParser:
+    """A parser with the flags that every script has."""
+    p = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument(
+        "sweep",
+        nargs="*",
+        type=Path,
+        metavar="SWEEP_DIR",
+        help="sweeps or single runs (default: the newest sweep under ./multirun)",
+    )
+    p.add_argument(
+        "-o",
+        "--output",
+        type=_figure_path,
+        metavar="FILE",
+        help="the figure: .png, .svg or .pdf (default: in figures/ of the sweep)",
+    )
+    p.add_argument(
+        "--csv",
+        type=Path,
+        metavar="FILE",
+        help="the numbers behind the figure (default: beside it)",
+    )
+    p.add_argument(
+        "--by",
+        default=by,
+        metavar="KEY",
+        help=f"the configuration key to compare by (default: {by})",
+    )
+    p.add_argument(
+        "--warmup",
+        type=_count,
+        default=1,
+        metavar="K",
+        help="leave out the first K iterations of each run where times are averaged (default: 1)",
+    )
+    p.add_argument("--title", help="a title above the figure")
+    p.add_argument("--show", action="store_true", help="open the figure in a viewer")
+    return p
+
+
+def run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> int:
+    """Loads, studies, prints and writes; returns the exit code (2 for bad input)."""
+    from analysis import style
+    from analysis.runs import BadInputError, load
+
+    try:
+        sweep = load(*args.sweep)
+        with style.paper():
+            result = study(sweep)
+            style.finish(result.figure, args.title)
+            path = args.output or sweep.paths[0] / "figures" / f"{name}.png"
+            _write(result, path, args.csv or path.with_suffix(".csv"))
+    except BadInputError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    _report(sweep, result, newest=not args.sweep)
+    print(f"figure:  {path}\nnumbers: {args.csv or path.with_suffix('.csv')}")
+    if args.show and not webbrowser.open(path.resolve().as_uri()):
+        print(f"{name}: --show: no viewer found; the figure is {path}", file=sys.stderr)
+    return 0
+
+
+def account(sweep: Sweep) -> list[str]:
+    """How many runs were used and left out, and why, in sentences."""
+    used, out = len(sweep.runs), len(sweep.left_out)
+    text = [f"{used} of {used + out} runs used."]
+    text += [f"Left out: {run.name}: {run.reason}." for run in sweep.left_out]
+    return text + [f"{note}." for note in sweep.notes]
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table for people: intervals in brackets, four significant digits, empty for nothing."""
+    bounds = {c + end for c in table.columns for end in ("_low", "_high")}
+    shown = {}
+    for name in table.columns:
+        if name in bounds:
+            continue
+        if f"{name}_low" in table:
+            ranges = zip(table[name], table[f"{name}_low"], table[f"{name}_high"], strict=True)
+            shown[name] = [_with_range(*r) for r in ranges]
+        else:
+            shown[name] = [_plain(value) for value in table[name]]
+    import pandas as pd
+
+    return pd.DataFrame(shown)
+
+
+def _report(sweep: Sweep, result: Study, *, newest: bool) -> None:
+    where = " ".join(str(path) for path in sweep.paths)
+    print(f"{where}{' (the newest sweep)' if newest else ''}\n")
+    print(readable(result.table).to_string(index=False), end="\n\n")
+    for sentence in [*result.sentences, *account(sweep)]:
+        print(sentence)
+
+
+def _write(result: Study, figure: Path, numbers: Path) -> None:
+    from analysis import style
+    from analysis.runs import BadInputError
+
+    try:
+        style.save(result.figure, figure)
+        numbers.parent.mkdir(parents=True, exist_ok=True)
+        result.table.to_csv(numbers, index=False)
+    except OSError as error:
+        raise BadInputError(
+            f"cannot write {error.filename}: {error.strerror}; choose another place with -o"
+        ) from error
+
+
+def _figure_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} has to end in one of {', '.join(FORMATS)}")
+    return path
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def _with_range(value: float, low: float, high: float) -> str:
+    if low != low:
+        return _plain(value)
+    return f"{value:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,159 @@
+"""A quantity of many runs, gathered at every point of a figure's axis, with bootstrap draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis import stats
+from analysis.design import design, resolve_key
+from analysis.runs import BadInputError, Scalar, Sweep
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All repeats of one line at one value of the axis.
+
+    Attributes:
+        line: which line of the figure, '' when there is only one.
+        by: the value on the axis.
+        values: what was resampled: a mean for each run or, of a single run, its iterations.
+        draws: [draws] bootstrap means of `values`.
+        runs: how many runs.
+        seeds: how many different seeds among them.
+        oversubscribed: a run needed more cores than it had.
+    """
+
+    line: str
+    by: Scalar
+    values: FloatArray
+    draws: FloatArray
+    runs: int
+    seeds: int
+    oversubscribed: bool
+
+    @property
+    def mean(self) -> float:
+        """The mean over the runs."""
+        return float(self.values.mean())
+
+    def interval(self) -> stats.Interval:
+        """The mean and its 95% interval."""
+        return stats.Interval(self.mean, *stats.interval_bounds(self.draws, self.values.size))
+
+    @property
+    def repeats(self) -> str:
+        """`3 seeds`, or `3 runs` when seeds repeat."""
+        what = "seed" if self.seeds == self.runs else "run"
+        return f"{self.runs} {what}{'s' if self.runs != 1 else ''}"
+
+
+def after_warmup(frame: pd.DataFrame, warmup: int) -> pd.DataFrame:
+    """Without the first `warmup` iterations of each run (and process, in timing.csv)."""
+    owner = ["run", "process"] if "process" in frame else ["run"]
+    if not warmup or not len(frame):
+        return frame
+    return frame[frame.groupby(owner, observed=True).cumcount() >= warmup]
+
+
+def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
+    """The iterations that count; a run that is shorter than the warm-up is noted.
+
+    Raises:
+        BadInputError: nothing is left of any run.
+    """
+    frame = after_warmup(sweep.iterations, warmup)
+    short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]
+    if len(short) == len(sweep.runs):
+        raise BadInputError(
+            f"--warmup {warmup} leaves no iteration of any run; the longest has "
+            f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller one"
+        )
+    if short:
+        sweep.note(f"{len(short)} runs are no longer than the warm-up of {warmup}: {short}")
+    return frame
+
+
+def numeric_axis(sweep: Sweep, key: str) -> str:
+    """The full key for `--by key`, whose values have to be numbers.
+
+    Raises:
+        BadInputError: the key does not exist, or a value is not a number.
+    """
+    by = resolve_key(sweep, key)
+    odd = [v for v in sweep.values(by) if isinstance(v, str | bool)]
+    if odd:
+        raise BadInputError(f"--by {key}: this figure's axis needs numbers, {by} is {odd[0]!r}")
+    return by
+
+
+def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]:
+    """Cells ordered by line and value.
+
+    Args:
+        sweep: the runs.
+        per_run: each run's values, such as its iterations' seconds; runs without values are
+            left out.
+        by: the full configuration key on the axis.
+    """
+    rng = stats.generator()
+    strained = {run.name for run in sweep.runs if run.oversubscribed}
+    plan = design(sweep, by)
+    plan = plan[[len(per_run.get(name, ())) > 0 for name in plan["run"]]]
+    cells = []
+    for (line, value), group in plan.groupby(["line", "by"], sort=False):
+        names = list(group["run"])
+        runs = [per_run[name] for name in names]
+        values = np.array([r.mean() for r in runs]) if len(runs) > 1 else runs[0]
+        draws = stats.resample_means(values, rng)
+        seeds = group["seed"].nunique()
+        cells.append(
+            Cell(line, value, values, draws, len(runs), seeds, bool(strained & set(names)))
+        )
+    return cells
+
+
+def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
+    """The values of one column for each run, empty cells left out.
+
+    Raises:
+        BadInputError: there is no such column.
+    """
+    if column not in frame:
+        raise BadInputError(f"no column {column!r}; the columns are {', '.join(frame.columns)}")
+    full = frame.dropna(subset=[column])
+    groups = full.groupby("run", observed=True)[column]
+    return {str(run): values.to_numpy(float) for run, values in groups}
+
+
+def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The cells of each line, in order."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.line, []).append(cell)
+    return found
+
+
+def repeats_label(cells: Iterable[Cell]) -> str:
+    """`3 seeds`, or `2 to 3 seeds` when the points of a line have different numbers."""
+    counts = sorted({(cell.runs, cell.repeats) for cell in cells})
+    if len(counts) == 1:
+        return counts[0][1]
+    return f"{counts[0][0]} to {counts[-1][1]}"
+
+
+def single_run_note(cells: Iterable[Cell]) -> list[str]:
+    """Says where an interval is over the iterations of one run because there is no other seed."""
+    single = [cell for cell in cells if cell.runs == 1]
+    if not single:
+        return []
+    return [
+        f"{len(single)} points have one seed only: their intervals are over the iterations of that "
+        "run and say nothing of other seeds."
+    ]

@@ -1,0 +1,338 @@
+"""Speedup against the number of samplers, beside the ideal and what the laws of scaling say.
+
+speedup(n) = mean collect_s at n = 1 / mean collect_s at n, the warm-up iterations left out. The
+intervals are 95% bootstrap intervals over seeds.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+import pandas as pd
+
+from analysis import cli, fits, published, scaling, stats, style
+from analysis.measures import (
+    Cell,
+    FloatArray,
+    column_per_run,
+    iterations_after_warmup,
+    lines,
+    measure,
+    numeric_axis,
+    repeats_label,
+    single_run_note,
+)
+from analysis.runs import BadInputError, Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLLECTION = "collection"
+END_TO_END = "end to end"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cell and its speedup over the base of its line.
+
+    Attributes:
+        cell: the seconds.
+        base: the number of samplers that counts as 1.
+        speedup: over the base, with its interval.
+        draws: [draws] bootstrap draws of the speedup.
+    """
+
+    cell: Cell
+    base: float
+    speedup: stats.Interval
+    draws: FloatArray
+
+    @property
+    def n(self) -> float:
+        """The number of samplers."""
+        return float(self.cell.by)
+
+
+def speedups(cells: list[Cell]) -> list[Point]:
+    """The speedup of every cell of one line over the one with the fewest samplers.
+
+    The same draws of the base serve above and below the fraction, so that the base's own speedup
+    is 1 without doubt, and its uncertainty is in all the others.
+    """
+    base = min(cells, key=lambda cell: float(cell.by))
+    points = []
+    for cell in cells:
+        draws = base.draws / cell.draws
+        n = min(base.values.size, cell.values.size)
+        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n)
+        value = stats.Interval(base.mean / cell.mean, *bounds)
+        points.append(Point(cell, float(base.by), value, draws))
+    return points
+
+
+def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:
+    """Wall-clock seconds of each run until `return_mean` first reached `target`; else nothing."""
+    if "return_mean" not in iterations:
+        raise BadInputError("--time-to-return: the runs have no column return_mean")
+    reached = iterations[iterations["return_mean"] >= target]
+    first = reached.groupby("run", observed=True)["wall_s"].min()
+    return {str(run): np.array([seconds]) for run, seconds in first.items()}
+
+
+def study(
+    sweep: Sweep,
+    *,
+    by: str = "sampler.n",
+    warmup: int = 1,
+    end_to_end: bool = False,
+    time_to_return: float | None = None,
+    paper: bool = False,
+    log: bool = False,
+    fit_all: bool = False,
+) -> cli.Study:
+    """Speedup of collection and, when asked, end to end and of the time to a return.
+
+    Args:
+        sweep: the runs.
+        by: the configuration key that counts the workers.
+        warmup: iterations of each run that do not count.
+        end_to_end: also the speedup of whole iterations.
+        time_to_return: also the speedup of reaching this return_mean.
+        paper: draw the papers' points.
+        log: logarithmic axes.
+        fit_all: fit the laws to oversubscribed points too.
+    """
+    by = numeric_axis(sweep, by)
+    iterations = iterations_after_warmup(sweep, warmup)
+    cells = {COLLECTION: measure(sweep, column_per_run(iterations, "collect_s"), by)}
+    if end_to_end:
+        cells[END_TO_END] = measure(sweep, column_per_run(iterations, "iteration_s"), by)
+    sentences = [_warmup_sentence(warmup), *single_run_note(cells[COLLECTION])]
+    if time_to_return is not None:
+        reached, missing = _all_reached(sweep, time_to_return, by)
+        cells[f"to return {time_to_return:g}"] = reached
+        sentences += missing
+    points = {
+        name: {line: speedups(group) for line, group in lines(found).items()}
+        for name, found in cells.items()
+    }
+    sentences += _base_sentences(points[COLLECTION], by)
+    figure, axes = style.panels(len(points), height=2.6)
+    for panel, (name, found) in zip(axes, points.items(), strict=True):
+        laws = _laws(found, fit_all=fit_all)
+        _draw(panel, found, laws, by=by, log=log, name=name if len(points) > 1 else None)
+        if paper and name == COLLECTION:
+            _draw_published(panel)
+        _dress(panel, found, cores=sweep.cores if by == "sampler.n" else 0, log=log)
+    sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
+    return cli.Study(figure, _table(points, by), sentences)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = cli.parser(__doc__)
+    parser.add_argument("--end-to-end", action="store_true", help="also of whole iterations")
+    parser.add_argument(
+        "--time-to-return", type=float, metavar="R", help="also of the time until return_mean >= R"
+    )
+    parser.add_argument("--paper", action="store_true", help="overlay the papers' own points")
+    parser.add_argument("--log", action="store_true", help="logarithmic axes")
+    parser.add_argument(
+        "--fit-all", action="store_true", help="fit the laws to oversubscribed points too"
+    )
+    args = parser.parse_args(argv)
+    return cli.run(
+        args,
+        "speedup",
+        lambda sweep: study(
+            sweep,
+            by=args.by,
+            warmup=args.warmup,
+            end_to_end=args.end_to_end,
+            time_to_return=args.time_to_return,
+            paper=args.paper,
+            log=args.log,
+            fit_all=args.fit_all,
+        ),
+    )
+
+
+def _warmup_sentence(warmup: int) -> str:
+    if not warmup:
+        return "No warm-up iterations are left out."
+    return f"The first {warmup} iteration{'s' if warmup > 1 else ''} of each run are left out."
+
+
+def _all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[str]]:
+    """Cells of which every run reached the return, and a sentence about the others."""
+    per_run = first_reached(sweep.iterations, target)
+    everyone = {run.name: np.ones(1) for run in sweep.runs}
+    asked = {(cell.line, cell.by): cell.runs for cell in measure(sweep, everyone, by)}
+    reached = {(cell.line, cell.by): cell for cell in measure(sweep, per_run, by)}
+    short = [
+        f"{reached[key].runs if key in reached else 0} of {runs} at {by}={key[1]}"
+        for key, runs in asked.items()
+        if key not in reached or reached[key].runs < runs
+    ]
+    cells = [cell for key, cell in reached.items() if cell.runs == asked[key]]
+    if not cells:
+        raise BadInputError(
+            f"--time-to-return {target:g}: at no {by} did every run reach it; the highest "
+            f"return_mean is {sweep.iterations['return_mean'].max():.4g}"
+        )
+    if not short:
+        return cells, []
+    return cells, [
+        f"Return {target:g} was not reached by every run ({'; '.join(short)}): "
+        "those points are not drawn, a mean over the fast ones alone would flatter."
+    ]
+
+
+def _base_sentences(found: dict[str, list[Point]], by: str) -> list[str]:
+    return [
+        f"{f'{line}: ' if line else ''}no usable run at {by}=1: speedup is over "
+        f"{by}={points[0].base:g}, and ideal is n/{points[0].base:g}."
+        for line, points in found.items()
+        if points[0].base != 1
+    ]
+
+
+def _fit_points(points: list[Point], *, fit_all: bool) -> list[Point]:
+    """The points within the machine's cores, when there are at least two of them."""
+    inside = [point for point in points if not point.cell.oversubscribed]
+    return points if fit_all or len(inside) < 2 else inside
+
+
+def _laws(found: dict[str, list[Point]], *, fit_all: bool) -> dict[str, scaling.Law | None]:
+    laws = {}
+    for line, points in found.items():
+        fitted = fits.fit_cells([p.cell for p in _fit_points(points, fit_all=fit_all)])
+        laws[line] = fitted.law if fitted else None
+    return laws
+
+
+def _fit_sentences(
+    sweep: Sweep, iterations: pd.DataFrame, found: dict[str, list[Point]], by: str, *, fit_all: bool
+) -> list[str]:
+    learning = lines(measure(sweep, column_per_run(iterations, "learn_s"), by))
+    sentences = []
+    for line, points in found.items():
+        chosen = [point.cell for point in _fit_points(points, fit_all=fit_all)]
+        learn_s = np.mean([cell.mean for cell in learning[line]]) if line in learning else None
+        texts = fits.describe(chosen, learn_s)
+        if len(chosen) < len(points):
+            texts.append(
+                f"The fits leave out the {len(points) - len(chosen)} points with more busy "
+                "processes than cores (--fit-all takes them in)."
+            )
+        sentences += [f"{line}: {text}" if line else text for text in texts]
+    return sentences
+
+
+def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
+    rows = [
+        _row(name, line, point, by)
+        for name, found in points.items()
+        for line, group in found.items()
+        for point in group
+    ]
+    table = pd.DataFrame(rows)
+    return table.drop(columns=[c for c in ("line", "of") if table[c].nunique() == 1])
+
+
+def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
+    seconds = point.cell.interval()
+    return {
+        "line": line,
+        "of": name,
+        by: point.n,
+        "repeats": point.cell.repeats,
+        "seconds": seconds.value,
+        "seconds_low": seconds.low,
+        "seconds_high": seconds.high,
+        "speedup": point.speedup.value,
+        "speedup_low": point.speedup.low,
+        "speedup_high": point.speedup.high,
+        "efficiency": point.speedup.value * point.base / point.n,
+        "oversubscribed": point.cell.oversubscribed,
+    }
+
+
+def _draw_line(
+    axes: Axes, points: list[Point], law: scaling.Law | None, look: style.Look, line: str
+) -> None:
+    label = f"{line or 'measured'} ({repeats_label(p.cell for p in points)})"
+    for point in points:
+        value, low, high = point.speedup
+        axes.errorbar(
+            point.n,
+            value,
+            yerr=[[value - low], [high - value]],
+            color=look.color,
+            marker=look.marker,
+            markerfacecolor="white" if point.cell.oversubscribed else look.color,
+            capsize=2,
+            linestyle="none",
+            zorder=3,
+        )
+    axes.plot([], [], look.marker, color=look.color, label=label)
+    if law is not None:
+        n = np.linspace(points[0].n, points[-1].n, 100)
+        axes.plot(n, law.speedup(n, points[0].base), color=look.color, linestyle=look.dash, lw=1)
+
+
+def _draw_published(axes: Axes) -> None:
+    markers = {published.WALLE: "x", published.FRANS_HAFNER: "+"}
+    for source, rows in published.collection().groupby("source"):
+        axes.plot(
+            rows["n"],
+            rows["speedup"],
+            markers[str(source)],
+            color=style.PAPER_GREY,
+            label=source,
+            zorder=2,
+        )
+
+
+def _dress(axes: Axes, found: dict[str, list[Point]], *, cores: int, log: bool) -> None:
+    if any(p.cell.oversubscribed for points in found.values() for p in points):
+        axes.plot([], [], "o", color="black", markerfacecolor="white", label="more than the cores")
+    if not log:
+        axes.set_ylim(bottom=0)
+    style.mark_cores(axes, cores)
+    axes.legend(loc="upper left")
+
+
+def _draw(
+    axes: Axes,
+    found: dict[str, list[Point]],
+    laws: dict[str, scaling.Law | None],
+    *,
+    by: str,
+    log: bool,
+    name: str | None,
+) -> None:
+    for i, (line, points) in enumerate(found.items()):
+        _draw_line(axes, points, laws[line], style.look(i), line)
+    base = min(points[0].base for points in found.values())
+    top = max(points[-1].n for points in found.values())
+    axes.plot([base, top], [1, top / base], color=style.IDEAL_GREY, linestyle="--", zorder=1)
+    axes.set_xlabel("samplers" if by == "sampler.n" else by)
+    over = "" if base == 1 else f" over {base:g} samplers"
+    axes.set_ylabel(f"speedup{over}" if name is None else f"speedup, {name}{over}")
+    ticks = sorted({point.n for points in found.values() for point in points})
+    style.whole_ticks(axes, ticks, log=log)
+    if log:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""How the figures look: readable in a column of a paper, in grey, and by the colour-blind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN_INCHES = 3.5
+PAGE_INCHES = 7.2
+# Okabe and Ito's palette without its yellow, dark and light in turn so that grey tells them apart.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
+PAPER_GREY = "#6b6b6b"
+IDEAL_GREY = "#9a9a9a"
+RC = {
+    "font.size": 8.0,
+    "axes.labelsize": 8.0,
+    "axes.titlesize": 8.5,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.5,
+    "axes.linewidth": 0.7,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 3.0,
+    "hatch.linewidth": 0.5,
+    "savefig.dpi": 300,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "walle",
+    "pdf.fonttype": 42,
+}
+
+
+class Look(NamedTuple):
+    """Colour, marker, line style and hatch of one line, different from its neighbours' in each."""
+
+    color: str
+    marker: str
+    dash: Any
+    hatch: str
+
+
+def look(index: int) -> Look:
+    """The look of the line number `index`; after seven colours the line styles move on."""
+    turn = index // len(COLORS)
+    return Look(
+        COLORS[index % len(COLORS)],
+        MARKERS[(index + turn) % len(MARKERS)],
+        DASHES[(index + turn) % len(DASHES)],
+        HATCHES[index % len(HATCHES)],
+    )
+
+
+@contextmanager
+def paper() -> Iterator[None]:
+    """Everything drawn and saved inside looks as it would in a paper."""
+    import matplotlib as mpl
+    import seaborn as sns
+
+    with mpl.rc_context({**sns.axes_style("ticks"), **RC}):
+        yield
+
+
+def panels(
+    columns: int, rows: int = 1, *, height: float = 2.5, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `columns` x `rows` axes: one is a column of a paper wide, more fill the page."""
+    from matplotlib.figure import Figure
+
+    width = COLUMN_INCHES if columns == 1 else PAGE_INCHES
+    figure = Figure(figsize=(width, height * rows))
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    return figure, list(grid.ravel())
+
+
+def finish(figure: Figure, title: str | None) -> None:
+    """Takes away the box and sets the title, if there is one."""
+    import seaborn as sns
+
+    sns.despine(fig=figure)
+    if title:
+        figure.suptitle(title, fontsize=9)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure in the format that the ending names; the same data, the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(path, metadata=undated.get(path.suffix[1:]))
+
+
+def whole_ticks(axes: Axes, values: list[float], *, log: bool = False) -> None:
+    """Ticks on the x axis exactly where something was measured."""
+    if log:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
+
+
+def mark_cores(axes: Axes, cores: int) -> None:
+    """A dotted line at the number of the machine's cores, if it is on the axis."""
+    low, high = axes.get_xlim()
+    if not low < cores < high:
+        return
+    axes.axvline(cores, color=IDEAL_GREY, linestyle=":", linewidth=1, zorder=0)
+    axes.annotate(
+        f"{cores} core{'s' if cores != 1 else ''}",
+        (cores, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(2, -1),
+        textcoords="offset points",
+        va="top",
+        fontsize=7,
+        color=PAPER_GREY,
+    )
