@@ -54,14 +54,12 @@ def design(sweep: Sweep, by: str) -> pd.DataFrame:
     Rows that agree in `by` and `line` are repeats. They come ordered by line and value.
     """
     keys = line_keys(sweep, by)
-    rows = {
-        "run": [run.name for run in sweep.runs],
-        "by": sweep.values(by),
-        "line": [_line_label(run, keys) for run in sweep.runs],
-        "seed": sweep.values("seed"),
-    }
-    order = sorted(range(len(sweep.runs)), key=lambda i: (rows["line"][i], sort_key(rows["by"][i])))
-    return pd.DataFrame(rows).iloc[order].reset_index(drop=True)
+    rows = [
+        (run.name, run.config.get(by, "null"), _line_label(run, keys), run.config.get("seed", ""))
+        for run in sweep.runs
+    ]
+    rows.sort(key=lambda row: (row[2], sort_key(row[1])))
+    return pd.DataFrame(rows, columns=["run", "by", "line", "seed"])
 
 
 def sort_key(value: Scalar) -> tuple[int, float, str]:

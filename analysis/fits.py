@@ -35,7 +35,7 @@ class Fitted(NamedTuple):
 def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
     """The law fitted to the cells; None when there are too few of them."""
     n = [float(cell.by) for cell in cells]
-    if len(cells) < (3 if coherence else 2):
+    if len(cells) < (4 if coherence else 2):
         return None
     law = scaling.fit(n, [cell.mean for cell in cells], coherence=coherence)
     draws = np.stack([cell.draws for cell in cells], axis=1)

@@ -104,19 +104,26 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
     """
     rng = stats.generator()
     strained = {run.name for run in sweep.runs if run.oversubscribed}
-    plan = design(sweep, by)
-    plan = plan[[len(per_run.get(name, ())) > 0 for name in plan["run"]]]
     cells = []
-    for (line, value), group in plan.groupby(["line", "by"], sort=False):
-        names = list(group["run"])
+    for (line, value), repeats in _repeats(sweep, by).items():
+        names = [name for name in repeats if len(per_run.get(name, ()))]
+        if not names:
+            continue
         runs = [per_run[name] for name in names]
         values = np.array([r.mean() for r in runs]) if len(runs) > 1 else runs[0]
+        seeds = len({repeats[name] for name in names})
+        hollow = bool(strained & set(names))
         draws = stats.resample_means(values, rng)
-        seeds = group["seed"].nunique()
-        cells.append(
-            Cell(line, value, values, draws, len(runs), seeds, bool(strained & set(names)))
-        )
+        cells.append(Cell(line, value, values, draws, len(runs), seeds, hollow))
     return cells
+
+
+def _repeats(sweep: Sweep, by: str) -> dict[tuple[str, Scalar], dict[str, Scalar]]:
+    """The runs of each line and value, each with its seed."""
+    found: dict[tuple[str, Scalar], dict[str, Scalar]] = {}
+    for run, value, line, seed in design(sweep, by).itertuples(index=False):
+        found.setdefault((line, value), {})[run] = seed
+    return found
 
 
 def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:

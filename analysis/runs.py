@@ -168,7 +168,7 @@ class Sweep:
         tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
         self._note_broken(name, tables.dropped)
         names = [run.name for run in self.runs]
-        columns: dict[str, Any] = {"run": pd.Categorical.from_codes(tables.file, names)}
+        columns: dict[str, Any] = {"run": pd.Categorical.from_codes(tables.file, pd.Index(names))}
         for key in dict.fromkeys((*ALWAYS_JOINED, *self.varying)):
             columns[key] = pd.Series(self.values(key)).take(tables.file).to_numpy()
         frame = pd.concat([pd.DataFrame(columns), tables.frame], axis=1)

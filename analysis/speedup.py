@@ -124,13 +124,14 @@ def study(
         for name, found in cells.items()
     }
     sentences += _base_sentences(points[COLLECTION], by)
-    figure, axes = style.panels(len(points), height=2.6)
+    figure, axes = style.panels(len(points), height=2.7, sharey=True)
     for panel, (name, found) in zip(axes, points.items(), strict=True):
         laws = _laws(found, fit_all=fit_all)
         _draw(panel, found, laws, by=by, log=log, name=name if len(points) > 1 else None)
         if paper and name == COLLECTION:
             _draw_published(panel)
         _dress(panel, found, cores=sweep.cores if by == "sampler.n" else 0, log=log)
+    style.legend(figure, columns=2 if len(points) == 1 else 5)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
     return cli.Study(figure, _table(points, by), sentences)
 
@@ -166,8 +167,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _warmup_sentence(warmup: int) -> str:
     if not warmup:
-        return "No warm-up iterations are left out."
-    return f"The first {warmup} iteration{'s' if warmup > 1 else ''} of each run are left out."
+        return "No warm-up: every iteration counts."
+    return f"Warm-up: the first {warmup} of each run's iterations left out."
 
 
 def _all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[str]]:
@@ -225,8 +226,8 @@ def _fit_sentences(
     sentences = []
     for line, points in found.items():
         chosen = [point.cell for point in _fit_points(points, fit_all=fit_all)]
-        learn_s = np.mean([cell.mean for cell in learning[line]]) if line in learning else None
-        texts = fits.describe(chosen, learn_s)
+        learn = [cell.mean for cell in learning.get(line, [])]
+        texts = fits.describe(chosen, float(np.mean(learn)) if learn else None)
         if len(chosen) < len(points):
             texts.append(
                 f"The fits leave out the {len(points) - len(chosen)} points with more busy "
@@ -270,22 +271,13 @@ def _draw_line(
 ) -> None:
     label = f"{line or 'measured'} ({repeats_label(p.cell for p in points)})"
     for point in points:
-        value, low, high = point.speedup
-        axes.errorbar(
-            point.n,
-            value,
-            yerr=[[value - low], [high - value]],
-            color=look.color,
-            marker=look.marker,
-            markerfacecolor="white" if point.cell.oversubscribed else look.color,
-            capsize=2,
-            linestyle="none",
-            zorder=3,
-        )
+        style.point(axes, point.n, point.speedup, look, hollow=point.cell.oversubscribed)
     axes.plot([], [], look.marker, color=look.color, label=label)
     if law is not None:
         n = np.linspace(points[0].n, points[-1].n, 100)
-        axes.plot(n, law.speedup(n, points[0].base), color=look.color, linestyle=look.dash, lw=1)
+        label = "Amdahl's law, fitted" if look == style.look(0) else "_nolegend_"
+        speedup = law.speedup(n, points[0].base)
+        axes.plot(n, speedup, color=look.color, linestyle=look.dash, lw=1, label=label)
 
 
 def _draw_published(axes: Axes) -> None:
@@ -303,11 +295,17 @@ def _draw_published(axes: Axes) -> None:
 
 def _dress(axes: Axes, found: dict[str, list[Point]], *, cores: int, log: bool) -> None:
     if any(p.cell.oversubscribed for points in found.values() for p in points):
-        axes.plot([], [], "o", color="black", markerfacecolor="white", label="more than the cores")
+        axes.plot(
+            [],
+            [],
+            "o",
+            color=style.PAPER_GREY,
+            markerfacecolor="white",
+            label="more samplers than cores",
+        )
     if not log:
         axes.set_ylim(bottom=0)
     style.mark_cores(axes, cores)
-    axes.legend(loc="upper left")
 
 
 def _draw(
@@ -323,7 +321,14 @@ def _draw(
         _draw_line(axes, points, laws[line], style.look(i), line)
     base = min(points[0].base for points in found.values())
     top = max(points[-1].n for points in found.values())
-    axes.plot([base, top], [1, top / base], color=style.IDEAL_GREY, linestyle="--", zorder=1)
+    axes.plot(
+        [base, top],
+        [1, top / base],
+        color=style.IDEAL_GREY,
+        linestyle="--",
+        zorder=1,
+        label="ideal",
+    )
     axes.set_xlabel("samplers" if by == "sampler.n" else by)
     over = "" if base == 1 else f" over {base:g} samplers"
     axes.set_ylabel(f"speedup{over}" if name is None else f"speedup, {name}{over}")

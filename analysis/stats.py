@@ -34,7 +34,7 @@ def generator() -> np.random.Generator:
 def resample_means(x: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
     """[draws]: means of resamples of `x` with replacement, each as long as `x`."""
     x = np.asarray(x, float)
-    return x[rng.integers(0, x.size, (draws, x.size))].mean(axis=1)
+    return np.asarray(x[rng.integers(0, x.size, (draws, x.size))].mean(axis=1))
 
 
 def interval_bounds(draws: npt.ArrayLike, n: int, level: float = LEVEL) -> tuple[float, float]:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from analysis.stats import Interval
 
 COLUMN_INCHES = 3.5
 PAGE_INCHES = 7.2
@@ -20,7 +23,7 @@ DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
 PAPER_GREY = "#6b6b6b"
 IDEAL_GREY = "#9a9a9a"
-RC = {
+RC: dict[Any, Any] = {
     "font.size": 8.0,
     "axes.labelsize": 8.0,
     "axes.titlesize": 8.5,
@@ -28,7 +31,9 @@ RC = {
     "ytick.labelsize": 7.5,
     "legend.fontsize": 7.0,
     "legend.frameon": False,
-    "legend.handlelength": 2.4,
+    "legend.handlelength": 2.0,
+    "legend.columnspacing": 1.2,
+    "legend.handletextpad": 0.5,
     "lines.linewidth": 1.3,
     "lines.markersize": 4.5,
     "axes.linewidth": 0.7,
@@ -100,6 +105,32 @@ def save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(path, metadata=undated.get(path.suffix[1:]))
+
+
+def legend(figure: Figure, columns: int = 3) -> None:
+    """One legend for all axes, below them, where it hides no point."""
+    found: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
+
+
+def point(axes: Axes, x: float, interval: Interval, look: Look, *, hollow: bool = False) -> None:
+    """A marker with its error bar, hollow where the machine had too few cores."""
+    below, above = max(0.0, interval.value - interval.low), max(0.0, interval.high - interval.value)
+    axes.errorbar(
+        x,
+        interval.value,
+        yerr=[[below], [above]],
+        color=look.color,
+        marker=look.marker,
+        markerfacecolor="white" if hollow else look.color,
+        capsize=2,
+        linestyle="none",
+        zorder=3,
+    )
 
 
 def whole_ticks(axes: Axes, values: list[float], *, log: bool = False) -> None:
