@@ -105,6 +105,12 @@ def account(sweep: Sweep) -> list[str]:
     return text + [f"{note}." for note in sweep.notes]
 
 
+def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Without `line` (or the given columns) where all rows say the same."""
+    lone = [c for c in columns or ("line",) if table[c].nunique() == 1]
+    return table.drop(columns=lone)
+
+
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """The table for people: intervals in brackets, four significant digits, empty for nothing."""
     bounds = {c + end for c in table.columns for end in ("_low", "_high")}

@@ -155,6 +155,13 @@ def repeats_label(cells: Iterable[Cell]) -> str:
     return f"{counts[0][0]} to {counts[-1][1]}"
 
 
+def warmup_sentence(warmup: int) -> str:
+    """Says how many iterations are left out."""
+    if not warmup:
+        return "No warm-up: every iteration counts."
+    return f"Warm-up: the first {warmup} of each run's iterations left out."
+
+
 def single_run_note(cells: Iterable[Cell]) -> list[str]:
     """Says where an interval is over the iterations of one run because there is no other seed."""
     single = [cell for cell in cells if cell.runs == 1]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
+
+from analysis.style import PAPER_GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 REFERENCE = Path(__file__).parent / "reference"
 WALLE = "WALL-E 2018"
 FRANS_HAFNER = "Frans & Hafner 2016"
+MARKERS = {WALLE: "x", FRANS_HAFNER: "+"}
 
 
 def collection() -> pd.DataFrame:
@@ -37,6 +44,13 @@ def collection() -> pd.DataFrame:
         ],
         ignore_index=True,
     )
+
+
+def draw(axes: Axes, rows: pd.DataFrame, column: str) -> None:
+    """Draws one column of `collection` against n, a marker for each source."""
+    for source, points in rows.dropna(subset=[column]).groupby("source"):
+        marker = MARKERS[str(source)]
+        axes.plot(points["n"], points[column], marker, color=PAPER_GREY, label=source, zorder=2)
 
 
 def returns(task: str) -> pd.DataFrame:

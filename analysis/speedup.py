@@ -7,7 +7,6 @@ intervals are 95% bootstrap intervals over seeds.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,8 @@ if not __package__:  # run by its path: make the folder above importable instead
 import numpy as np
 import pandas as pd
 
-from analysis import cli, fits, published, scaling, stats, style
+from analysis import cli, fits, published, scaling, style
 from analysis.measures import (
-    Cell,
-    FloatArray,
     column_per_run,
     iterations_after_warmup,
     lines,
@@ -28,62 +25,17 @@ from analysis.measures import (
     numeric_axis,
     repeats_label,
     single_run_note,
+    warmup_sentence,
 )
-from analysis.runs import BadInputError, Sweep
+from analysis.points import Point, all_reached, speedups
+from analysis.runs import Sweep
+from analysis.seconds import axis_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLLECTION = "collection"
 END_TO_END = "end to end"
-
-
-@dataclass(frozen=True)
-class Point:
-    """A cell and its speedup over the base of its line.
-
-    Attributes:
-        cell: the seconds.
-        base: the number of samplers that counts as 1.
-        speedup: over the base, with its interval.
-        draws: [draws] bootstrap draws of the speedup.
-    """
-
-    cell: Cell
-    base: float
-    speedup: stats.Interval
-    draws: FloatArray
-
-    @property
-    def n(self) -> float:
-        """The number of samplers."""
-        return float(self.cell.by)
-
-
-def speedups(cells: list[Cell]) -> list[Point]:
-    """The speedup of every cell of one line over the one with the fewest samplers.
-
-    The same draws of the base serve above and below the fraction, so that the base's own speedup
-    is 1 without doubt, and its uncertainty is in all the others.
-    """
-    base = min(cells, key=lambda cell: float(cell.by))
-    points = []
-    for cell in cells:
-        draws = base.draws / cell.draws
-        n = min(base.values.size, cell.values.size)
-        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n)
-        value = stats.Interval(base.mean / cell.mean, *bounds)
-        points.append(Point(cell, float(base.by), value, draws))
-    return points
-
-
-def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:
-    """Wall-clock seconds of each run until `return_mean` first reached `target`; else nothing."""
-    if "return_mean" not in iterations:
-        raise BadInputError("--time-to-return: the runs have no column return_mean")
-    reached = iterations[iterations["return_mean"] >= target]
-    first = reached.groupby("run", observed=True)["wall_s"].min()
-    return {str(run): np.array([seconds]) for run, seconds in first.items()}
 
 
 def study(
@@ -114,9 +66,9 @@ def study(
     cells = {COLLECTION: measure(sweep, column_per_run(iterations, "collect_s"), by)}
     if end_to_end:
         cells[END_TO_END] = measure(sweep, column_per_run(iterations, "iteration_s"), by)
-    sentences = [_warmup_sentence(warmup), *single_run_note(cells[COLLECTION])]
+    sentences = [warmup_sentence(warmup), *single_run_note(cells[COLLECTION])]
     if time_to_return is not None:
-        reached, missing = _all_reached(sweep, time_to_return, by)
+        reached, missing = all_reached(sweep, time_to_return, by)
         cells[f"to return {time_to_return:g}"] = reached
         sentences += missing
     points = {
@@ -126,11 +78,9 @@ def study(
     sentences += _base_sentences(points[COLLECTION], by)
     figure, axes = style.panels(len(points), height=2.7, sharey=True)
     for panel, (name, found) in zip(axes, points.items(), strict=True):
-        laws = _laws(found, fit_all=fit_all)
-        _draw(panel, found, laws, by=by, log=log, name=name if len(points) > 1 else None)
-        if paper and name == COLLECTION:
-            _draw_published(panel)
-        _dress(panel, found, cores=sweep.cores if by == "sampler.n" else 0, log=log)
+        _draw(panel, found, _laws(found, fit_all=fit_all), paper=paper and name == COLLECTION)
+        _dress(panel, found, f"{name} " if len(points) > 1 else "", by=by, log=log)
+        style.mark_cores(panel, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure, columns=2 if len(points) == 1 else 5)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
     return cli.Study(figure, _table(points, by), sentences)
@@ -163,37 +113,6 @@ def main(argv: list[str] | None = None) -> int:
             fit_all=args.fit_all,
         ),
     )
-
-
-def _warmup_sentence(warmup: int) -> str:
-    if not warmup:
-        return "No warm-up: every iteration counts."
-    return f"Warm-up: the first {warmup} of each run's iterations left out."
-
-
-def _all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[str]]:
-    """Cells of which every run reached the return, and a sentence about the others."""
-    per_run = first_reached(sweep.iterations, target)
-    everyone = {run.name: np.ones(1) for run in sweep.runs}
-    asked = {(cell.line, cell.by): cell.runs for cell in measure(sweep, everyone, by)}
-    reached = {(cell.line, cell.by): cell for cell in measure(sweep, per_run, by)}
-    short = [
-        f"{reached[key].runs if key in reached else 0} of {runs} at {by}={key[1]}"
-        for key, runs in asked.items()
-        if key not in reached or reached[key].runs < runs
-    ]
-    cells = [cell for key, cell in reached.items() if cell.runs == asked[key]]
-    if not cells:
-        raise BadInputError(
-            f"--time-to-return {target:g}: at no {by} did every run reach it; the highest "
-            f"return_mean is {sweep.iterations['return_mean'].max():.4g}"
-        )
-    if not short:
-        return cells, []
-    return cells, [
-        f"Return {target:g} was not reached by every run ({'; '.join(short)}): "
-        "those points are not drawn, a mean over the fast ones alone would flatter."
-    ]
 
 
 def _base_sentences(found: dict[str, list[Point]], by: str) -> list[str]:
@@ -244,8 +163,7 @@ def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
         for line, group in found.items()
         for point in group
     ]
-    table = pd.DataFrame(rows)
-    return table.drop(columns=[c for c in ("line", "of") if table[c].nunique() == 1])
+    return cli.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
 def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
@@ -280,63 +198,33 @@ def _draw_line(
         axes.plot(n, speedup, color=look.color, linestyle=look.dash, lw=1, label=label)
 
 
-def _draw_published(axes: Axes) -> None:
-    markers = {published.WALLE: "x", published.FRANS_HAFNER: "+"}
-    for source, rows in published.collection().groupby("source"):
-        axes.plot(
-            rows["n"],
-            rows["speedup"],
-            markers[str(source)],
-            color=style.PAPER_GREY,
-            label=source,
-            zorder=2,
-        )
-
-
-def _dress(axes: Axes, found: dict[str, list[Point]], *, cores: int, log: bool) -> None:
-    if any(p.cell.oversubscribed for points in found.values() for p in points):
-        axes.plot(
-            [],
-            [],
-            "o",
-            color=style.PAPER_GREY,
-            markerfacecolor="white",
-            label="more samplers than cores",
-        )
-    if not log:
-        axes.set_ylim(bottom=0)
-    style.mark_cores(axes, cores)
-
-
 def _draw(
-    axes: Axes,
-    found: dict[str, list[Point]],
-    laws: dict[str, scaling.Law | None],
-    *,
-    by: str,
-    log: bool,
-    name: str | None,
+    axes: Axes, found: dict[str, list[Point]], laws: dict[str, scaling.Law | None], *, paper: bool
 ) -> None:
     for i, (line, points) in enumerate(found.items()):
         _draw_line(axes, points, laws[line], style.look(i), line)
+    n = {point.n for points in found.values() for point in points}
+    if paper:
+        rows = published.collection()
+        published.draw(axes, rows, "speedup")
+        n |= set(rows["n"])
     base = min(points[0].base for points in found.values())
-    top = max(points[-1].n for points in found.values())
-    axes.plot(
-        [base, top],
-        [1, top / base],
-        color=style.IDEAL_GREY,
-        linestyle="--",
-        zorder=1,
-        label="ideal",
-    )
-    axes.set_xlabel("samplers" if by == "sampler.n" else by)
-    over = "" if base == 1 else f" over {base:g} samplers"
-    axes.set_ylabel(f"speedup{over}" if name is None else f"speedup, {name}{over}")
-    ticks = sorted({point.n for points in found.values() for point in points})
-    style.whole_ticks(axes, ticks, log=log)
+    reach = np.array([base, max(n)])
+    axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
+
+
+def _dress(axes: Axes, found: dict[str, list[Point]], name: str, *, by: str, log: bool) -> None:
+    base = min(points[0].base for points in found.values())
+    axes.set_xlabel(axis_name(by))
+    axes.set_ylabel(f"{name}speedup" + ("" if base == 1 else f" over {by}={base:g}"))
+    style.whole_ticks(axes, [p.n for points in found.values() for p in points], log=log)
     if log:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter("{x:g}")
+    else:
+        axes.set_ylim(bottom=0)
+    if any(p.cell.oversubscribed for points in found.values() for p in points):
+        style.hollow_legend(axes)
 
 
 if __name__ == "__main__":

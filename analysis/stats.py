@@ -38,22 +38,29 @@ def resample_means(x: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAW
 
 
 def interval_bounds(draws: npt.ArrayLike, n: int, level: float = LEVEL) -> tuple[float, float]:
-    """The percentile interval of bootstrap draws, widened for a small sample of `n`.
+    """The percentile interval of [draws] bootstrap draws, widened for a small sample of `n`.
 
     The plain percentile interval of a mean is too narrow by the factor sqrt((n-1)/n) and by the
     difference between Student's t and the normal. Taking the percentile
     Phi(-sqrt(n/(n-1)) t_{n-1}) in place of 2.5% mends both (Hesterberg 2015, "What teachers should
     know about the bootstrap", section 4.1). With two or three values the interval is their range,
-    which is all that a bootstrap can say about so few.
+    which is all that a bootstrap can say about so few; with one there is none (nan).
     """
+    low, high = band_bounds(np.asarray(draws, float)[:, None], n, level)
+    return float(low[0]), float(high[0])
+
+
+def band_bounds(draws: FloatArray, n: int, level: float = LEVEL) -> tuple[FloatArray, FloatArray]:
+    """`interval_bounds` for every column of `draws` [draws, points]: two arrays [points]."""
     from scipy.special import ndtr, stdtrit
 
     if n < 2:
-        return math.nan, math.nan
+        nothing = np.full(draws.shape[1], math.nan)
+        return nothing, nothing
     t = stdtrit(n - 1, 0.5 + level / 2)
     tail = float(ndtr(-math.sqrt(n / (n - 1)) * t))
-    low, high = np.nanquantile(np.asarray(draws, float), [tail, 1 - tail], method="nearest")
-    return float(low), float(high)
+    low, high = np.nanquantile(draws, [tail, 1 - tail], axis=0, method="nearest")
+    return low, high
 
 
 def mean_interval(

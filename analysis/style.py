@@ -133,10 +133,18 @@ def point(axes: Axes, x: float, interval: Interval, look: Look, *, hollow: bool 
     )
 
 
+def hollow_legend(axes: Axes) -> None:
+    """Explains the hollow markers of `point`."""
+    axes.plot(
+        [], [], "o", color=PAPER_GREY, markerfacecolor="white", label="more samplers than cores"
+    )
+
+
 def whole_ticks(axes: Axes, values: list[float], *, log: bool = False) -> None:
     """Ticks on the x axis exactly where something was measured."""
     if log:
         axes.set_xscale("log", base=2)
+    values = sorted(set(values))
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
 
