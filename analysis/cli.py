@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) ->
         with style.paper():
             result = study(sweep)
             style.finish(result.figure, args.title)
-            path = args.output or sweep.paths[0] / "figures" / f"{name}.png"
+            path = figure_path(args, name, sweep)
             _write(result, path, args.csv or path.with_suffix(".csv"))
     except BadInputError as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -95,6 +95,26 @@ def run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) ->
     if args.show and not webbrowser.open(path.resolve().as_uri()):
         print(f"{name}: --show: no viewer found; the figure is {path}", file=sys.stderr)
     return 0
+
+
+def figure_path(args: argparse.Namespace, name: str, sweep: Sweep) -> Path:
+    """Where the figure goes: -o, or figures/NAME.png of the (first) sweep."""
+    return args.output or sweep.paths[0] / "figures" / f"{name}.png"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file and the folders above it.
+
+    Raises:
+        BadInputError: the place cannot be written to.
+    """
+    from analysis.runs import BadInputError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise BadInputError(_unwritable(error)) from error
 
 
 def account(sweep: Sweep) -> list[str]:
@@ -142,12 +162,13 @@ def _write(result: Study, figure: Path, numbers: Path) -> None:
 
     try:
         style.save(result.figure, figure)
-        numbers.parent.mkdir(parents=True, exist_ok=True)
-        result.table.to_csv(numbers, index=False)
     except OSError as error:
-        raise BadInputError(
-            f"cannot write {error.filename}: {error.strerror}; choose another place with -o"
-        ) from error
+        raise BadInputError(_unwritable(error)) from error
+    write_text(numbers, result.table.to_csv(index=False))
+
+
+def _unwritable(error: OSError) -> str:
+    return f"cannot write {error.filename}: {error.strerror}; choose another place with -o"
 
 
 def _figure_path(text: str) -> Path:

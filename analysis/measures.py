@@ -25,7 +25,7 @@ class Cell:
         by: the value on the axis.
         values: what was resampled: a mean for each run or, of a single run, its iterations.
         draws: [draws] bootstrap means of `values`.
-        runs: how many runs.
+        names: the runs.
         seeds: how many different seeds among them.
         oversubscribed: a run needed more cores than it had.
     """
@@ -34,7 +34,7 @@ class Cell:
     by: Scalar
     values: FloatArray
     draws: FloatArray
-    runs: int
+    names: tuple[str, ...]
     seeds: int
     oversubscribed: bool
 
@@ -47,11 +47,25 @@ class Cell:
         """The mean and its 95% interval."""
         return stats.Interval(self.mean, *stats.interval_bounds(self.draws, self.values.size))
 
+    def rate(self) -> stats.Interval:
+        """One over the mean, with its interval: seconds an iteration as iterations a second."""
+        bounds = stats.interval_bounds(1 / self.draws, self.values.size)
+        return stats.Interval(1 / self.mean, *bounds)
+
+    @property
+    def runs(self) -> int:
+        """How many runs."""
+        return len(self.names)
+
     @property
     def repeats(self) -> str:
         """`3 seeds`, or `3 runs` when seeds repeat."""
-        what = "seed" if self.seeds == self.runs else "run"
-        return f"{self.runs} {what}{'s' if self.runs != 1 else ''}"
+        return repeats_text(self.runs, self.seeds)
+
+
+def repeats_text(runs: int, seeds: int) -> str:
+    """`3 seeds`, or `3 runs` when seeds repeat."""
+    return f"{runs} {'seed' if seeds == runs else 'run'}{'s' if runs != 1 else ''}"
 
 
 def after_warmup(frame: pd.DataFrame, warmup: int) -> pd.DataFrame:
@@ -106,7 +120,7 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
     strained = {run.name for run in sweep.runs if run.oversubscribed}
     cells = []
     for (line, value), repeats in _repeats(sweep, by).items():
-        names = [name for name in repeats if len(per_run.get(name, ()))]
+        names = tuple(name for name in repeats if len(per_run.get(name, ())))
         if not names:
             continue
         runs = [per_run[name] for name in names]
@@ -114,7 +128,7 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         seeds = len({repeats[name] for name in names})
         hollow = bool(strained & set(names))
         draws = stats.resample_means(values, rng)
-        cells.append(Cell(line, value, values, draws, len(runs), seeds, hollow))
+        cells.append(Cell(line, value, values, draws, names, seeds, hollow))
     return cells
 
 

@@ -73,11 +73,15 @@ class Run:
         return min(len(usable), physical) if usable else physical
 
     @property
+    def overlapped(self) -> bool:
+        """Whether the agent learns while the samplers collect."""
+        return self.config.get("sampler.max_lag", 0) != 0
+
+    @property
     def oversubscribed(self) -> bool:
         """Whether the run's busy processes outnumbered its cores."""
         samplers = int(self.config.get("sampler.n", 1))
-        overlapped = self.config.get("sampler.max_lag", 0) != 0
-        return 0 < self.cores < samplers + overlapped
+        return 0 < self.cores < samplers + self.overlapped
 
 
 class Sweep:

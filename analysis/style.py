@@ -80,12 +80,12 @@ def paper() -> Iterator[None]:
 
 
 def panels(
-    columns: int, rows: int = 1, *, height: float = 2.5, sharey: bool = False
+    columns: int, rows: int = 1, *, height: float = 2.5, sharey: bool = False, page: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `columns` x `rows` axes: one is a column of a paper wide, more fill the page."""
+    """A figure of `columns` x `rows` axes: one is a column wide, or the page as several are."""
     from matplotlib.figure import Figure
 
-    width = COLUMN_INCHES if columns == 1 else PAGE_INCHES
+    width = PAGE_INCHES if page or columns > 1 else COLUMN_INCHES
     figure = Figure(figsize=(width, height * rows))
     grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
     return figure, list(grid.ravel())
@@ -147,6 +147,14 @@ def whole_ticks(axes: Axes, values: list[float], *, log: bool = False) -> None:
     values = sorted(set(values))
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
+
+
+def compact_axis(axes: Axes) -> None:
+    """Large numbers on the x axis as 200k and 1M."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.margins(x=0.02)
 
 
 def mark_cores(axes: Axes, cores: int) -> None:
