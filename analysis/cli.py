@@ -25,14 +25,18 @@ class Study(NamedTuple):
         figure: drawn, not yet written.
         table: the numbers behind the figure; a column `x` may have `x_low` and `x_high` beside it.
         sentences: what the figure says, in words.
+        points: every point drawn, where the table is only a summary of them.
     """
 
     figure: Figure
     table: pd.DataFrame
     sentences: list[str]
+    points: pd.DataFrame | None = None
 
 
-def parser(description: str | None, *, by: str = "sampler.n") -> argparse.ArgumentParser:
+def parser(
+    description: str | None, *, by: str = "sampler.n", formats: tuple[str, ...] = FORMATS
+) -> argparse.ArgumentParser:
     """A parser with the flags that every script has."""
     p = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -47,9 +51,9 @@ def parser(description: str | None, *, by: str = "sampler.n") -> argparse.Argume
     p.add_argument(
         "-o",
         "--output",
-        type=_figure_path,
+        type=lambda text: _path_ending(text, formats),
         metavar="FILE",
-        help="the figure: .png, .svg or .pdf (default: in figures/ of the sweep)",
+        help=f"where to write: {', '.join(formats)} (default: in the sweep's directory)",
     )
     p.add_argument(
         "--csv",
@@ -75,26 +79,42 @@ def parser(description: str | None, *, by: str = "sampler.n") -> argparse.Argume
     return p
 
 
-def run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> int:
-    """Loads, studies, prints and writes; returns the exit code (2 for bad input)."""
-    from analysis import style
-    from analysis.runs import BadInputError, load
+def guard(name: str, action: Callable[[], None]) -> int:
+    """Runs `action`; bad input is one line on stderr and exit code 2."""
+    from analysis.runs import BadInputError
 
     try:
-        sweep = load(*args.sweep)
-        with style.paper():
-            result = study(sweep)
-            style.finish(result.figure, args.title)
-            path = figure_path(args, name, sweep)
-            _write(result, path, args.csv or path.with_suffix(".csv"))
+        action()
     except BadInputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
+    return 0
+
+
+def run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> int:
+    """Loads, studies, prints and writes; returns the exit code (2 for bad input)."""
+    return guard(name, lambda: _run(args, name, study))
+
+
+def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> None:
+    from analysis import style
+    from analysis.runs import load
+
+    sweep = load(*args.sweep)
+    with style.paper():
+        result = study(sweep)
+        style.finish(result.figure, args.title)
+        path = figure_path(args, name, sweep)
+        _write(result, path, args.csv or path.with_suffix(".csv"))
     _report(sweep, result, newest=not args.sweep)
     print(f"figure:  {path}\nnumbers: {args.csv or path.with_suffix('.csv')}")
-    if args.show and not webbrowser.open(path.resolve().as_uri()):
-        print(f"{name}: --show: no viewer found; the figure is {path}", file=sys.stderr)
-    return 0
+    show(name, path, wanted=args.show)
+
+
+def show(name: str, path: Path, *, wanted: bool) -> None:
+    """Opens the file in the desktop's viewer when asked to."""
+    if wanted and not webbrowser.open(path.resolve().as_uri()):
+        print(f"{name}: --show: no viewer found; the file is {path}", file=sys.stderr)
 
 
 def figure_path(args: argparse.Namespace, name: str, sweep: Sweep) -> Path:
@@ -164,17 +184,18 @@ def _write(result: Study, figure: Path, numbers: Path) -> None:
         style.save(result.figure, figure)
     except OSError as error:
         raise BadInputError(_unwritable(error)) from error
-    write_text(numbers, result.table.to_csv(index=False))
+    points = result.table if result.points is None else result.points
+    write_text(numbers, points.to_csv(index=False))
 
 
 def _unwritable(error: OSError) -> str:
     return f"cannot write {error.filename}: {error.strerror}; choose another place with -o"
 
 
-def _figure_path(text: str) -> Path:
+def _path_ending(text: str, endings: tuple[str, ...]) -> Path:
     path = Path(text)
-    if path.suffix not in FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r} has to end in one of {', '.join(FORMATS)}")
+    if path.suffix not in endings:
+        raise argparse.ArgumentTypeError(f"{text!r} has to end in {' or '.join(endings)}")
     return path
 
 

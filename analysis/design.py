@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.runs import BadInputError, Run, Scalar, Sweep
 
-NAMING_LEAVES = ("name", "id")
+NAMING_LEAVES = ("id", "name")
 
 
 def resolve_key(sweep: Sweep, key: str) -> str:

@@ -67,7 +67,7 @@ def study(
         area.set_ylabel(_label(column))
         style.compact_axis(area)
     style.legend(figure, columns=3 if len(y) == 1 else 6)
-    return cli.Study(figure, _table(rows, x, y), [])
+    return cli.Study(figure, _table(rows, x, y), [], rows[["run", x, *y]])
 
 
 def main(argv: list[str] | None = None) -> int:

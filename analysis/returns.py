@@ -84,7 +84,8 @@ def study(
         area.set_xlabel(label)
         area.set_ylabel(y.replace("_", " "))
     style.legend(figure, columns=2 if len(tasks) == 1 else 4)
-    return cli.Study(figure, _table(found, column, y, by), _sentences(found, label, iqm=iqm))
+    said = _sentences(found, label, iqm=iqm)
+    return cli.Study(figure, _table(found, column, y, by), said, _points(found, column, y, by))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -267,6 +268,18 @@ def _table(lines: list[Line], x: str, y: str, by: str) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def _points(lines: list[Line], x: str, y: str, by: str) -> pd.DataFrame:
+    """Every point of every line."""
+    frames = []
+    for line in lines:
+        found = line.curve
+        columns = {x: found.x, y: found.y, f"{y}_low": found.low, f"{y}_high": found.high}
+        frames.append(
+            pd.DataFrame({"task": line.task, by: line.label, **columns, "runs": found.runs})
+        )
+    return pd.concat(frames, ignore_index=True)
 
 
 def _names(frame: pd.DataFrame) -> str:

@@ -91,6 +91,23 @@ def panels(
     return figure, list(grid.ravel())
 
 
+def stack(figure: Figure) -> None:
+    """Puts the panels of a drawn figure below one another, in the width of a column."""
+    from matplotlib.gridspec import GridSpec
+
+    panels = figure.axes
+    across = round(figure.get_figwidth() / COLUMN_INCHES)
+    height = figure.get_figheight() * (len(panels) / across if len(panels) > 1 else 1)
+    for area, place in zip(panels, GridSpec(len(panels), 1, figure=figure), strict=True):
+        area.set_subplotspec(place)
+        area.tick_params(labelleft=True)
+        area.set_ylabel(area.get_ylabel() or panels[0].get_ylabel())
+    figure.set_size_inches(COLUMN_INCHES, height)
+    if figure.legends:
+        figure.legends[0].remove()
+        legend(figure, columns=2)
+
+
 def finish(figure: Figure, title: str | None) -> None:
     """Takes away the box and sets the title, if there is one."""
     import seaborn as sns

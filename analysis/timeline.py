@@ -78,7 +78,8 @@ def study(
     _dress(axes, processes, window, (start_s, end_s))
     style.legend(figure, columns=6)
     table = _table(window, start_s, end_s)
-    return cli.Study(figure, table, [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."])
+    said = [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."]
+    return cli.Study(figure, table, said, window[["process", "section", "start_s", "end_s"]])
 
 
 def main(argv: list[str] | None = None) -> int:
