@@ -62,6 +62,11 @@ def design(sweep: Sweep, by: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run", "by", "line", "seed"])
 
 
+def is_numeric(sweep: Sweep, key: str) -> bool:
+    """Whether the key is a number in every run."""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in sweep.values(key))
+
+
 def sort_key(value: Scalar) -> tuple[int, float, str]:
     """Numbers by size, then everything else by text."""
     if isinstance(value, int | float):

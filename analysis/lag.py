@@ -54,7 +54,7 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     _draw_distribution(axes[0], frame, lag, looks)
     _draw_cells(axes[1], [(cell, cell.rate()) for cell in seconds], looks, by)
     axes[1].set_ylabel("iterations per second")
-    axes[1].set_ylim(bottom=0)
+    style.from_zero(axes[1])
     _draw_cells(axes[2], [(cell, cell.interval()) for cell in returns], looks, by)
     axes[2].set_ylabel("final return")
     style.legend(figure, columns=4)

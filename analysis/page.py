@@ -14,8 +14,7 @@ body { margin: 0 auto; padding: 1rem; max-width: 52rem; color: #1a1a1a; backgrou
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0.5rem 0; }
 h2 { font-size: 1.15rem; margin: 2rem 0 0.5rem; border-bottom: 1px solid #ccc; }
-img { display: block; width: 100%; max-width: 45rem; height: auto; margin: 0.75rem auto; }
-img.column { max-width: 25rem; }
+img { display: block; width: 100%; height: auto; margin: 0.75rem auto; }
 ul { padding-left: 1.2rem; margin: 0.5rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
@@ -67,12 +66,13 @@ def folded(title: str, content: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
-def picture(wide: str, narrow: str, alternative: str) -> str:
-    """A figure from two base64 SVGs: `narrow` where the screen is."""
+def picture(wide: str, narrow: str, width_inches: float, alternative: str) -> str:
+    """A figure from two base64 SVGs: `narrow` where the screen is, else `wide` at its own size."""
     data = "data:image/svg+xml;base64,"
     return (
         f'<figure><picture><source media="screen and (max-width: 600px)" srcset="{data}{narrow}">'
-        f'<img src="{data}{wide}" alt="{escape(alternative)}"></picture></figure>'
+        f'<img src="{data}{wide}" style="max-width: {1.25 * width_inches:g}in" '
+        f'alt="{escape(alternative)}"></picture></figure>'
     )
 
 

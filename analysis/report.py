@@ -32,7 +32,8 @@ from analysis import (
     time_percentage,
     timeline,
 )
-from analysis.design import line_keys, resolve_key, sort_key
+from analysis.design import is_numeric, line_keys, resolve_key, sort_key
+from analysis.measures import warmup_sentence
 from analysis.runs import BadInputError, Scalar, Sweep, load
 
 if TYPE_CHECKING:
@@ -54,10 +55,15 @@ class Section(NamedTuple):
 def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> list[Section]:
     """The figures that suit the sweep, in the order of the page."""
     k = warmup
-    found = [
-        Section(
-            "Speedup", lambda s: speedup.study(s, by=by, warmup=k, end_to_end=True, paper=paper)
-        ),
+    found = []
+    if is_numeric(sweep, by) and by in sweep.varying:
+        found.append(
+            Section(
+                "Speedup",
+                lambda s: speedup.study(s, by=by, warmup=k, end_to_end=True, paper=paper),
+            )
+        )
+    found += [
         Section("Collection time", lambda s: rollout_time.study(s, by=by, warmup=k, paper=paper)),
         Section("Learning time", lambda s: learning_time.study(s, by=by, warmup=k, paper=paper)),
         Section("Where the time goes", lambda s: time_percentage.study(s, by=by, warmup=k)),
@@ -96,11 +102,13 @@ def build(
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     figures = [
-        _figure(section, sweep) for section in sections(sweep, by, warmup=warmup, paper=paper)
+        _figure(section, sweep, warmup)
+        for section in sections(sweep, by, warmup=warmup, paper=paper)
     ]
+    account = [*cli.account(sweep), warmup_sentence(warmup)]
     parts = [
         page.paragraph(question or ask(sweep, by)),
-        page.section("Runs", page.sentences(cli.account(sweep)) + _failures(sweep)),
+        page.section("Runs", page.sentences(account) + _failures(sweep)),
         *figures,
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
@@ -136,7 +144,7 @@ def ask(sweep: Sweep, by: str) -> str:
         if key not in (by, *others) and key in sweep.runs[0].config
     ]
     seeds = len(set(sweep.values("seed")))
-    on = f" ({', '.join(fixed)})" if fixed else ""
+    on = f" with {' on '.join(fixed)}" if fixed else ""
     return f"What changes with {what}{on}? {seeds} seed{'s' if seeds != 1 else ''}."
 
 
@@ -176,21 +184,22 @@ def _write(args: argparse.Namespace) -> None:
     cli.show("report", path, wanted=args.show)
 
 
-def _figure(section: Section, sweep: Sweep) -> str:
+def _figure(section: Section, sweep: Sweep, warmup: int) -> str:
     try:
         with style.paper():
             study = section.study(sweep)
             style.finish(study.figure, None)
-            wide = svg(study.figure)
+            wide, inches = svg(study.figure), study.figure.get_figwidth()
             style.stack(study.figure)
             narrow = svg(study.figure)
     except BadInputError as error:
         return page.section(section.title, page.paragraph(f"Not drawn: {error}."))
-    alternative = f"{section.title}: {' '.join(study.sentences)}"
+    said = [text for text in study.sentences if text != warmup_sentence(warmup)]
+    alternative = f"{section.title}: {' '.join(said)}"
     return page.section(
         section.title,
-        page.picture(wide, narrow, alternative)
-        + page.sentences(study.sentences)
+        page.picture(wide, narrow, inches, alternative)
+        + page.sentences(said)
         + page.folded("The numbers", page.table(cli.readable(study.table))),
     )
 

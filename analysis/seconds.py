@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from analysis import cli, published, style
+from analysis.design import is_numeric, resolve_key, sort_key
 from analysis.measures import (
     Cell,
     column_per_run,
     iterations_after_warmup,
     lines,
     measure,
-    numeric_axis,
     repeats_label,
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import BadInputError, Sweep
+from analysis.runs import BadInputError, Scalar, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,17 +53,21 @@ def study(
     log: bool,
 ) -> cli.Study:
     """Mean seconds at every value of `by`, with 95% intervals."""
-    by = numeric_axis(sweep, by)
+    by = resolve_key(sweep, by)
     iterations = iterations_after_warmup(sweep, warmup)
     cells = measure(sweep, column_per_run(iterations, quantity.column), by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {quantity.column}")
+    places = axis_places(cell.by for cell in cells)
+    numeric = is_numeric(sweep, by)
     figure, (axes,) = style.panels(1, height=2.7)
-    if paper:
+    if paper and by == "sampler.n":
         published.draw(axes, published.collection(), quantity.column)
     for i, (line, group) in enumerate(lines(cells).items()):
-        _draw_line(axes, line, group, style.look(i), ideal=quantity.divides)
-    _dress(axes, cells, quantity, axis_name(by), log=log)
+        _draw_line(axes, line, group, places, style.look(i))
+        if quantity.divides and numeric:
+            _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
+    _dress(axes, cells, quantity, axis_name(by), places, log=log and numeric)
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure, columns=2)
     sentences = [warmup_sentence(warmup), *single_run_note(cells)]
@@ -74,29 +79,48 @@ def axis_name(by: str) -> str:
     return AXIS_NAMES.get(by, by)
 
 
-def _draw_line(axes: Axes, line: str, cells: list[Cell], look: style.Look, *, ideal: bool) -> None:
-    for cell in cells:
-        style.point(axes, float(cell.by), cell.interval(), look, hollow=cell.oversubscribed)
-    x = [float(cell.by) for cell in cells]
-    y = [cell.mean for cell in cells]
+def axis_places(values: Iterable[Scalar]) -> dict[Scalar, float]:
+    """Where values stand on the axis: numbers at themselves, others at 0, 1, 2 in order."""
+    ordered = sorted(set(values), key=sort_key)
+    if all(isinstance(value, int | float) for value in ordered):
+        return {value: float(value) for value in ordered}
+    return {value: float(i) for i, value in enumerate(ordered)}
+
+
+def _draw_line(
+    axes: Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
+) -> None:
+    x = [places[cell.by] for cell in cells]
+    for at, cell in zip(x, cells, strict=True):
+        style.point(axes, at, cell.interval(), look, hollow=cell.oversubscribed)
     label = f"{line or 'measured'} ({repeats_label(cells)})"
-    axes.plot(x, y, color=look.color, linestyle=look.dash, lw=1)
+    axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
-    if ideal:
-        n = np.geomspace(x[0], x[-1], 50)
-        label = "ideal" if look == style.look(0) else "_nolegend_"
-        axes.plot(n, y[0] * x[0] / n, color=style.IDEAL_GREY, ls="--", zorder=1, label=label)
 
 
-def _dress(axes: Axes, cells: list[Cell], quantity: Quantity, name: str, *, log: bool) -> None:
+def _draw_ideal(axes: Axes, cells: list[Cell], label: str) -> None:
+    n = np.geomspace(float(cells[0].by), float(cells[-1].by), 50)
+    seconds = cells[0].mean * n[0] / n
+    axes.plot(n, seconds, color=style.IDEAL_GREY, linestyle="--", zorder=1, label=label)
+
+
+def _dress(
+    axes: Axes,
+    cells: list[Cell],
+    quantity: Quantity,
+    name: str,
+    places: dict[Scalar, float],
+    *,
+    log: bool,
+) -> None:
     axes.set_xlabel(name)
     axes.set_ylabel(quantity.label)
-    style.whole_ticks(axes, sorted({float(cell.by) for cell in cells}), log=log)
+    style.ticks_at(axes, places, log=log)
     if log:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
     else:
-        axes.set_ylim(bottom=0)
+        style.from_zero(axes)
     if any(cell.oversubscribed for cell in cells):
         style.hollow_legend(axes)
 

@@ -29,7 +29,7 @@ from analysis.measures import (
 )
 from analysis.points import Point, all_reached, speedups
 from analysis.runs import Sweep
-from analysis.seconds import axis_name
+from analysis.seconds import axis_name, axis_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,8 +149,8 @@ def _fit_sentences(
         texts = fits.describe(chosen, float(np.mean(learn)) if learn else None)
         if len(chosen) < len(points):
             texts.append(
-                f"The fits leave out the {len(points) - len(chosen)} points with more busy "
-                "processes than cores (--fit-all takes them in)."
+                f"Fitted without the points with more busy processes than cores "
+                f"({len(points) - len(chosen)} of {len(points)}; --fit-all takes them in)."
             )
         sentences += [f"{line}: {text}" if line else text for text in texts]
     return sentences
@@ -217,12 +217,12 @@ def _dress(axes: Axes, found: dict[str, list[Point]], name: str, *, by: str, log
     base = min(points[0].base for points in found.values())
     axes.set_xlabel(axis_name(by))
     axes.set_ylabel(f"{name}speedup" + ("" if base == 1 else f" over {by}={base:g}"))
-    style.whole_ticks(axes, [p.n for points in found.values() for p in points], log=log)
+    style.ticks_at(axes, axis_places(p.n for points in found.values() for p in points), log=log)
     if log:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter("{x:g}")
     else:
-        axes.set_ylim(bottom=0)
+        style.from_zero(axes)
     if any(p.cell.oversubscribed for points in found.values() for p in points):
         style.hollow_legend(axes)
 

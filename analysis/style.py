@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -96,10 +96,12 @@ def stack(figure: Figure) -> None:
     from matplotlib.gridspec import GridSpec
 
     panels = figure.axes
-    across = round(figure.get_figwidth() / COLUMN_INCHES)
-    height = figure.get_figheight() * (len(panels) / across if len(panels) > 1 else 1)
-    for area, place in zip(panels, GridSpec(len(panels), 1, figure=figure), strict=True):
-        area.set_subplotspec(place)
+    place = panels[0].get_subplotspec()
+    rows = place.get_geometry()[0] if place else 1
+    height = figure.get_figheight() / rows * len(panels)
+    grid = GridSpec(len(panels), 1, figure=figure)
+    for i, area in enumerate(panels):
+        area.set_subplotspec(grid[i])
         area.tick_params(labelleft=True)
         area.set_ylabel(area.get_ylabel() or panels[0].get_ylabel())
     figure.set_size_inches(COLUMN_INCHES, height)
@@ -157,13 +159,18 @@ def hollow_legend(axes: Axes) -> None:
     )
 
 
-def whole_ticks(axes: Axes, values: list[float], *, log: bool = False) -> None:
-    """Ticks on the x axis exactly where something was measured."""
+def ticks_at(axes: Axes, places: Mapping[Any, float], *, log: bool = False) -> None:
+    """Ticks on the x axis exactly where something was measured, under its name."""
     if log:
         axes.set_xscale("log", base=2)
-    values = sorted(set(values))
-    axes.set_xticks(values, [f"{value:g}" for value in values])
+    names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
+    axes.set_xticks(list(places.values()), names)
     axes.minorticks_off()
+
+
+def from_zero(axes: Axes) -> None:
+    """The y axis from zero to a little above the highest point."""
+    axes.set_ylim(0, axes.dataLim.y1 * 1.12)
 
 
 def compact_axis(axes: Axes) -> None:
@@ -177,7 +184,7 @@ def compact_axis(axes: Axes) -> None:
 def mark_cores(axes: Axes, cores: int) -> None:
     """A dotted line at the number of the machine's cores, if it is on the axis."""
     low, high = axes.get_xlim()
-    if not low < cores < high:
+    if cores < 1 or not low < cores < high:
         return
     axes.axvline(cores, color=IDEAL_GREY, linestyle=":", linewidth=1, zorder=0)
     axes.annotate(

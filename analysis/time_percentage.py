@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 WHOLE = ("collect_s", "learn_s", "other_s")
 TELLING = {
-    "learn": "learning takes",
-    "wait_policy": "a sampler waits for a policy",
-    "wait_slot": "a sampler waits for a free slot",
-    "wait_experience": "the agent waits for experience",
+    "learn": "Learning takes",
+    "wait_policy": "A sampler waits for a policy",
+    "wait_slot": "A sampler waits for a free slot",
+    "wait_experience": "The agent waits for experience",
 }
 SMALL = 0.01
 TITLES = {
