@@ -108,13 +108,13 @@ def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -
         _write(result, path, args.csv or path.with_suffix(".csv"))
     _report(sweep, result, newest=not args.sweep)
     print(f"figure:  {path}\nnumbers: {args.csv or path.with_suffix('.csv')}")
-    show(name, path, wanted=args.show)
+    open_viewer(name, path.resolve().as_uri(), wanted=args.show)
 
 
-def show(name: str, path: Path, *, wanted: bool) -> None:
-    """Opens the file in the desktop's viewer when asked to."""
-    if wanted and not webbrowser.open(path.resolve().as_uri()):
-        print(f"{name}: --show: no viewer found; the file is {path}", file=sys.stderr)
+def open_viewer(name: str, address: str, *, wanted: bool) -> None:
+    """Opens a file or page in the desktop's viewer when asked to."""
+    if wanted and not webbrowser.open(address):
+        print(f"{name}: --show: no viewer found for {address}", file=sys.stderr)
 
 
 def figure_path(args: argparse.Namespace, name: str, sweep: Sweep) -> Path:

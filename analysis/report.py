@@ -112,7 +112,7 @@ def build(
         *figures,
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
-        page.section("Every run", page.table(runs_table(sweep), links=_links(sweep, home))),
+        page.section("Every run", page.table(sweep.summary(), links=_links(sweep, home))),
     ]
     return page.document(title or sweep.name, parts)
 
@@ -148,23 +148,6 @@ def ask(sweep: Sweep, by: str) -> str:
     return f"What changes with {what}{on}? {seeds} seed{'s' if seeds != 1 else ''}."
 
 
-def runs_table(sweep: Sweep) -> pd.DataFrame:
-    """One row a run: its overrides, state, and key figures."""
-    last = sweep.iterations.groupby("run", observed=True).last()
-    ends = last.reindex(columns=["iteration", "env_steps", "wall_s", "return_mean"])
-    rows = [
-        {
-            "run": run.name,
-            "overrides": " ".join(run.provenance.get("overrides", [])),
-            "state": run.state,
-            **ends.loc[run.name].to_dict(),
-        }
-        for run in sweep.runs
-    ]
-    left_out = [{"run": name, "overrides": "", "state": reason} for name, reason in sweep.left_out]
-    return pd.DataFrame([*rows, *left_out])
-
-
 def _write(args: argparse.Namespace) -> None:
     sweep = load(*args.sweep)
     path = args.output or sweep.paths[0] / "report.html"
@@ -179,9 +162,9 @@ def _write(args: argparse.Namespace) -> None:
     )
     numbers = args.csv or path.with_suffix(".csv")
     cli.write_text(path, text)
-    cli.write_text(numbers, runs_table(sweep).to_csv(index=False))
+    cli.write_text(numbers, sweep.summary().to_csv(index=False))
     print(f"report: {path}\nruns:   {numbers}")
-    cli.show("report", path, wanted=args.show)
+    cli.open_viewer("report", path.resolve().as_uri(), wanted=args.show)
 
 
 def _figure(section: Section, sweep: Sweep, warmup: int) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -164,9 +164,21 @@ class Sweep:
             return max(strained)
         return max((int(run.provenance.get("physical_cores") or 0) for run in self.runs), default=0)
 
-    def subset(self, runs: Iterable[Run]) -> Sweep:
-        """A sweep of some of these runs, with the same account of what was left out."""
-        return Sweep(self.paths, list(runs), self.left_out)
+    def summary(self) -> pd.DataFrame:
+        """One row a run, also those left out: overrides, state, and how far it came."""
+        last = self.iterations.groupby("run", observed=True).last()
+        ends = last.reindex(columns=["iteration", "env_steps", "wall_s", "return_mean"])
+        rows = [
+            {
+                "run": run.name,
+                "overrides": " ".join(run.provenance.get("overrides", [])),
+                "state": run.state,
+                **ends.loc[run.name].to_dict(),
+            }
+            for run in self.runs
+        ]
+        left_out = [{"run": name, "overrides": "", "state": why} for name, why in self.left_out]
+        return pd.DataFrame([*rows, *left_out])
 
     def _load(self, name: str) -> pd.DataFrame:
         tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
