@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
@@ -15,7 +16,6 @@ AGENT_SECTIONS = (
     "evaluate",
     "checkpoint",
     "log",
-    "compile",
     "other",
 )
 
@@ -89,3 +89,31 @@ class Timer:
             return []
         spans, self._spans = self._spans, []
         return [span for span in spans if span.end_ns > span.start_ns]
+
+
+class TraceFile:
+    """Appends spans to trace.csv; several processes may append to the same file."""
+
+    def __init__(self, path: Path, process: str, zero_ns: int) -> None:
+        """`zero_ns` is the run's start on the monotonic clock."""
+        self._file = path
+        self._process = process
+        self._zero_ns = zero_ns
+
+    @staticmethod
+    def create(path: Path) -> None:
+        """Begins the file with its header."""
+        path.write_text("process,section,start_s,end_s\n")
+
+    def write(self, spans: list[Span]) -> None:
+        """One row a span, in one write."""
+        rows = [
+            f"{self._process},{span.section},{self._seconds(span.start_ns)},"
+            f"{self._seconds(span.end_ns)}\n"
+            for span in spans
+        ]
+        with self._file.open("a") as file:
+            file.write("".join(rows))
+
+    def _seconds(self, clock_ns: int) -> str:
+        return f"{(clock_ns - self._zero_ns) * 1e-9:.6f}"

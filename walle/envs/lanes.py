@@ -23,7 +23,7 @@ class EnvSpec:
         kwargs: the environment's own constructor arguments.
         backend: "auto" takes the fastest implementation that gives the same results.
         frame_skip: environment steps per action, rewards summed; 1 leaves the environment as is.
-        episode_limit: steps before truncation; None keeps the registered limit.
+        episode_limit: environment steps before truncation; None keeps the registered limit.
         action: "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds,
             "raw" passes actions on. Entries without finite bounds always pass unchanged.
         time_feature: append t / episode_limit (t / 1000 without a limit) to the observation.
@@ -57,10 +57,17 @@ class Step(NamedTuple):
 
 
 class Lanes(Protocol):
-    """L environments stepping together. Lanes reset themselves when an episode ends."""
+    """L environments stepping together. Lanes reset themselves when an episode ends.
+
+    Attributes:
+        observation_space: of one lane, one-dimensional.
+        action_space: of one lane; a discrete one starts at 0.
+        episode_limit: environment steps after which an episode is truncated, if any.
+    """
 
     observation_space: gym.spaces.Box
     action_space: gym.spaces.Box | gym.spaces.Discrete
+    episode_limit: int | None
 
     def __len__(self) -> int:
         """The number of lanes, L."""

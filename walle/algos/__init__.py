@@ -1,0 +1,29 @@
+"""The algorithms, one file each, and their registry."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from walle.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from walle.algos.base import Algorithm
+
+REGISTRY = {
+    "ppo": "walle.algos.ppo:PPO",
+    "ppo_kl": "walle.algos.ppo_kl:PPOKL",
+}
+
+
+def load(name: str) -> type[Algorithm]:
+    """The algorithm of that name; imports its file alone.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in REGISTRY:
+        raise ConfigError(f"algo.name={name!r} is not registered; {nearest(name, REGISTRY)}")
+    module, _, attribute = REGISTRY[name].partition(":")
+    algorithm: type[Algorithm] = getattr(import_module(module), attribute)
+    return algorithm

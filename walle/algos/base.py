@@ -1,0 +1,192 @@
+"""What every algorithm is to the agent, and what the on-policy ones share by calling it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from walle.nets import (
+    CategoricalPolicy,
+    Critic,
+    GaussianPolicy,
+    Params,
+    Policy,
+    activation,
+)
+from walle.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
+from walle.types import PolicySnapshot, Rollout
+
+
+class Problem(NamedTuple):
+    """What an algorithm is told of the run it learns in.
+
+    Attributes:
+        observation_space: of one lane.
+        action_space: of one lane.
+        lanes: how many lanes the run has in all.
+        total_steps: environment steps the run will take.
+        seed: the run's seed.
+        device: where the agent computes.
+    """
+
+    observation_space: gym.spaces.Box
+    action_space: gym.spaces.Box | gym.spaces.Discrete
+    lanes: int
+    total_steps: int
+    seed: int
+    device: str
+
+    @property
+    def obs_dim(self) -> int:
+        """O."""
+        return int(self.observation_space.shape[0])
+
+    def generator(self) -> torch.Generator:
+        """The agent's random stream, independent of every lane's."""
+        state = np.random.SeedSequence(self.seed, spawn_key=(2,)).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
+class NetSettings(NamedTuple):
+    """The `net` group: hidden widths of policy and critic, activation, initial log std."""
+
+    policy_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
+    activation: str
+    log_std: float
+
+    def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
+        """Makes the policy for the problem's actions; picklable, so samplers make their own."""
+        act = activation(self.activation)
+        if isinstance(problem.action_space, gym.spaces.Discrete):
+            actions = int(problem.action_space.n)
+            return partial(CategoricalPolicy, problem.obs_dim, actions, self.policy_hidden, act)
+        size = int(problem.action_space.shape[0])
+        return partial(GaussianPolicy, problem.obs_dim, size, self.policy_hidden, act, self.log_std)
+
+    def critic(self, problem: Problem) -> Critic:
+        """Makes the state-value function."""
+        return Critic(problem.obs_dim, self.critic_hidden, activation(self.activation))
+
+
+class Algorithm(Protocol):
+    """Learns from rollouts. It never sees an environment, a queue or a logger."""
+
+    settings_type: ClassVar[type]
+
+    policy_factory: Callable[[], Policy]
+    obs_clip: float | None
+
+    def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learns from one round of experience; returns what to log."""
+        ...
+
+    def snapshot(self) -> PolicySnapshot:
+        """What the samplers act with from now on."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        ...
+
+
+class Experience(NamedTuple):
+    """A rollout as tensors, normalised and ready to learn from.
+
+    Attributes:
+        obs: [T, L, O] normalised.
+        action: [T, L, *A].
+        reward: [T, L] scaled.
+        continues: [T, L] 0 after a terminal state, else 1.
+        ended: [T, L] an episode ended here, whichever way.
+        log_prob: [T, L] under the policy that acted.
+        successor: [T, L, O] normalised true successors.
+    """
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    continues: Tensor
+    ended: Tensor
+    log_prob: Tensor
+    successor: Tensor
+
+
+class Normalizers:
+    """The run's two normalisers. What learning sees is what the samplers saw."""
+
+    def __init__(
+        self, problem: Problem, *, observations: bool, rewards: bool, clip: float, gamma: float
+    ) -> None:
+        """`observations` and `rewards` switch them on; `clip` bounds normalised observations."""
+        self.obs_clip = clip if observations else None
+        self._observations = ObservationNormalizer(problem.obs_dim, enabled=observations)
+        self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
+        self._device = problem.device
+
+    def experience(self, rollout: Rollout) -> Experience:
+        """Normalises with the observation moments as the samplers had them."""
+        ended = rollout.terminated | rollout.truncated
+        mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
+
+        def normalized(obs: Any) -> Tensor:
+            raw = torch.from_numpy(np.ascontiguousarray(obs))
+            return apply_normalizer(raw, mean, inv_std, self.obs_clip).to(self._device)
+
+        def tensor(x: Any) -> Tensor:
+            return torch.from_numpy(x).to(self._device)
+
+        return Experience(
+            obs=normalized(rollout.obs[:-1]),
+            action=tensor(rollout.action),
+            reward=self._rewards(rollout.reward, ended, rollout.lane).to(self._device),
+            continues=1 - tensor(rollout.terminated).float(),
+            ended=tensor(ended),
+            log_prob=tensor(rollout.log_prob),
+            successor=normalized(rollout.successors()),
+        )
+
+    def update(self, rollout: Rollout) -> None:
+        """Takes the round's raw observations in, once the round has been learned from."""
+        self._observations.update(rollout.obs[:-1])
+
+    def snapshot(self, version: int, policy: Tensor) -> PolicySnapshot:
+        """The policy's parameters [P] and the normaliser, frozen, in one vector."""
+        parts = (policy.detach().cpu().numpy(), *self._observations.frozen())
+        return PolicySnapshot(version, np.concatenate(parts, dtype=np.float32))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return {"obs": self._observations.state_dict(), "reward": self._rewards.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self._observations.load_state_dict(state["obs"])
+        self._rewards.load_state_dict(state["reward"])
+
+
+def values(critic: Critic, params: Params, experience: Experience) -> tuple[Tensor, Tensor]:
+    """V at every step and at its true successor, [T, L] each.
+
+    A successor is the next step's observation except where an episode ended and after the last
+    step, so only those are computed anew.
+    """
+    value = critic(params, experience.obs)
+    next_value = torch.empty_like(value)
+    next_value[:-1] = value[1:]
+    anew = experience.ended.clone()
+    anew[-1] = True
+    next_value[anew] = critic(params, experience.successor[anew])
+    return value, next_value

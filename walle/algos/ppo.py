@@ -1,0 +1,208 @@
+"""Proximal policy optimisation with clipping (Schulman et al. 2017).
+
+Departures from the paper:
+    - advantages are recomputed with the newest value function before every epoch
+      (`recompute_advantages`; Andrychowicz et al. 2021, section 3.5, "GAE"), and are normalised
+      only on request;
+    - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
+    - the step size falls linearly, and gradients are clipped by their norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from walle import losses, returns
+from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
+from walle.errors import ConfigError
+from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
+from walle.types import PolicySnapshot, Rollout
+
+
+@dataclass
+class PPOSettings:
+    """conf/algo/ppo.yaml, where every key is explained."""
+
+    name: str
+    gamma: float
+    gae_lambda: float
+    clip: float
+    epochs: int
+    minibatch_size: int
+    learning_rate: float
+    schedule: str
+    value_weight: float
+    value_clip: float | None
+    entropy_weight: float
+    max_grad_norm: float | None
+    target_kl: float | None
+    normalize_advantages: bool
+    recompute_advantages: bool
+    normalize_observations: bool
+    normalize_rewards: bool
+    obs_clip: float
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        check_on_policy(self)
+        if not 0 < self.clip < 1:
+            raise ConfigError(f"algo.clip={self.clip} must lie between 0 and 1, as in 0.2")
+
+
+def check_on_policy(settings: Any) -> None:
+    """The bounds that on-policy settings share.
+
+    Raises:
+        ConfigError: the first that does not hold.
+    """
+    for name in ("gamma", "gae_lambda"):
+        value = getattr(settings, name)
+        if not 0 <= value <= 1:
+            raise ConfigError(f"algo.{name}={value} must lie in [0, 1], as in 0.99")
+    for name in ("epochs", "minibatch_size", "learning_rate"):
+        value = getattr(settings, name, 1)
+        if value <= 0:
+            raise ConfigError(f"algo.{name}={value} must be positive")
+    if getattr(settings, "schedule", "constant") not in ("linear", "constant"):
+        raise ConfigError(f"algo.schedule={settings.schedule!r} must be 'linear' or 'constant'")
+
+
+class PPO:
+    """One vector holds the policy's parameters, then the critic's."""
+
+    settings_type: ClassVar[type] = PPOSettings
+
+    def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        self.settings = settings
+        self.problem = problem
+        self.policy_factory = net.policy_factory(problem)
+        self.policy = self.policy_factory()
+        self.critic = net.critic(problem)
+        self.generator = problem.generator()
+        initial = (self.policy.init(self.generator), self.critic.init(self.generator))
+        self.vector = torch.cat(initial).to(problem.device)
+        self.adam = AdamState.zeros_like(self.vector)
+        self.normalizers = Normalizers(
+            problem,
+            observations=settings.normalize_observations,
+            rewards=settings.normalize_rewards,
+            clip=settings.obs_clip,
+            gamma=settings.gamma,
+        )
+        self.obs_clip = self.normalizers.obs_clip
+        self.sgd = Sgd(self.loss, AdamSettings(max_grad_norm=settings.max_grad_norm))
+        self.version = 0
+        self.env_steps = 0
+
+    def split(self, vector: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The policy's and the critic's parameters."""
+        size = self.policy.layout.size
+        policy, critic = vector[:size], vector[size:]
+        return self.policy.layout.unflatten(policy), self.critic.layout.unflatten(critic)
+
+    def loss(self, vector: Tensor, batch: Batch) -> tuple[Tensor, Info]:
+        """L = L_clip + c_v L_value - c_h H, over a minibatch of [B] rows."""
+        s = self.settings
+        policy, critic = self.split(vector)
+        dist = self.policy.dist(policy, batch["obs"])
+        log_prob = self.policy.log_prob(dist, batch["action"])
+        policy_loss, info = losses.ppo_clip(log_prob, batch["log_prob"], batch["advantage"], s.clip)
+        value = self.critic(critic, batch["obs"])
+        value_loss = losses.value_loss(value, batch["target"], batch["value"], s.value_clip)
+        entropy = self.policy.entropy(dist).mean()
+        loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
+        info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        return loss, info
+
+    @torch.no_grad()
+    def batch(self, experience: Experience, old_value: Tensor, vector: Tensor) -> Batch:
+        """The rows to learn from, advantages estimated with the critic in `vector`."""
+        s, x = self.settings, experience
+        value, next_value = values(self.critic, self.split(vector)[1], x)
+        advantage = returns.gae(
+            x.reward, x.continues, x.ended, value, next_value, s.gamma, s.gae_lambda
+        )
+        target = advantage + value
+        if s.normalize_advantages:
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        rows = {
+            "obs": x.obs,
+            "action": x.action,
+            "log_prob": x.log_prob,
+            "advantage": advantage,
+            "target": target,
+            "value": old_value,
+        }
+        return {name: tensor.flatten(0, 1) for name, tensor in rows.items()}
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learns from one round; then the normaliser takes it in."""
+        s = self.settings
+        experience = self.normalizers.experience(rollout)
+        with torch.no_grad():
+            old_value = self.critic(self.split(self.vector)[1], experience.obs)
+        make = partial(self.batch, experience, old_value)
+        first = make(self.vector)
+        rate = s.learning_rate * self.remaining()
+        result = self.sgd.minimise(
+            self.vector,
+            self.adam,
+            make if s.recompute_advantages else first,
+            epochs=s.epochs,
+            minibatch_size=s.minibatch_size,
+            learning_rate=rate,
+            generator=self.generator,
+            stop=self.too_far if s.target_kl is not None else None,
+        )
+        self.vector, self.adam = result.vector, result.state
+        self.normalizers.update(rollout)
+        self.version += 1
+        self.env_steps += rollout.steps
+        variance = losses.explained_variance(first["value"], first["target"])
+        return {
+            **result.info,
+            "explained_variance": variance,
+            "learning_rate": rate,
+            "minibatches": result.minibatches,
+        }
+
+    def remaining(self) -> float:
+        """The factor of the step size: falls linearly to 0, or stays 1."""
+        if self.settings.schedule == "constant":
+            return 1.0
+        return max(0.0, 1 - self.env_steps / self.problem.total_steps)
+
+    def too_far(self, info: Info) -> bool:
+        """Whether the policy has left its trust region: KL beyond 1.5 x target."""
+        assert self.settings.target_kl is not None
+        return float(info["kl"]) > 1.5 * self.settings.target_kl
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's part of the vector, and the normaliser."""
+        return self.normalizers.snapshot(self.version, self.vector[: self.policy.layout.size])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return {
+            "vector": self.vector,
+            "adam": self.adam.state_dict(),
+            "normalizers": self.normalizers.state_dict(),
+            "generator": self.generator.get_state(),
+            "version": self.version,
+            "env_steps": self.env_steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self.vector = state["vector"].to(self.problem.device)
+        self.adam = AdamState(**state["adam"])
+        self.normalizers.load_state_dict(state["normalizers"])
+        self.generator.set_state(state["generator"])
+        self.version = state["version"]
+        self.env_steps = state["env_steps"]

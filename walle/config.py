@@ -1,0 +1,401 @@
+"""The configuration's schemas and checks: the only module that knows OmegaConf.
+
+The YAML files under conf/ hold every default, the dataclasses here hold every type. `validate`
+turns what Hydra composed into a `Config`, or says in one line what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from walle.errors import ConfigError, nearest
+
+
+@dataclass
+class EnvConfig:
+    """conf/env/."""
+
+    name: str
+    id: str
+    kwargs: dict[str, Any]
+    backend: str
+    frame_skip: int
+    episode_limit: int | None
+    action: str
+    time_feature: bool
+
+
+@dataclass
+class SlowEnvConfig(EnvConfig):
+    """conf/env/slow.yaml."""
+
+    step_ms: float
+
+
+@dataclass
+class NetConfig:
+    """conf/net/."""
+
+    name: str
+    policy_hidden: list[int]
+    critic_hidden: list[int]
+    activation: str
+    log_std: float
+
+
+@dataclass
+class SamplerConfig:
+    """conf/sampler/. `n` and `lanes` are None only before `validate` has chosen them."""
+
+    name: str
+    n: int | None
+    lanes: int | None
+    max_lag: int | None
+    slots: int | None
+    pin: bool
+
+
+@dataclass
+class LearnerConfig:
+    """conf/learner/."""
+
+    threads: int
+
+
+@dataclass
+class LoggerConfig:
+    """conf/logger/."""
+
+    name: str
+    return_window: int
+    progress: str
+    print_every_s: float
+
+
+@dataclass
+class WandbConfig(LoggerConfig):
+    """conf/logger/wandb.yaml."""
+
+    project: str
+    entity: str | None
+    group: str | None
+    mode: str
+
+
+@dataclass
+class EvalConfig:
+    """The `eval` keys of conf/config.yaml."""
+
+    every: int | None
+    episodes: int
+
+
+@dataclass
+class CheckpointConfig:
+    """The `checkpoint` keys of conf/config.yaml."""
+
+    every: int | None
+
+
+@dataclass
+class Config:
+    """A whole run. `algo` is the chosen algorithm's own settings."""
+
+    algo: Any
+    env: EnvConfig
+    net: NetConfig
+    sampler: SamplerConfig
+    learner: LearnerConfig
+    logger: LoggerConfig
+    eval: EvalConfig
+    checkpoint: CheckpointConfig
+    name: str | None
+    seed: int
+    total_steps: int
+    batch_size: int
+    device: str
+    trace: bool
+
+    @property
+    def n(self) -> int:
+        """The number of samplers."""
+        assert self.sampler.n is not None
+        return self.sampler.n
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes of all samplers together."""
+        assert self.sampler.lanes is not None
+        return self.sampler.lanes
+
+
+_GROUPS: dict[str, type] = {
+    "env": EnvConfig,
+    "net": NetConfig,
+    "sampler": SamplerConfig,
+    "learner": LearnerConfig,
+    "logger": LoggerConfig,
+    "eval": EvalConfig,
+    "checkpoint": CheckpointConfig,
+}
+_VARIANTS: dict[tuple[str, str], type] = {
+    ("env", "slow"): SlowEnvConfig,
+    ("logger", "wandb"): WandbConfig,
+}
+_CHOICES = {
+    "env.backend": ("auto", "gymnasium"),
+    "env.action": ("rescale", "clip", "raw"),
+    "sampler.name": ("process", "serial"),
+    "logger.name": ("files", "tensorboard", "wandb"),
+    "logger.progress": ("auto", "bar", "lines", "quiet"),
+}
+_POSITIVE = (
+    "env.frame_skip",
+    "env.episode_limit",
+    "env.step_ms",
+    "sampler.n",
+    "sampler.lanes",
+    "sampler.slots",
+    "learner.threads",
+    "logger.return_window",
+    "eval.every",
+    "eval.episodes",
+    "checkpoint.every",
+    "total_steps",
+    "batch_size",
+)
+
+
+def config_directory() -> Path:
+    """Where conf/ lies: beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent / "conf"
+
+
+def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
+    """A validated configuration from overrides as on the command line; for notebooks and tests."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    with initialize_config_dir(str(config_directory()), version_base="1.3"):
+        return validate(hydra_compose(config_name, overrides=list(overrides)))
+
+
+def validate(composed: DictConfig) -> Config:
+    """Checks types, names, ranges and their combinations; fills in what depends on the machine.
+
+    Raises:
+        ConfigError: the first thing that is wrong, with the cure.
+    """
+    from walle import algos
+
+    _refuse_unknown("", composed, Config)
+    groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in _GROUPS}
+    groups["algo"] = _typed("algo", composed.algo, algos.load(composed.algo.name).settings_type)
+    rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
+    top = _typed("", OmegaConf.create(rest), _TopLevel)
+    config = Config(**groups, **vars(top))
+    _check_values(config)
+    return _checked_sampler(config)
+
+
+@dataclass
+class _TopLevel:
+    name: str | None
+    seed: int
+    total_steps: int
+    batch_size: int
+    device: str
+    trace: bool
+
+
+def _schema(group: str, composed: DictConfig) -> type:
+    name = composed[group].get("name", "")
+    return _VARIANTS.get((group, name), _GROUPS[group])
+
+
+def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
+    known = {field.name for field in fields(schema)}
+    for key in node:
+        if key not in known:
+            dot = f"{prefix}." if prefix else ""
+            near = nearest(f"{dot}{key}", {dot + name for name in known})
+            raise ConfigError(f"{dot}{key} is not a setting; {near}")
+
+
+def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
+    """The node as an instance of `schema`, each value converted to its type."""
+    _refuse_unknown(prefix, node, schema)
+    values = _plain(node)
+    structured = OmegaConf.structured(schema)
+    for key, value in values.items():
+        try:
+            structured[key] = _whole(value)
+        except OmegaConfBaseException as error:
+            full = f"{prefix}.{key}" if prefix else key
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{full}={value!r}: {reason}") from None
+    for key in sorted(OmegaConf.missing_keys(structured)):
+        full = f"{prefix}.{key}" if prefix else key
+        raise ConfigError(f"{full} has no value; give one: {full}=...")
+    return OmegaConf.to_object(structured)
+
+
+def _whole(value: Any) -> Any:
+    """1e6 means 1000000 where an integer is wanted; a float field turns it back."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _check_values(config: Config) -> None:
+    for path, choices in _CHOICES.items():
+        value = _get(config, path)
+        if value not in choices:
+            raise ConfigError(f"{path}={value!r} is unknown; {nearest(str(value), choices)}")
+    for path in _POSITIVE:
+        value = _get(config, path)
+        if value is not None and value <= 0:
+            raise ConfigError(f"{path}={value} must be positive")
+    if config.seed < 0:
+        raise ConfigError(f"seed={config.seed} must not be negative")
+    for path in ("net.policy_hidden", "net.critic_hidden"):
+        if any(width <= 0 for width in _get(config, path)):
+            raise ConfigError(f"{path}={_get(config, path)} must hold positive widths")
+    _check_device(config.device)
+
+
+def _get(config: Config, path: str) -> Any:
+    value: Any = config
+    for part in path.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ConfigError(f"device={device!r} is unknown; use cpu, cuda or cuda:N") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={device!r}: this torch sees no CUDA device; use device=cpu")
+
+
+def _checked_sampler(config: Config) -> Config:
+    """Chooses what is left open in `sampler`, and checks it against `batch_size`."""
+    from walle.rundir import usable_cores
+    from walle.sampling import default_lanes, default_slots
+
+    asked = config.sampler
+    lanes = asked.lanes or default_lanes(config.batch_size)
+    n = asked.n or (1 if asked.name == "serial" else min(len(usable_cores()), lanes))
+    sampler = replace(asked, n=n, lanes=lanes, slots=asked.slots or default_slots(asked.max_lag))
+    if asked.name == "serial" and n != 1:
+        raise ConfigError(f"sampler.n={n} with sampler=serial, which is one; drop sampler.n")
+    if asked.name == "serial" and asked.max_lag != 0:
+        raise ConfigError(
+            f"sampler.max_lag={asked.max_lag} with sampler=serial, which cannot overlap; "
+            "use sampler.max_lag=0 or sampler=process"
+        )
+    _check_lanes(config.batch_size, n, lanes, chosen=asked.lanes is None)
+    _check_lag(sampler)
+    return replace(config, sampler=sampler)
+
+
+def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
+    if n > lanes:
+        why = f" (chosen: the largest power of two dividing batch_size={batch_size})"
+        raise ConfigError(
+            f"sampler.n={n} is more than sampler.lanes={lanes}{why if chosen else ''}: every "
+            f"sampler needs a lane; set sampler.lanes to {_nearest_divisor(batch_size, n)} or "
+            f"sampler.n to {lanes} at most"
+        )
+    if batch_size % lanes:
+        below, above = batch_size // lanes * lanes, -(-batch_size // lanes) * lanes
+        fits = f"{below} or {above}" if below else str(above)
+        raise ConfigError(
+            f"batch_size={batch_size} is not a multiple of sampler.lanes={lanes}; "
+            f"the nearest that fits: {fits}"
+        )
+
+
+def _nearest_divisor(batch_size: int, n: int) -> int:
+    """The smallest multiple of n that divides the batch; else the next divisor from n on."""
+    divisors = [d for d in range(n, batch_size + 1) if batch_size % d == 0]
+    even = [d for d in divisors if d % n == 0]
+    return (even or divisors or [n])[0]
+
+
+def _check_lag(sampler: SamplerConfig) -> None:
+    if sampler.max_lag is None:
+        return
+    if sampler.max_lag < 0:
+        raise ConfigError(
+            f"sampler.max_lag={sampler.max_lag} must be 0 (lock-step), 1 or more (overlapped) or "
+            "null (free-running)"
+        )
+    assert sampler.slots is not None
+    if sampler.slots < sampler.max_lag + 1:
+        raise ConfigError(
+            f"sampler.slots={sampler.slots} cannot hold a lag of {sampler.max_lag} rounds; "
+            f"use at least {sampler.max_lag + 1}, or null"
+        )
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Plain values, as run.json and checkpoints hold them."""
+    return _plain(OmegaConf.structured(config))
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    container = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def config_hash(config: Config) -> str:
+    """Twelve hexadecimal digits of everything that decides the result; `name` does not."""
+    values = to_dict(config)
+    del values["name"]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def explain(error: HydraException) -> str:
+    """One line for what Hydra found wrong with the command line, with the nearest real name."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return f"{group}={name} does not exist; {nearest(name, error.options)}"
+    if isinstance(error, OverrideParseException):
+        return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
+    key = getattr(error.__cause__, "full_key", None)
+    if key and not key.startswith("hydra."):
+        return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
+    return f"{lines[0]} {_first_line(error.__cause__)}".strip()
+
+
+def _known_keys(like: str) -> set[str]:
+    """Dotted keys to suggest: those of the group `like` names, or the top level's."""
+    group = like.partition(".")[0]
+    top = {field.name for field in fields(Config)}
+    if "." not in like or group not in top:
+        return top
+    own = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
+    nodes = [OmegaConf.load(file) for file in (config_directory() / group).glob("*.yaml")]
+    keys = {str(key) for node in [own or {}, *nodes] for key in node}
+    return {f"{group}.{key}" for key in keys - {"defaults"}}
+
+
+def _first_line(error: BaseException | None) -> str:
+    return str(error).splitlines()[0] if error else ""

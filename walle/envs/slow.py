@@ -1,0 +1,47 @@
+"""An environment whose step waits: it stands for a robot or a remote simulator.
+
+Waiting needs no core, so with it the scaling of samplers beyond a machine's cores can be measured.
+Its id is `walle.envs.slow:Slow-v0`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from walle.types import AnyArray
+
+
+class SlowEnv(gym.Env[AnyArray, AnyArray]):
+    """A point on a line, pushed by the action, rewarded for staying at the origin.
+
+    x' = 0.9 x + 0.1 a + 0.01 e with e standard normal; the reward is -x'^2.
+    """
+
+    def __init__(self, step_ms: float = 5.0) -> None:
+        """Every step takes at least `step_ms` milliseconds of waiting."""
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._step_s = step_ms / 1000
+        self._x = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[AnyArray, dict[str, Any]]:
+        """Puts the point somewhere in [-1, 1]."""
+        super().reset(seed=seed, options=options)
+        self._x = float(self.np_random.uniform(-1, 1))
+        return np.array([self._x]), {}
+
+    def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
+        """Waits, then moves the point."""
+        time.sleep(self._step_s)
+        push = float(np.asarray(action, np.float64)[0])
+        self._x = 0.9 * self._x + 0.1 * push + 0.01 * float(self.np_random.standard_normal())
+        return np.array([self._x]), -(self._x**2), False, False, {}
+
+
+gym.register("Slow-v0", entry_point="walle.envs.slow:SlowEnv", max_episode_steps=200)

@@ -1,0 +1,97 @@
+"""What stands between the policy and the lanes, for all lanes at once."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+
+from walle.envs.lanes import Lanes, Step
+from walle.types import AnyArray
+
+
+class RescaledActions:
+    """Clips actions to the environment's bounds, after mapping [-1, 1] onto them if asked.
+
+    Entries without two finite bounds pass unchanged; discrete actions pass as they are.
+    """
+
+    def __init__(self, lanes: Lanes, *, rescale: bool) -> None:
+        """Wraps `lanes`; `rescale` maps [-1, 1] onto the bounds, else actions are in their units.
+
+        Where the bounds are [-1, 1] the two are the same.
+        """
+        self._inner = lanes
+        self.observation_space = lanes.observation_space
+        self.action_space = lanes.action_space
+        self.episode_limit = lanes.episode_limit
+        self._passes = isinstance(lanes.action_space, gym.spaces.Discrete)
+        if isinstance(lanes.action_space, gym.spaces.Box):
+            low, high = lanes.action_space.low, lanes.action_space.high
+            bounded = np.isfinite(low) & np.isfinite(high)
+            to_bounds = bounded & rescale
+            self._low, self._high = low, high
+            self._scale = np.where(to_bounds, (high - low) / 2, 1).astype(low.dtype)
+            self._centre = np.where(to_bounds, (high + low) / 2, 0).astype(low.dtype)
+
+    def __len__(self) -> int:
+        """The number of lanes."""
+        return len(self._inner)
+
+    def reset(self) -> AnyArray:
+        """Begins a new episode in every lane."""
+        return self._inner.reset()
+
+    def step(self, action: AnyArray) -> Step:
+        """Applies the transformed actions."""
+        if self._passes:
+            return self._inner.step(action)
+        scaled = np.asarray(action, self._scale.dtype) * self._scale + self._centre
+        return self._inner.step(np.clip(scaled, self._low, self._high, out=scaled))
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        self._inner.close()
+
+
+class TimeFeature:
+    """Appends the elapsed share of the episode to every observation.
+
+    With a time limit the task is Markov only if the policy sees the clock (Pardo et al. 2018,
+    "Time limits in reinforcement learning").
+    """
+
+    def __init__(self, lanes: Lanes, *, scale: float) -> None:
+        """Wraps `lanes`; one step is worth `scale` of the feature."""
+        self._inner = lanes
+        space = lanes.observation_space
+        self.observation_space: gym.spaces.Box = gym.spaces.Box(
+            np.append(space.low, 0), np.append(space.high, np.inf), dtype=np.float64
+        )
+        self.action_space = lanes.action_space
+        self.episode_limit = lanes.episode_limit
+        self._scale = scale
+        self._t = np.zeros(len(lanes))
+
+    def __len__(self) -> int:
+        """The number of lanes."""
+        return len(self._inner)
+
+    def reset(self) -> AnyArray:
+        """Begins a new episode in every lane."""
+        self._t[:] = 0
+        return self._append(self._inner.reset())
+
+    def step(self, action: AnyArray) -> Step:
+        """Steps the lanes and their clocks."""
+        step = self._inner.step(action)
+        self._t += 1
+        final_obs = None if step.final_obs is None else self._append(step.final_obs)
+        self._t[step.terminated | step.truncated] = 0
+        return step._replace(obs=self._append(step.obs), final_obs=final_obs)
+
+    def _append(self, obs: AnyArray) -> AnyArray:
+        return np.column_stack((obs, self._t * self._scale))
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        self._inner.close()

@@ -1,0 +1,35 @@
+"""The errors a user meets. Each message holds the value, the reason and the cure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WalleError(Exception):
+    """Base of every error that walle raises on purpose."""
+
+
+class ConfigError(WalleError, ValueError):
+    """Something asked for cannot be done; raised before any process starts."""
+
+
+class RolloutError(WalleError, RuntimeError):
+    """An environment gave something that cannot be learned from, such as a NaN reward."""
+
+
+class WorkerError(WalleError, RuntimeError):
+    """A sampler process ended when it should not have; holds its traceback or its signal."""
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """A phrase that helps after a typo: the likeliest candidate, or all of them.
+
+    Returns:
+        "did you mean 'x'?" when one is close, else "choose one of: a, b, c".
+    """
+    known = sorted(candidates)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"choose one of: {', '.join(known)}"

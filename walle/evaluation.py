@@ -1,0 +1,57 @@
+"""Evaluation: the policy without its noise, on environments and seeds of its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from walle.envs import EnvSpec, make_lanes
+from walle.nets import Policy
+from walle.sampler import Actor
+from walle.types import PolicySnapshot
+
+
+class Evaluation(NamedTuple):
+    """Returns and lengths (steps) of the episodes, [E] each."""
+
+    returns: list[float]
+    lengths: list[int]
+
+
+class Evaluator:
+    """Runs one episode in each of its lanes."""
+
+    def __init__(
+        self,
+        env: EnvSpec,
+        policy: Policy,
+        obs_dim: int,
+        clip: float | None,
+        *,
+        episodes: int,
+        seed: int,
+    ) -> None:
+        """One lane an episode; their seeds are disjoint from the training lanes'."""
+        self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
+        self._actor = Actor(policy, obs_dim, episodes, clip)
+
+    def evaluate(self, snapshot: PolicySnapshot) -> Evaluation:
+        """One episode in every lane, the likeliest action at every step."""
+        self._actor.load(snapshot)
+        obs = self._lanes.reset()
+        n = len(self._lanes)
+        returns, lengths = np.zeros(n), np.zeros(n, np.int64)
+        running = np.ones(n, np.bool_)
+        while running.any():
+            dist = self._actor.dist(np.asarray(obs, np.float32))
+            step = self._lanes.step(self._actor.policy.mode(dist).numpy())
+            returns += np.where(running, step.reward, 0.0)
+            lengths += running
+            running &= ~(step.terminated | step.truncated)
+            obs = step.obs
+        return Evaluation(returns.tolist(), lengths.tolist())
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        self._lanes.close()

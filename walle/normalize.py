@@ -1,0 +1,125 @@
+"""Running moments, and the two normalisers made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from walle.types import AnyArray, FloatArray
+
+Float64Array = npt.NDArray[np.float64]
+
+
+class RunningMoments:
+    """Mean and variance of all samples seen, merged batch by batch.
+
+    Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance", eq. 2.1.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        """Moments of samples of that shape; before the first, mean 0 and variance 1."""
+        self.count = 0
+        self.mean: Float64Array = np.zeros(shape)
+        self._m2: Float64Array = np.zeros(shape)
+
+    def update(self, samples: AnyArray) -> None:
+        """Takes in [N, *shape], N >= 1."""
+        x = np.asarray(samples, np.float64)
+        n = len(x)
+        batch_mean = x.mean(0)
+        batch_m2 = np.square(x - batch_mean).sum(0)
+        delta = batch_mean - self.mean
+        total = self.count + n
+        self._m2 = self._m2 + batch_m2 + np.square(delta) * (self.count * n / total)
+        self.mean = self.mean + delta * (n / total)
+        self.count = total
+
+    @property
+    def variance(self) -> Float64Array:
+        """Population variance; 1 before the first sample."""
+        return self._m2 / self.count if self.count else np.ones_like(self._m2)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return {"count": self.count, "mean": self.mean.copy(), "m2": self._m2.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self.count, self.mean, self._m2 = state["count"], state["mean"].copy(), state["m2"].copy()
+
+
+class ObservationNormalizer:
+    """(obs - mean) / std, clipped. It changes only in `update`; samplers get a frozen copy."""
+
+    def __init__(self, obs_dim: int, *, enabled: bool) -> None:
+        """When not enabled it is the identity."""
+        self.enabled = enabled
+        self._moments = RunningMoments((obs_dim,))
+
+    def update(self, obs: AnyArray) -> None:
+        """Takes in raw observations [..., O]."""
+        if self.enabled:
+            self._moments.update(obs.reshape(-1, obs.shape[-1]))
+
+    def frozen(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and reciprocal standard deviation, [O] each, as a snapshot carries them."""
+        mean = self._moments.mean.astype(np.float32)
+        inv_std = (1 / np.sqrt(self._moments.variance + 1e-8)).astype(np.float32)
+        return mean, inv_std
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return self._moments.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self._moments.load_state_dict(state)
+
+
+def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | None) -> Tensor:
+    """(obs - mean) x inv_std, clipped to [-clip, clip]; the one formula of samplers and agent."""
+    scaled = (obs - mean) * inv_std
+    return scaled if clip is None else scaled.clamp(-clip, clip)
+
+
+class RewardNormalizer:
+    """Divides rewards by the running standard deviation of the discounted return.
+
+    Per lane R_t = gamma R_(t-1) + r_t, from zero at the start of an episode; rewards keep their
+    sign and their mean (Engstrom et al. 2020, "Implementation matters", section 3).
+    """
+
+    def __init__(self, lanes: int, gamma: float, *, enabled: bool) -> None:
+        """`lanes` counts the lanes of the whole run; when not enabled it is the identity."""
+        self.enabled = enabled
+        self._gamma = gamma
+        self._return = np.zeros(lanes)
+        self._moments = RunningMoments(())
+
+    def __call__(self, reward: FloatArray, ended: npt.NDArray[np.bool_], lane: AnyArray) -> Tensor:
+        """Takes in [T, L] rewards of the lanes numbered `lane` ([L]); returns them scaled."""
+        if not self.enabled:
+            return torch.from_numpy(reward.copy())
+        running = self._return[lane]
+        returns = np.empty(reward.shape)
+        for t in range(len(reward)):
+            running = self._gamma * running + reward[t]
+            returns[t] = running
+            running = np.where(ended[t], 0.0, running)
+        self._return[lane] = running
+        self._moments.update(returns.reshape(-1))
+        scale = 1 / np.sqrt(self._moments.variance + 1e-8)
+        return torch.from_numpy((reward * scale).astype(np.float32))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return {"return": self._return.copy(), "moments": self._moments.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self._return = state["return"].copy()
+        self._moments.load_state_dict(state["moments"])

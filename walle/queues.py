@@ -1,0 +1,373 @@
+"""The experience queue and the policy queue: shared memory, and pipes that say what is ready.
+
+Data lies in anonymous shared memory, which the kernel frees with the last process that maps it.
+Pipes carry small numbers only, so nothing is pickled. A pipe whose other end died reads as closed,
+so no wait outlives its partner; and a pipe orders memory, so what its message announces is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from walle.timing import SAMPLER_SECTIONS
+from walle.types import PolicySnapshot, Rollout
+
+_ALIGNMENT = 64
+_NUMBER = struct.Struct("<q")
+_READY, _FAILED, _CLOSED = -1, -2, -3
+
+
+class Closed(Exception):  # noqa: N818 - an event, not an error
+    """The other side ended, or asked this one to."""
+
+
+class Failed(Exception):  # noqa: N818
+    """A sampler reported an exception; holds its number and its traceback."""
+
+    def __init__(self, sampler: int, report: str) -> None:
+        super().__init__(sampler, report)
+        self.sampler = sampler
+        self.report = report
+
+
+class RolloutShape(NamedTuple):
+    """The arrays of one sampler's rollouts: T steps of L lanes."""
+
+    steps: int
+    lanes: int
+    obs: tuple[int, ...]
+    obs_dtype: str
+    action: tuple[int, ...]
+    action_dtype: str
+
+    def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of every array of a `Rollout`, in its order."""
+        T, L = self.steps, self.lanes
+        return {
+            "obs": ((T + 1, L, *self.obs), self.obs_dtype),
+            "final_obs": ((T, L, *self.obs), self.obs_dtype),
+            "action": ((T, L, *self.action), self.action_dtype),
+            "reward": ((T, L), "float32"),
+            "terminated": ((T, L), "bool"),
+            "truncated": ((T, L), "bool"),
+            "log_prob": ((T, L), "float32"),
+            "lane": ((L,), "int64"),
+            "policy_version": ((L,), "int64"),
+        }
+
+
+class Slot(NamedTuple):
+    """One place of the experience queue, as views of shared memory.
+
+    Attributes:
+        rollout: the experience.
+        sent_ns: [1] when it was handed over, on the system's monotonic clock.
+        sections_s: [S] seconds of the sampler's sections since its previous rollout.
+    """
+
+    rollout: Rollout
+    sent_ns: npt.NDArray[np.int64]
+    sections_s: npt.NDArray[np.float64]
+
+
+class _Arena:
+    """Hands out aligned arrays of one anonymous shared block; picklable to a child process."""
+
+    def __init__(self, context: BaseContext, layout: Sequence[tuple[tuple[int, ...], str]]) -> None:
+        self._layout = list(layout)
+        sizes = [_padded(shape, dtype) for shape, dtype in self._layout]
+        self._raw: Any = context.RawArray(ctypes.c_byte, sum(sizes) + _ALIGNMENT)
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        block = np.frombuffer(self._raw, np.uint8)
+        start = -block.ctypes.data % _ALIGNMENT
+        views = []
+        for shape, dtype in self._layout:
+            length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            views.append(block[start : start + length].view(dtype).reshape(shape))
+            start += _padded(shape, dtype)
+        return views
+
+
+def _padded(shape: tuple[int, ...], dtype: str) -> int:
+    length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
+
+
+class _Ring:
+    """The slots of one sampler, in shared memory."""
+
+    def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
+        self.slots = slots
+        self._per_slot = [*shape.fields().values(), ((1,), "int64"), _SECTIONS]
+        self._arena = _Arena(context, self._per_slot * slots)
+
+    def views(self) -> list[Slot]:
+        arrays = self._arena.arrays()
+        width = len(self._per_slot)
+        chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
+        return [Slot(Rollout(*chunk[:-2]), chunk[-2], chunk[-1]) for chunk in chunks]
+
+
+_SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
+
+
+class SlotWriter:
+    """A sampler's end of the experience queue."""
+
+    def __init__(self, ring: _Ring, to_agent: Connection, from_agent: Connection) -> None:
+        """Made by `ExperienceQueue.writer`; becomes usable in the process it is sent to."""
+        self._ring, self._to_agent, self._from_agent = ring, to_agent, from_agent
+        self._free = deque(range(ring.slots))
+        self._slots: list[Slot] | None = None
+
+    def ready(self) -> None:
+        """Tells the agent that this sampler can begin."""
+        self._tell(_READY)
+
+    def claim(self) -> int:
+        """Waits for a free slot; returns its number.
+
+        Raises:
+            Closed: the agent ended.
+        """
+        while not self._free:
+            self._free.append(_receive_number(self._from_agent))
+        return self._free.popleft()
+
+    def slot(self, number: int) -> Slot:
+        """The slot's views."""
+        if self._slots is None:
+            self._slots = self._ring.views()
+        return self._slots[number]
+
+    def send(self, number: int) -> None:
+        """Hands the slot over to the agent."""
+        self.slot(number).sent_ns[0] = time.monotonic_ns()
+        self._tell(number)
+
+    def fail(self, report: str) -> None:
+        """Hands over a traceback instead."""
+        with contextlib.suppress(BrokenPipeError):  # the agent is gone: nobody is left to tell
+            self._to_agent.send_bytes(_NUMBER.pack(_FAILED) + report.encode())
+
+    def _tell(self, number: int) -> None:
+        try:
+            self._to_agent.send_bytes(_NUMBER.pack(number))
+        except BrokenPipeError:
+            raise Closed from None
+
+
+def _receive_number(connection: Connection) -> int:
+    try:
+        number: int = _NUMBER.unpack(connection.recv_bytes())[0]
+    except (EOFError, ConnectionResetError):
+        raise Closed from None
+    if number == _CLOSED:
+        raise Closed
+    return number
+
+
+class Received(NamedTuple):
+    """A slot that holds a rollout the agent has not released yet."""
+
+    sampler: int
+    number: int
+    slot: Slot
+
+
+class ExperienceQueue:
+    """Bounded: every sampler owns a few slots and waits when the agent holds them all."""
+
+    def __init__(self, context: BaseContext, shapes: Sequence[RolloutShape], slots: int) -> None:
+        """`shapes` one a sampler; `slots` each sampler may fill before the agent empties one."""
+        self._rings = [_Ring(context, shape, slots) for shape in shapes]
+        self._slots = [ring.views() for ring in self._rings]
+        up = [context.Pipe(duplex=False) for _ in shapes]
+        down = [context.Pipe(duplex=False) for _ in shapes]
+        self._from_samplers = [reader for reader, _ in up]
+        self._to_samplers = [writer for _, writer in down]
+        self._writers = [
+            SlotWriter(ring, to_agent, from_agent)
+            for ring, (_, to_agent), (from_agent, _) in zip(self._rings, up, down, strict=True)
+        ]
+        self._sampler_ends = [writer for _, writer in up] + [reader for reader, _ in down]
+        self._pending: list[deque[int]] = [deque() for _ in shapes]
+        self._arrivals: deque[int] = deque()
+        self._ready: set[int] = set()
+
+    def writer(self, sampler: int) -> SlotWriter:
+        """The end to send to that sampler's process."""
+        return self._writers[sampler]
+
+    def forget_sampler_ends(self) -> None:
+        """Closes this process's copies of the samplers' ends, once all samplers have theirs.
+
+        Only then does a pipe read as closed when its sampler dies.
+        """
+        for end in self._sampler_ends:
+            end.close()
+
+    def wait(self, others: Sequence[Any] = (), timeout_s: float | None = None) -> list[Any]:
+        """Sleeps until a message or one of `others` is ready, and takes in the messages.
+
+        Returns:
+            those of `others` that are ready.
+
+        Raises:
+            Failed: a sampler reported an exception.
+        """
+        open_ends = {c: i for i, c in enumerate(self._from_samplers) if not c.closed}
+        ready = wait([*open_ends, *others], timeout_s)
+        for connection, sampler in open_ends.items():
+            if connection in ready:
+                self._take_message(sampler, connection)
+        return [other for other in others if other in ready]
+
+    def _take_message(self, sampler: int, connection: Connection) -> None:
+        try:
+            message = connection.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            connection.close()  # its process sentinel tells how it ended
+            return
+        number = _NUMBER.unpack_from(message)[0]
+        if number == _FAILED:
+            raise Failed(sampler, message[_NUMBER.size :].decode())
+        if number == _READY:
+            self._ready.add(sampler)
+        else:
+            self._pending[sampler].append(number)
+            self._arrivals.append(sampler)
+
+    def all_ready(self) -> bool:
+        """Whether every sampler has said that it can begin."""
+        return len(self._ready) == len(self._rings)
+
+    def take_round(self) -> list[Received] | None:
+        """The oldest rollout of every sampler, in the samplers' order; None until all are here."""
+        if not all(self._pending):
+            return None
+        return [self._take(sampler) for sampler in range(len(self._pending))]
+
+    def take_any(self, steps: int) -> list[Received] | None:
+        """Rollouts of at least `steps` environment steps in order of arrival; None until then."""
+        arrived = np.cumsum([self._slots[s][0].rollout.steps for s in self._arrivals])
+        enough = int(np.searchsorted(arrived, steps))
+        if enough == len(arrived):
+            return None
+        return [self._take(sampler) for sampler in list(self._arrivals)[: enough + 1]]
+
+    def _take(self, sampler: int) -> Received:
+        self._arrivals.remove(sampler)
+        number = self._pending[sampler].popleft()
+        return Received(sampler, number, self._slots[sampler][number])
+
+    def release(self, received: Received) -> None:
+        """Gives the slot back to its sampler; its views may change from now on."""
+        _send_number(self._to_samplers[received.sampler], received.number)
+
+    def close(self) -> None:
+        """Asks every sampler to end."""
+        for connection in self._to_samplers:
+            _send_number(connection, _CLOSED)
+
+
+def _send_number(connection: Connection, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # a dead sampler is reported by its sentinel
+        connection.send_bytes(_NUMBER.pack(number))
+
+
+class PolicyReader:
+    """A sampler's end of the policy queue."""
+
+    def __init__(self, arena: _Arena, bell: Connection, depth: int) -> None:
+        """Made by `PolicyQueue.reader`; becomes usable in the process it is sent to."""
+        self._arena, self._bell, self._depth = arena, bell, depth
+        self._arrays: list[npt.NDArray[Any]] | None = None
+
+    def get(self, min_version: int, *, newest: bool) -> PolicySnapshot:
+        """Waits until a policy at least that new exists.
+
+        Args:
+            min_version: the version to wait for.
+            newest: return the newest there is; else exactly `min_version`, so that what a
+                sampler does never depends on timing.
+
+        Raises:
+            Closed: the agent ended.
+        """
+        if self._arrays is None:
+            self._arrays = self._arena.arrays()
+        head, versions, vectors = self._arrays
+        while head[0] < min_version:
+            if head[0] == _CLOSED or not os.read(self._bell.fileno(), 4096):
+                raise Closed
+        while True:
+            version = int(head[0]) if newest else min_version
+            if version == _CLOSED:
+                raise Closed
+            vector = vectors[version % self._depth].copy()
+            if versions[version % self._depth] == version:  # else overwritten meanwhile
+                return PolicySnapshot(version, vector)
+
+
+class PolicyQueue:
+    """Holds the newest policies, one flat vector each, and wakes the samplers that wait.
+
+    With a finite lag of `depth` - 1 no version is overwritten that a sampler may still read:
+    version v + depth is published only after every sampler delivered the round that it collected
+    under v. A free-running sampler notices an overwriting by the version beside the vector, and
+    reads again.
+    """
+
+    def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
+        """`length` is that of the vectors; `depth` how many versions are kept."""
+        layout = [((1,), "int64"), ((depth,), "int64"), ((depth, length), "float32")]
+        self._arena = _Arena(context, layout)
+        self._head, self._versions, self._vectors = self._arena.arrays()
+        self._head[0] = self._versions[:] = -1
+        self._depth = depth
+        self._bells = [context.Pipe(duplex=False) for _ in range(samplers)]
+        for _, writer in self._bells:
+            os.set_blocking(writer.fileno(), False)
+
+    def reader(self, sampler: int) -> PolicyReader:
+        """The end to send to that sampler's process."""
+        return PolicyReader(self._arena, self._bells[sampler][0], self._depth)
+
+    def forget_sampler_ends(self) -> None:
+        """Closes this process's copies of the samplers' ends, once all samplers have theirs."""
+        for reader, _ in self._bells:
+            reader.close()
+
+    def put(self, snapshot: PolicySnapshot) -> None:
+        """Publishes a policy; never waits."""
+        place = snapshot.version % self._depth
+        self._versions[place] = -1
+        self._vectors[place] = snapshot.vector
+        self._versions[place] = snapshot.version
+        self._head[0] = snapshot.version
+        self._ring()
+
+    def close(self) -> None:
+        """Asks every sampler to end."""
+        self._head[0] = _CLOSED
+        self._ring()
+
+    def _ring(self) -> None:
+        for _, writer in self._bells:
+            # A full pipe holds wake-ups enough; a broken one is reported by its process's sentinel.
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                os.write(writer.fileno(), b"\0")

@@ -1,0 +1,80 @@
+"""The entry: `python -m walle.run`. Hydra in, train() out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def run(composed: DictConfig) -> float | None:
+    """Hydra's task: one run in Hydra's output directory; returns the final return_mean.
+
+    Exits with 2 when the configuration cannot work, 1 when a sampler died, 128 + the signal's
+    number when interrupted.
+    """
+    from walle.errors import ConfigError, WorkerError
+
+    try:
+        return _run(composed)
+    except ConfigError as error:
+        sys.exit(_told(error, 2))
+    except WorkerError as error:
+        sys.exit(_told(error, 1))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run(composed: DictConfig) -> float | None:
+    from pathlib import Path
+
+    from hydra.core.hydra_config import HydraConfig
+
+    from walle.config import validate
+    from walle.train import train
+
+    config = validate(composed)
+    hydra = HydraConfig.get()
+    directory = Path(hydra.runtime.output_dir)
+    outcome = train(config, directory, list(hydra.overrides.task))
+    if config.logger.progress != "quiet":
+        told = "-" if outcome.return_mean is None else f"{outcome.return_mean:,.1f}"
+        print(
+            f"{outcome.env_steps:,} steps in {outcome.wall_s:,.1f} s, return {told}; "
+            f"files in {os.path.relpath(directory)}"
+        )
+    if outcome.signal is not None:
+        sys.exit(128 + outcome.signal)
+    return outcome.return_mean
+
+
+def main() -> None:
+    """Runs Hydra; what a user got wrong is one line on stderr and exit code 2."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # before anything imports a threaded library
+
+    import hydra
+    from hydra.errors import HydraException
+
+    from walle.config import config_directory, explain
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through; they are told below
+    app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
+        run
+    )
+    try:
+        app()
+    except HydraException as error:
+        sys.exit(_told(explain(error), 2))
+
+
+def _told(error: object, code: int) -> int:
+    print(f"walle: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

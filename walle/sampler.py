@@ -1,0 +1,236 @@
+"""A sampler: acts in its lanes under a frozen policy and hands over what it saw."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
+from walle.errors import RolloutError
+from walle.nets import Policy
+from walle.normalize import apply_normalizer
+from walle.queues import Closed, PolicyReader, Slot, SlotWriter
+from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
+from walle.types import AnyArray, PolicySnapshot, Rollout
+
+PolicyFactory = Callable[[], Policy]
+_ROWS = 4
+
+
+class Actor:
+    """A policy with the parameters and the frozen normaliser of one snapshot.
+
+    Rows are padded to a multiple of four: on every CPU we measured a float32 matrix product then
+    gives each row the same bits whatever the number of rows, so that a lane acts the same in
+    whichever sampler it lives.
+    """
+
+    def __init__(self, policy: Policy, obs_dim: int, lanes: int, clip: float | None) -> None:
+        """Acts for `lanes` lanes; normalised observations are clipped to [-clip, clip]."""
+        self.policy = policy
+        self._obs_dim = obs_dim
+        self._clip = clip
+        self._lanes = lanes
+        self._x = torch.zeros(-(-lanes // _ROWS) * _ROWS, obs_dim)
+        self._params: dict[str, Tensor] = {}
+        self._mean = self._inv_std = torch.zeros(obs_dim)
+
+    def load(self, snapshot: PolicySnapshot) -> None:
+        """Takes over the snapshot's parameters and normaliser."""
+        vector = torch.from_numpy(snapshot.vector)
+        size = self.policy.layout.size
+        params = self.policy.layout.unflatten(vector[:size])
+        self._params = {name: value.clone() for name, value in params.items()}
+        mean, inv_std = vector[size:].view(2, self._obs_dim)
+        self._mean, self._inv_std = mean.clone(), inv_std.clone()
+
+    @torch.inference_mode()
+    def dist(self, obs: AnyArray) -> Tensor:
+        """[L, O] raw observations -> [L, D]."""
+        raw = torch.from_numpy(obs)
+        self._x[: self._lanes] = apply_normalizer(raw, self._mean, self._inv_std, self._clip)
+        return self.policy.dist(self._params, self._x)[: self._lanes]
+
+
+@torch.inference_mode()
+def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Timer) -> None:
+    """Fills `out` with T steps of all lanes; `out.obs[0]` holds where they stand.
+
+    Args:
+        lanes: L lanes.
+        actor: the policy they act under.
+        noise: [T, L, *N] what the policy's draws need.
+        out: every array but `lane` and `policy_version` is written.
+        timer: charged with `act` and `env_step`.
+
+    Raises:
+        RolloutError: an observation or a reward is not finite.
+    """
+    policy, steps = actor.policy, len(out.reward)
+    dists = torch.empty(steps, len(lanes), policy.dist_size)
+    for t in range(steps):
+        timer.switch("act")
+        dist = actor.dist(out.obs[t])
+        dists[t] = dist
+        out.action[t] = policy.sample(dist, torch.from_numpy(noise[t])).numpy()
+        timer.switch("env_step")
+        step = lanes.step(out.action[t])
+        out.obs[t + 1] = step.obs
+        out.reward[t] = step.reward
+        out.terminated[t] = step.terminated
+        out.truncated[t] = step.truncated
+        if step.final_obs is not None:
+            ended = step.terminated | step.truncated
+            out.final_obs[t, ended] = step.final_obs[ended]
+    timer.switch("act")
+    out.log_prob[:] = policy.log_prob(dists, torch.from_numpy(out.action)).numpy()
+    timer.switch("other")
+    _check_finite(out)
+
+
+def _check_finite(rollout: Rollout) -> None:
+    for name, values in (("reward", rollout.reward), ("observation", rollout.obs)):
+        finite = np.isfinite(values)
+        if finite.all():
+            continue
+        place = np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0]
+        step, lane = int(place[0]), int(rollout.lane[place[1]])
+        raise RolloutError(
+            f"the environment gave a {name} of {values[tuple(place)]} in lane {lane} at step "
+            f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
+            "environment, or lower the learning rate if the policy has diverged"
+        )
+
+
+class LaneSampler:
+    """The lanes of one sampler with their noise: everything a sampler is, but its process."""
+
+    def __init__(self, lanes: Lanes, actor: Actor, numbers: Sequence[int], seed: int) -> None:
+        """`numbers` are the lanes' numbers in the whole run; they decide the noise."""
+        self._lanes, self._actor = lanes, actor
+        self._numbers = np.asarray(numbers, np.int64)
+        self._noise = [noise_generator(seed, number) for number in numbers]
+        self._obs = lanes.reset()
+
+    def fill(self, slot: Slot, snapshot: PolicySnapshot, timer: Timer) -> None:
+        """Collects one rollout under `snapshot` into `slot`."""
+        rollout = slot.rollout
+        self._actor.load(snapshot)
+        rollout.obs[0] = self._obs
+        rollout.lane[:] = self._numbers
+        rollout.policy_version[:] = snapshot.version
+        draws = [self._actor.policy.noise(rng, len(rollout.reward)) for rng in self._noise]
+        collect(self._lanes, self._actor, np.stack(draws, 1), rollout, timer)
+        self._obs = rollout.obs[-1].copy()
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        self._lanes.close()
+
+
+@dataclass(frozen=True)
+class SamplerTask:
+    """What a sampler process needs to begin. Picklable.
+
+    Attributes:
+        index: the sampler's number.
+        env: what its lanes are.
+        lanes: the numbers of its lanes.
+        policy: makes the policy network.
+        obs_dim: O.
+        clip: bound of normalised observations.
+        seed: the run's seed.
+        max_lag: how many versions behind it may act; None for the newest there is.
+        rounds: how many rollouts it owes; None for until it is told to end.
+        core: the core to be pinned to, if any.
+        trace: file to append spans to, if any, and the clock's zero.
+    """
+
+    index: int
+    env: EnvSpec
+    lanes: tuple[int, ...]
+    policy: PolicyFactory
+    obs_dim: int
+    clip: float | None
+    seed: int
+    max_lag: int | None
+    rounds: int | None
+    core: int | None
+    trace: tuple[Path, int] | None
+
+    @property
+    def name(self) -> str:
+        """As it appears in files and messages."""
+        return f"sampler-{self.index}"
+
+    def build(self) -> LaneSampler:
+        """Makes the lanes and the actor; in a sampler process, or in the agent's when serial."""
+        lanes = make_lanes(self.env, self.lanes, self.seed)
+        actor = Actor(self.policy(), self.obs_dim, len(self.lanes), self.clip)
+        return LaneSampler(lanes, actor, self.lanes, self.seed)
+
+
+def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
+    """The body of a sampler process."""
+    _become_sampler(task.core)
+    try:
+        _sample(task, experience, policies)
+    except Closed:
+        return
+    except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
+        experience.fail(traceback.format_exc())
+        sys.exit(1)
+
+
+def _become_sampler(core: int | None) -> None:
+    """Leaves Ctrl-C to the agent, dies with it, and keeps to one thread."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    torch.set_num_threads(1)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+
+
+def _die_with_parent() -> None:
+    """Asks the kernel for SIGKILL when the parent, the fork server, ends; it ends with the agent.
+
+    Covers a sampler that is busy in its environment; a waiting one sees its pipes close.
+    """
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _sample(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
+    timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
+    trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
+    sampler = task.build()
+    experience.ready()
+    round_ = 0
+    while task.rounds is None or round_ < task.rounds:
+        timer.switch("wait_slot")
+        number = experience.claim()
+        timer.switch("wait_policy")
+        oldest = 0 if task.max_lag is None else max(0, round_ - task.max_lag)
+        snapshot = policies.get(oldest, newest=task.max_lag is None)
+        timer.switch("other")
+        slot = experience.slot(number)
+        sampler.fill(slot, snapshot, timer)
+        timer.switch("send")
+        if trace:
+            trace.write(timer.spans())
+        slot.sections_s[:] = list(timer.collect().values())
+        experience.send(number)
+        round_ += 1
+    while True:  # the agent may still be learning; it says when to end
+        experience.claim()

@@ -1,0 +1,358 @@
+"""Where the agent's rounds come from: sampler processes, or lanes in the agent's own process."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from walle.errors import WorkerError
+from walle.queues import (
+    ExperienceQueue,
+    Failed,
+    PolicyQueue,
+    Received,
+    RolloutShape,
+    Slot,
+)
+from walle.sampler import LaneSampler, SamplerTask, run_sampler
+from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
+from walle.types import PolicySnapshot, Rollout
+
+_GRACE_S = 2.0
+_SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class Round(NamedTuple):
+    """What the agent learns from at once.
+
+    Attributes:
+        rollout: all lanes side by side, in lane order when synchronous.
+        sections_s: per rollout, the sampler's name and the seconds of its sections.
+        last_sent_ns: when the last rollout was handed over, on the monotonic clock.
+    """
+
+    rollout: Rollout
+    sections_s: list[tuple[str, dict[str, float]]]
+    last_sent_ns: int
+
+    @property
+    def busy_s(self) -> float:
+        """Mean seconds a sampler worked for this round, waiting left out."""
+        idle = ("wait_policy", "wait_slot")
+        busy = [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
+        return sum(busy) / len(busy)
+
+
+class Interrupted(Exception):  # noqa: N818 - asked for, not an error
+    """A signal asked the run to end."""
+
+
+class Sampling(Protocol):
+    """Takes policies, gives rounds."""
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """Makes the policy available to every sampler."""
+        ...
+
+    def receive(self) -> Round:
+        """Waits for the next round.
+
+        Raises:
+            WorkerError: a sampler ended.
+            Interrupted: a signal arrived while waiting.
+        """
+        ...
+
+    def busy(self) -> Any:
+        """A context in which the agent works: the death of a sampler raises there too."""
+        ...
+
+    def close(self) -> None:
+        """Ends every sampler and frees the queues."""
+        ...
+
+
+def deal(lanes: int, samplers: int) -> list[tuple[int, ...]]:
+    """Contiguous blocks of lanes, sizes differing by one at most, the larger ones first."""
+    return [tuple(int(i) for i in block) for block in np.array_split(range(lanes), samplers)]
+
+
+def join(received: Sequence[Received]) -> Round:
+    """Copies rollouts out of their slots, side by side."""
+    rollouts = [item.slot.rollout for item in received]
+    axes = [1, 1, 1, 1, 1, 1, 1, 0, 0]
+    fields = [
+        np.concatenate(arrays, axis)
+        for arrays, axis in zip(zip(*rollouts, strict=True), axes, strict=True)
+    ]
+    sections = [
+        (
+            f"sampler-{item.sampler}",
+            dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True)),
+        )
+        for item in received
+    ]
+    return Round(Rollout(*fields), sections, max(int(item.slot.sent_ns[0]) for item in received))
+
+
+class Signals:
+    """SIGINT and SIGTERM ask once for an orderly end; the second time they end at once."""
+
+    def __init__(self) -> None:
+        """Nothing is installed yet."""
+        self.received: int | None = None
+        self._reader, self._writer = multiprocessing.Pipe(duplex=False)
+
+    @property
+    def waitable(self) -> Any:
+        """Readable once a signal has arrived."""
+        return self._reader
+
+    @contextmanager
+    def installed(self) -> Iterator[Signals]:
+        """Handles both signals in the body; outside the main thread there is nothing to do."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, self._handle) for number in numbers]
+        try:
+            yield self
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, *_: Any) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = number
+        self._writer.send_bytes(b"\0")
+
+
+class ProcessSampling:
+    """N sampler processes, an experience queue and a policy queue."""
+
+    def __init__(
+        self,
+        tasks: Sequence[SamplerTask],
+        shapes: Sequence[RolloutShape],
+        *,
+        vector_length: int,
+        slots: int,
+        batch_size: int,
+        signals: Signals,
+    ) -> None:
+        """Starts the samplers and waits until all of them are ready.
+
+        Args:
+            tasks: one a sampler.
+            shapes: of each sampler's rollouts.
+            vector_length: of a snapshot.
+            slots: rollouts a sampler may hand over before the agent takes one.
+            batch_size: environment steps of a round.
+            signals: what may interrupt a wait.
+        """
+        self._tasks = tasks
+        self._by_round = tasks[0].max_lag is not None
+        self._batch_size = batch_size
+        self._signals = signals
+        context = multiprocessing.get_context("forkserver")
+        depth = max(2, (tasks[0].max_lag or 1) + 1)
+        self._experience = ExperienceQueue(context, shapes, slots)
+        self._policies = PolicyQueue(context, len(tasks), vector_length, depth)
+        self._closing = False
+        self._busy = False
+        self._dead: int | None = None
+        self._processes: list[Any] = []
+        try:
+            self._start(context)
+            self._watch()
+            while not self._experience.all_ready():
+                self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, context: Any) -> None:
+        _start_fork_server()
+        for task in self._tasks:
+            ends = (self._experience.writer(task.index), self._policies.reader(task.index))
+            process = context.Process(
+                target=run_sampler, args=(task, *ends), name=task.name, daemon=True
+            )
+            process.start()
+            self._processes.append(process)
+        self._experience.forget_sampler_ends()
+        self._policies.forget_sampler_ends()
+
+    def _watch(self) -> None:
+        """Has a thread tell the main thread of a death while the agent is busy learning."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        signal.signal(signal.SIGUSR1, self._on_death)
+        main = threading.get_ident()
+
+        def watch() -> None:
+            multiprocessing.connection.wait([p.sentinel for p in self._processes])
+            if not self._closing:
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+        threading.Thread(target=watch, name="walle-watch", daemon=True).start()
+
+    def _on_death(self, *_: Any) -> None:
+        if self._busy and not self._closing:
+            self._wait()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Lets a sampler's death raise in the middle of the body."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """Puts the policy into the policy queue."""
+        self._policies.put(snapshot)
+
+    def receive(self) -> Round:
+        """The oldest rollout of every sampler; free-running, the first that are enough."""
+        while True:
+            if self._by_round:
+                received = self._experience.take_round()
+            else:
+                received = self._experience.take_any(self._batch_size)
+            if received is not None:
+                break
+            self._wait()
+        joined = join(received)
+        for item in received:
+            self._experience.release(item)
+        return joined
+
+    def _wait(self) -> None:
+        sentinels = {process.sentinel: i for i, process in enumerate(self._processes)}
+        try:
+            ready = self._experience.wait([*sentinels, self._signals.waitable])
+        except Failed as failed:
+            raise WorkerError(
+                f"{self._tasks[failed.sampler].name} failed:\n{failed.report}"
+            ) from None
+        dead = [sentinels[item] for item in ready if item in sentinels]
+        if dead:
+            self._report_death(dead[0])
+        if self._signals.waitable in ready:
+            raise Interrupted
+
+    def _report_death(self, sampler: int) -> None:
+        try:
+            self._experience.wait(timeout_s=0.1)  # its traceback may be on its way
+        except Failed as failed:
+            name = self._tasks[failed.sampler].name
+            raise WorkerError(f"{name} failed:\n{failed.report}") from None
+        process = self._processes[sampler]
+        process.join()
+        code = process.exitcode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        hint = "; was it out of memory?" if code == -signal.SIGKILL else ""
+        raise WorkerError(f"{process.name} (pid {process.pid}) {how}{hint}")
+
+    def close(self) -> None:
+        """Asks the samplers to end, and ends those that do not within two seconds."""
+        self._closing = True
+        self._experience.close()
+        self._policies.close()
+        deadline = time.monotonic() + _GRACE_S
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        for process in self._processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+            process.close()
+        self._processes = []
+
+
+def _start_fork_server() -> None:
+    """A server with torch loaded, from which a sampler forks in milliseconds.
+
+    It, and so every sampler, gets its thread limits before anything is imported.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
+    before = {name: os.environ.get(name) for name in _SINGLE_THREADED}
+    os.environ.update(dict.fromkeys(_SINGLE_THREADED, "1"))
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class SerialSampling:
+    """One sampler in the agent's own process: no queues, the same results."""
+
+    def __init__(self, task: SamplerTask, shape: RolloutShape, signals: Signals) -> None:
+        """Builds the lanes here."""
+        self._name = task.name
+        self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
+        self._signals = signals
+        self._timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
+        self._sampler: LaneSampler = task.build()
+        arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
+        sections = np.zeros(len(SAMPLER_SECTIONS))
+        self._slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), sections)
+        self._snapshot: PolicySnapshot | None = None
+        self._timer.switch("wait_policy")
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Nothing can die meanwhile."""
+        yield
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """Keeps the policy for the next round."""
+        self._snapshot = snapshot
+
+    def receive(self) -> Round:
+        """Collects a round, here and now."""
+        if self._signals.received is not None:
+            raise Interrupted
+        assert self._snapshot is not None
+        self._timer.switch("other")
+        self._sampler.fill(self._slot, self._snapshot, self._timer)
+        self._timer.switch("send")
+        self._slot.sent_ns[0] = time.monotonic_ns()
+        if self._trace:
+            self._trace.write(self._timer.spans())
+        self._slot.sections_s[:] = list(self._timer.collect().values())
+        self._timer.switch("wait_policy")
+        return join([Received(0, 0, self._slot)])
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        self._sampler.close()
+
+
+def default_slots(max_lag: int | None) -> int:
+    """Rollouts in flight per sampler: a lag of k needs k + 1; free-running gets two."""
+    return 2 if max_lag is None else max_lag + 1
+
+
+def default_lanes(batch_size: int, most: int = 64) -> int:
+    """The largest power of two up to `most` that divides the batch: it must not depend on N."""
+    return math.gcd(batch_size, most)

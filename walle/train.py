@@ -1,0 +1,288 @@
+"""Start everything, run the agent, stop everything, whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from walle import algos
+from walle.agent import Agent, Every, Outputs
+from walle.algos.base import Algorithm, NetSettings, Problem
+from walle.config import Config, config_hash, to_dict
+from walle.envs import EnvSpec, make_lanes
+from walle.errors import ConfigError
+from walle.evaluation import Evaluator
+from walle.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
+from walle.progress import make_progress
+from walle.queues import RolloutShape
+from walle.rundir import Status, set_aside_previous, usable_cores, write_provenance
+from walle.sampler import SamplerTask
+from walle.sampling import Interrupted, ProcessSampling, Sampling, SerialSampling, Signals, deal
+from walle.timing import AGENT_SECTIONS, Timer, TraceFile
+
+
+class Outcome(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        return_mean: mean return of the last episodes; None if none ended.
+        env_steps: environment steps learned from.
+        wall_s: seconds from start to end.
+        signal: the signal that interrupted the run, if one did.
+    """
+
+    return_mean: float | None
+    env_steps: int
+    wall_s: float
+    signal: int | None
+
+
+def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Outcome:
+    """Runs `config`, writing into `directory`.
+
+    Raises:
+        ConfigError: the environment or the combination of settings cannot work; nothing started.
+        WorkerError: a sampler ended.
+    """
+    start_ns = time.monotonic_ns()
+    timer = Timer(AGENT_SECTIONS, trace=config.trace)
+    problem, env = _problem(config)
+    algorithm = _algorithm(config, problem)
+    directory.mkdir(parents=True, exist_ok=True)
+    set_aside_previous(directory)
+    write_provenance(directory, to_dict(config), list(overrides))
+    status = Status(directory, config_hash(config))
+    with _reported(status), Signals().installed() as signals:
+        try:
+            outcome = _run(config, directory, env, problem, algorithm, timer, start_ns, signals)
+        except Interrupted:  # before there was anything to keep
+            outcome = Outcome(None, 0, _seconds_since(start_ns), signals.received)
+    _say_how_it_ended(status, outcome)
+    return outcome
+
+
+def _run(
+    config: Config,
+    directory: Path,
+    env: EnvSpec,
+    problem: Problem,
+    algorithm: Algorithm,
+    timer: Timer,
+    start_ns: int,
+    signals: Signals,
+) -> Outcome:
+    import torch
+
+    torch.set_num_threads(config.learner.threads)
+    trace_path = _trace_path(config, directory)
+    tasks = _tasks(config, env, algorithm, problem, trace_path, start_ns)
+    with ExitStack() as stack:
+        sampling = _sampling(config, tasks, problem, algorithm, signals)
+        stack.callback(sampling.close)
+        progress = make_progress(
+            config.logger.progress, config.total_steps, config.logger.print_every_s
+        )
+        trace = TraceFile(trace_path, "agent", start_ns) if trace_path else None
+        sinks = _sinks(config, directory)
+        outputs = Outputs(directory, start_ns, to_dict(config), sinks, progress, trace)
+        agent = _agent(config, env, problem, algorithm, sampling, outputs, timer, tasks)
+        stack.callback(agent.close)
+        try:
+            agent.run(config.total_steps, interrupted=lambda: signals.received is not None)
+        except Interrupted:
+            agent.save_last()
+        wall_s = _seconds_since(start_ns)
+        return Outcome(agent.return_mean, agent.env_steps, wall_s, signals.received)
+
+
+def _seconds_since(start_ns: int) -> float:
+    return (time.monotonic_ns() - start_ns) * 1e-9
+
+
+@contextmanager
+def _reported(status: Status) -> Iterator[None]:
+    """Writes into status.json that the body failed, or was broken off."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        status.end("interrupted", exit_code=130, signal="SIGINT", error="interrupted twice")
+        raise
+    except BaseException as error:
+        status.end("failed", exit_code=1, error=f"{type(error).__name__}: {error}")
+        raise
+
+
+def _say_how_it_ended(status: Status, outcome: Outcome) -> None:
+    if outcome.signal is None:
+        status.end("completed", exit_code=0)
+    else:
+        name = signal.Signals(outcome.signal).name
+        status.end("interrupted", exit_code=128 + outcome.signal, signal=name)
+
+
+def _problem(config: Config) -> tuple[Problem, EnvSpec]:
+    """What the algorithm is told; building one lane shows whether the environment exists."""
+    env = EnvSpec(
+        id=config.env.id,
+        kwargs=config.env.kwargs,
+        backend=config.env.backend,
+        frame_skip=config.env.frame_skip,
+        episode_limit=config.env.episode_limit,
+        action=config.env.action,
+        time_feature=config.env.time_feature,
+    )
+    probe = make_lanes(env, [0], config.seed)
+    spaces = probe.observation_space, probe.action_space
+    probe.close()
+    return Problem(*spaces, config.lanes, config.total_steps, config.seed, config.device), env
+
+
+def _algorithm(config: Config, problem: Problem) -> Algorithm:
+    net = NetSettings(
+        tuple(config.net.policy_hidden),
+        tuple(config.net.critic_hidden),
+        config.net.activation,
+        config.net.log_std,
+    )
+    return algos.load(config.algo.name)(config.algo, net, problem)
+
+
+def _trace_path(config: Config, directory: Path) -> Path | None:
+    if not config.trace:
+        return None
+    path = directory / "trace.csv"
+    TraceFile.create(path)
+    return path
+
+
+def _tasks(
+    config: Config,
+    env: EnvSpec,
+    algorithm: Algorithm,
+    problem: Problem,
+    trace_path: Path | None,
+    start_ns: int,
+) -> list[SamplerTask]:
+    cores = usable_cores()
+    rounds = -(-config.total_steps // config.batch_size)
+    return [
+        SamplerTask(
+            index=i,
+            env=env,
+            lanes=lanes,
+            policy=algorithm.policy_factory,
+            obs_dim=problem.obs_dim,
+            clip=algorithm.obs_clip,
+            seed=config.seed,
+            max_lag=config.sampler.max_lag,
+            rounds=None if config.sampler.max_lag is None else rounds,
+            core=cores[i % len(cores)] if config.sampler.pin else None,
+            trace=(trace_path, start_ns) if trace_path else None,
+        )
+        for i, lanes in enumerate(deal(config.lanes, config.n))
+    ]
+
+
+def _shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
+    discrete = isinstance(problem.action_space, gym.spaces.Discrete)
+    return RolloutShape(
+        steps=config.batch_size // config.lanes,
+        lanes=lanes,
+        obs=(problem.obs_dim,),
+        obs_dtype="float32",
+        action=() if discrete else (problem.action_space.shape or ()),
+        action_dtype="int64" if discrete else "float32",
+    )
+
+
+def _sampling(
+    config: Config,
+    tasks: list[SamplerTask],
+    problem: Problem,
+    algorithm: Algorithm,
+    signals: Signals,
+) -> Sampling:
+    shapes = [_shape(config, problem, len(task.lanes)) for task in tasks]
+    if config.sampler.name == "serial":
+        return SerialSampling(tasks[0], shapes[0], signals)
+    assert config.sampler.slots is not None
+    return ProcessSampling(
+        tasks,
+        shapes,
+        vector_length=len(algorithm.snapshot().vector),
+        slots=config.sampler.slots,
+        batch_size=config.batch_size,
+        signals=signals,
+    )
+
+
+def _sinks(config: Config, directory: Path) -> list[Sink]:
+    makers: dict[str, Callable[[], list[Sink]]] = {
+        "files": list,
+        "tensorboard": lambda: [TensorBoardSink(directory / "tensorboard")],
+        "wandb": lambda: [_wandb(config, directory)],
+    }
+    name = config.logger.name
+    try:
+        return makers[name]()
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"logger={name} needs a package that is missing ({error.name}); "
+            f"install walle[{name}], or use logger=files"
+        ) from None
+
+
+def _wandb(config: Config, directory: Path) -> Sink:
+    options: Any = config.logger
+    return WandbSink(
+        directory,
+        to_dict(config),
+        {
+            "project": options.project,
+            "entity": options.entity,
+            "group": options.group,
+            "job_type": config.algo.name,
+            "mode": options.mode,
+        },
+    )
+
+
+def _agent(
+    config: Config,
+    env: EnvSpec,
+    problem: Problem,
+    algorithm: Algorithm,
+    sampling: Sampling,
+    outputs: Outputs,
+    timer: Timer,
+    tasks: list[SamplerTask],
+) -> Agent:
+    sampler_of_lane = np.repeat([t.index for t in tasks], [len(t.lanes) for t in tasks]).tolist()
+    evaluator = None
+    if config.eval.every is not None:
+        evaluator = Evaluator(
+            env,
+            algorithm.policy_factory(),
+            problem.obs_dim,
+            algorithm.obs_clip,
+            episodes=config.eval.episodes,
+            seed=config.seed,
+        )
+    return Agent(
+        algorithm,
+        sampling,
+        EpisodeTracker(sampler_of_lane, config.logger.return_window),
+        evaluator,
+        outputs,
+        timer,
+        lock_step=config.sampler.max_lag == 0,
+        should_evaluate=Every(config.eval.every),
+        should_save=Every(config.checkpoint.every),
+    )
