@@ -232,7 +232,10 @@ def load(*directories: str | Path) -> Sweep:
                 left_out.append(found)
     if not runs:
         raise BadInputError(_nothing_usable(paths, left_out))
-    return Sweep(paths, runs, left_out)
+    sweep = Sweep(paths, runs, left_out)
+    for path in paths:
+        _note_not_started(sweep, path)
+    return sweep
 
 
 def newest(root: str | Path = "multirun") -> Path:
@@ -285,6 +288,20 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield prefix + key, value
         else:
             yield prefix + key, json.dumps(value)
+
+
+def _note_not_started(sweep: Sweep, path: Path) -> None:
+    """Notes the jobs that the launcher's manifest asks for and that have no run yet."""
+    try:
+        asked = _read_json(path / "manifest.json").get("jobs")
+    except json.JSONDecodeError as error:
+        sweep.note(f"{path / 'manifest.json'} is not JSON ({error}): not used")
+        return
+    if isinstance(asked, list):
+        names = [str(job["directory"]) for job in asked if "directory" in job]
+        missing = [name for name in names if not is_run(path / name)]
+        if missing:
+            sweep.note(f"{len(missing)} of {len(asked)} jobs have not started ({_some(missing)})")
 
 
 def _walk(path: Path, depth: int = SWEEP_DEPTH) -> Iterator[Path]:

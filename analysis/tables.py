@@ -21,14 +21,16 @@ class Body(NamedTuple):
 
     Attributes:
         file: the file's place in the list that was asked for.
-        header: the column names, as they stand in the first line.
-        rows: the lines below it, each ended.
+        header: the first line, with the column names.
+        text: the lines below it.
+        rows: how many they are.
         dropped: how many lines were left out because they were not whole.
     """
 
     file: int
     header: bytes
-    rows: bytes
+    text: bytes
+    rows: int
     dropped: int
 
 
@@ -70,34 +72,33 @@ def read_tables(files: Sequence[Path]) -> Tables:
 def _read(index: int, path: Path) -> Body:
     data = path.read_bytes().replace(b"\r\n", b"\n")
     end = data.rfind(b"\n") + 1
-    header, _, rows = data[:end].partition(b"\n")
-    dropped = int(end < len(data))
+    header, *lines = data[:end].splitlines(keepends=True) or [b""]
     commas = header.count(b",")
-    if rows.count(b",") != commas * rows.count(b"\n"):
-        lines = rows.splitlines(keepends=True)
-        whole = [line for line in lines if line.count(b",") == commas]
-        rows, dropped = b"".join(whole), dropped + len(lines) - len(whole)
-    return Body(index, header, rows, dropped)
+    whole = [line for line in lines if line.count(b",") == commas]
+    dropped = len(lines) - len(whole) + (end < len(data))
+    return Body(index, header, b"".join(whole), len(whole), dropped)
 
 
 def _chunks(bodies: Iterable[Body]) -> Iterator[list[Body]]:
     """Bodies of the same header together, in pieces small enough to parse in little memory."""
     groups: dict[bytes, list[Body]] = defaultdict(list)
+    sizes: dict[bytes, int] = defaultdict(int)
     for body in bodies:
-        group = groups[body.header]
-        group.append(body)
-        if sum(len(b.rows) for b in group) > CHUNK_BYTES:
+        groups[body.header].append(body)
+        sizes[body.header] += len(body.text)
+        if sizes[body.header] > CHUNK_BYTES:
             yield groups.pop(body.header)
+            del sizes[body.header]
     yield from groups.values()
 
 
 def _parse(chunk: list[Body]) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
     header = chunk[0].header
-    text = [name for name in TEXT_COLUMNS if name in header.decode().split(",")]
-    data = io.BytesIO(b"\n".join([header, b"".join(body.rows for body in chunk)]))
+    text = [name for name in TEXT_COLUMNS if name in header.decode().strip().split(",")]
+    data = io.BytesIO(b"".join([header, *(body.text for body in chunk)]))
     frame = pd.read_csv(data, dtype=dict.fromkeys(text, "category"), low_memory=False)
-    counts = [body.rows.count(b"\n") for body in chunk]
-    return frame, np.repeat([body.file for body in chunk], counts)
+    rows = [body.rows for body in chunk]
+    return frame, np.repeat([body.file for body in chunk], rows)
 
 
 def _concatenate(frames: list[pd.DataFrame]) -> pd.DataFrame:
