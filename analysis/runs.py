@@ -183,11 +183,11 @@ class Sweep:
     def _load(self, name: str) -> pd.DataFrame:
         tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
         self._note_broken(name, tables.dropped)
-        names = [run.name for run in self.runs]
-        columns: dict[str, Any] = {"run": pd.Categorical.from_codes(tables.file, pd.Index(names))}
-        for key in dict.fromkeys((*ALWAYS_JOINED, *self.varying)):
-            columns[key] = pd.Series(self.values(key)).take(tables.file).to_numpy()
-        frame = pd.concat([pd.DataFrame(columns), tables.frame], axis=1)
+        frame = tables.frame
+        for key in reversed(dict.fromkeys((*ALWAYS_JOINED, *self.varying))):
+            frame.insert(0, key, pd.Series(self.values(key)).take(tables.file).to_numpy())
+        names = pd.Index([run.name for run in self.runs])
+        frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))
         return self._without_repeats(name, frame)
 
     def _note_broken(self, name: str, dropped: dict[int, int]) -> None:
@@ -203,13 +203,14 @@ class Sweep:
         keys = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
         if name not in keys or not len(frame):
             return frame
-        repeated = frame.duplicated(keys[name], keep="last")
-        if repeated.any():
-            runs = _some(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
-            self.notes.append(
-                f"{int(repeated.sum())} rows of {name}.csv were written again after a resume "
-                f"(runs {runs}): the last writing of each counts"
-            )
+        repeated = _repeated(frame[keys[name]])
+        if not repeated.any():
+            return frame
+        runs = _some(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
+        self.note(
+            f"{int(repeated.sum())} rows of {name}.csv were written again after a resume "
+            f"(runs {runs}): the last writing of each counts"
+        )
         return frame[~repeated].reset_index(drop=True)
 
 
@@ -352,6 +353,15 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     content = json.loads(path.read_text())
     return content if isinstance(content, dict) else {}
+
+
+def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a later row has the same keys; they are put into one number, to be fast."""
+    number = pd.Series(0, index=keys.index, dtype="int64")
+    for name in keys:
+        codes, found = pd.factorize(keys[name])
+        number = number * (len(found) + 1) + codes
+    return number.duplicated(keep="last")
 
 
 def _failure(status: Mapping[str, Any]) -> str:

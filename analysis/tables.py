@@ -34,6 +34,13 @@ class Body(NamedTuple):
     dropped: int
 
 
+class Piece(NamedTuple):
+    """Some files' rows, parsed, every column an array of its own so that it can be freed."""
+
+    columns: dict[str, pd.Series]
+    file: npt.NDArray[np.int64]
+
+
 class Tables(NamedTuple):
     """What `read_tables` found.
 
@@ -56,17 +63,27 @@ def read_tables(files: Sequence[Path]) -> Tables:
 
     Files are joined as text and parsed together, which is several times faster than one by one.
     """
-    bodies = [_read(i, path) for i, path in enumerate(files) if path.is_file()]
-    dropped = {body.file: body.dropped for body in bodies if body.dropped}
-    parsed = [_parse(chunk) for chunk in _chunks(body for body in bodies if body.rows)]
-    if not parsed:
+    dropped: dict[int, int] = {}
+    pieces = [_parse(chunk) for chunk in _chunks(_read_all(files, dropped))]
+    if not pieces:
         return Tables(pd.DataFrame(), np.empty(0, np.int64), dropped)
-    frame = _concatenate([frame for frame, _ in parsed])
-    file = np.concatenate([owners for _, owners in parsed])
+    file = np.concatenate([piece.file for piece in pieces])
+    frame = _join(pieces)
     order = np.argsort(file, kind="stable")
     if np.any(order[1:] < order[:-1]):
         frame, file = frame.take(order).reset_index(drop=True), file[order]
     return Tables(frame, file, dropped)
+
+
+def _read_all(files: Sequence[Path], dropped: dict[int, int]) -> Iterator[Body]:
+    """The files that have rows, one after the other; counts broken rows into `dropped`."""
+    for i, path in enumerate(files):
+        if path.is_file():
+            body = _read(i, path)
+            if body.dropped:
+                dropped[i] = body.dropped
+            if body.rows:
+                yield body
 
 
 def _read(index: int, path: Path) -> Body:
@@ -92,21 +109,33 @@ def _chunks(bodies: Iterable[Body]) -> Iterator[list[Body]]:
     yield from groups.values()
 
 
-def _parse(chunk: list[Body]) -> tuple[pd.DataFrame, npt.NDArray[np.int64]]:
+def _parse(chunk: list[Body]) -> Piece:
     header = chunk[0].header
     text = [name for name in TEXT_COLUMNS if name in header.decode().strip().split(",")]
     data = io.BytesIO(b"".join([header, *(body.text for body in chunk)]))
     frame = pd.read_csv(data, dtype=dict.fromkeys(text, "category"), low_memory=False)
-    rows = [body.rows for body in chunk]
-    return frame, np.repeat([body.file for body in chunk], rows)
+    file = np.repeat([body.file for body in chunk], [body.rows for body in chunk])
+    return Piece({str(name): frame[name].copy() for name in frame}, file)
 
 
-def _concatenate(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    if len(frames) == 1:
-        return frames[0]
-    for name in TEXT_COLUMNS:
-        holders = [frame for frame in frames if name in frame]
-        categories = sorted({c for frame in holders for c in frame[name].cat.categories})
-        for frame in holders:
-            frame[name] = frame[name].cat.set_categories(categories)
-    return pd.concat(frames, ignore_index=True)
+def _join(pieces: list[Piece]) -> pd.DataFrame:
+    """All pieces below one another, column by column: the whole is never in memory twice."""
+    names = dict.fromkeys(name for piece in pieces for name in piece.columns)
+    joined = {}
+    for name in names:
+        parts = [
+            piece.columns.pop(name)
+            if name in piece.columns
+            else pd.Series(np.nan, index=range(piece.file.size))
+            for piece in pieces
+        ]
+        joined[name] = _below_one_another(parts, text=name in TEXT_COLUMNS)
+    return pd.DataFrame(joined, copy=False)
+
+
+def _below_one_another(parts: list[pd.Series], *, text: bool) -> pd.Series:
+    if text:
+        parts = [part.astype("category") for part in parts]
+        categories = sorted({str(c) for part in parts for c in part.cat.categories})
+        parts = [part.cat.set_categories(categories) for part in parts]
+    return pd.concat(parts, ignore_index=True)

@@ -22,17 +22,66 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-ITERATION_COLUMNS = (
-    "iteration env_steps episodes wall_s iteration_s collect_s learn_s other_s collect_share "
-    "learn_share env_steps_per_s policy_version lag_mean lag_max return_mean return_round_mean "
-    "return_round_min return_round_max return_round_std length_mean loss grad_norm kl "
-    "clip_fraction policy_loss value_loss entropy explained_variance learning_rate minibatches"
-).split()
-EPISODE_COLUMNS = "env_steps wall_s sampler lane policy_version return length end".split()
-TIMING_COLUMNS = (
-    "process iteration act_s env_step_s send_s wait_policy_s wait_slot_s wait_experience_s "
-    "update_s publish_s evaluate_s checkpoint_s log_s compile_s other_s total_s"
-).split()
+ITERATION_COLUMNS = [
+    "iteration",
+    "env_steps",
+    "episodes",
+    "wall_s",
+    "iteration_s",
+    "collect_s",
+    "learn_s",
+    "other_s",
+    "collect_share",
+    "learn_share",
+    "env_steps_per_s",
+    "policy_version",
+    "lag_mean",
+    "lag_max",
+    "return_mean",
+    "return_round_mean",
+    "return_round_min",
+    "return_round_max",
+    "return_round_std",
+    "length_mean",
+    "loss",
+    "grad_norm",
+    "kl",
+    "clip_fraction",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "explained_variance",
+    "learning_rate",
+    "minibatches",
+]
+EPISODE_COLUMNS = [
+    "env_steps",
+    "wall_s",
+    "sampler",
+    "lane",
+    "policy_version",
+    "return",
+    "length",
+    "end",
+]
+TIMING_COLUMNS = [
+    "process",
+    "iteration",
+    "act_s",
+    "env_step_s",
+    "send_s",
+    "wait_policy_s",
+    "wait_slot_s",
+    "wait_experience_s",
+    "update_s",
+    "publish_s",
+    "evaluate_s",
+    "checkpoint_s",
+    "log_s",
+    "compile_s",
+    "other_s",
+    "total_s",
+]
 SAMPLERS = (1, 2, 4, 8, 16)
 CHILD = """
 import resource, sys, time
@@ -41,7 +90,7 @@ from analysis.runs import load
 imported = time.monotonic()
 rows = len(load(sys.argv[1]).table(sys.argv[2]))
 loaded = time.monotonic()
-print(rows, imported - start, loaded - imported,
+print(rows, imported - start, loaded - imported, time.process_time(),
       resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
@@ -75,10 +124,10 @@ def measure(sweep: Path, table: str) -> str:
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
-    rows, import_s, load_s, peak_mib = (float(word) for word in run.stdout.split())
+    rows, import_s, load_s, cpu_s, peak_mib = (float(word) for word in run.stdout.split())
     return (
-        f"{rows:,.0f} rows in {load_s:.1f} s (and {import_s:.1f} s of imports), "
-        f"peak {peak_mib:.0f} MiB"
+        f"{rows:,.0f} rows in {load_s:.1f} s (and {import_s:.1f} s of imports; "
+        f"{cpu_s:.1f} s of CPU in all), peak {peak_mib:.0f} MiB"
     )
 
 
@@ -103,13 +152,13 @@ def write_sweep(sweep: Path, runs: int, iterations: int, tables: list[str]) -> i
 def iteration_rows(iterations: int, rng: np.random.Generator) -> list[list[Any]]:
     """The header and one row an iteration, numbers as long as real ones."""
     values = rng.random((iterations, len(ITERATION_COLUMNS) - 1)).tolist()
-    return [list(ITERATION_COLUMNS), *([i + 1, *row] for i, row in enumerate(values))]
+    return [ITERATION_COLUMNS, *([i + 1, *row] for i, row in enumerate(values))]
 
 
 def episode_rows(episodes: int, rng: np.random.Generator) -> list[list[Any]]:
     """The header and one row an episode."""
     values = rng.random((episodes, len(EPISODE_COLUMNS) - 1)).tolist()
-    return [list(EPISODE_COLUMNS), *([*row, "truncated"] for row in values)]
+    return [EPISODE_COLUMNS, *([*row, "truncated"] for row in values)]
 
 
 def timing_rows(iterations: int, n: int, rng: np.random.Generator) -> list[list[Any]]:
@@ -117,7 +166,7 @@ def timing_rows(iterations: int, n: int, rng: np.random.Generator) -> list[list[
     processes = ["agent", *(f"sampler-{k}" for k in range(n))]
     values = rng.random((len(processes), len(TIMING_COLUMNS) - 2)).tolist()
     return [
-        list(TIMING_COLUMNS),
+        TIMING_COLUMNS,
         *(
             [process, i + 1, *row]
             for i in range(iterations)
