@@ -94,4 +94,4 @@ def _line_label(run: Run, keys: list[str]) -> str:
 
 def _one_label(key: str, value: Scalar) -> str:
     leaf = key.split(".")[-1]
-    return str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}"
+    return str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} {value}"

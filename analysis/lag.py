@@ -57,7 +57,7 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     style.from_zero(axes[1])
     _draw_cells(axes[2], [(cell, cell.interval()) for cell in returns], looks, by)
     axes[2].set_ylabel("final return")
-    style.legend(figure, columns=4)
+    style.legend(figure)
     sentences = [warmup_sentence(warmup), *single_run_note(lag)]
     if not returns:
         sentences.append("No episode has ended: there is no return to show.")

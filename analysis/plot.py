@@ -66,7 +66,7 @@ def study(
         area.set_xlabel(_label(x))
         area.set_ylabel(_label(column))
         style.compact_axis(area)
-    style.legend(figure, columns=3 if len(y) == 1 else 6)
+    style.legend(figure)
     return cli.Study(figure, _table(rows, x, y), [], rows[["run", x, *y]])
 
 

@@ -75,15 +75,16 @@ def study(
     figure, axes = style.panels(*_grid_shape(len(tasks)), height=2.5)
     for area in axes[len(tasks) :]:
         area.remove()
+    looks = _looks(found)
     for area, task in zip(axes, tasks, strict=False):
-        _draw(area, [line for line in found if line.task == task])
+        _draw(area, [line for line in found if line.task == task], looks)
         if paper and x == "steps":
             _draw_published(area, sweep, task)
         area.set_title(task if len(tasks) > 1 else "")
         style.compact_axis(area)
         area.set_xlabel(label)
         area.set_ylabel(y.replace("_", " "))
-    style.legend(figure, columns=2 if len(tasks) == 1 else 4)
+    style.legend(figure)
     said = _sentences(found, label, iqm=iqm)
     return cli.Study(figure, _table(found, column, y, by), said, _points(found, column, y, by))
 
@@ -170,15 +171,17 @@ def _grid_shape(panels: int) -> tuple[int, int]:
     return columns, -(-panels // columns)
 
 
-def _draw(axes: Axes, lines: list[Line]) -> None:
-    number = 0
+def _looks(lines: list[Line]) -> dict[str, style.Look]:
+    """A look for every label: the same in all panels, as there is one legend for them."""
+    labels = dict.fromkeys(line.label for line in lines if line.label != BASELINE)
+    looks = {label: style.look(i) for i, label in enumerate(labels)}
+    looks[BASELINE] = style.look(0)._replace(color=style.PAPER_GREY)
+    return looks
+
+
+def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
     for line in lines:
-        look = style.look(number)
-        if line.label == BASELINE:
-            look = look._replace(color=style.PAPER_GREY, dash="-")
-        else:
-            number += 1
-        found = line.curve
+        look, found = looks[line.label], line.curve
         label = f"{line.label or 'mean'} ({repeats_text(line.runs, line.seeds)})"
         whole = np.where(found.complete, found.y, np.nan)
         axes.plot(found.x, whole, color=look.color, linestyle=look.dash, label=label)

@@ -221,12 +221,13 @@ def load(*directories: str | Path) -> Sweep:
         BadInputError: a directory does not exist, or no run in it can be used.
     """
     paths = [Path(d) for d in directories] or [newest()]
+    names = _sweep_names(paths) if len(paths) > 1 else {}
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     for path in paths:
         for directory in find_runs(path):
             label = _label(directory, path, several=len(paths) > 1)
-            found = _load_run(directory, label, path if len(paths) > 1 else None)
+            found = _load_run(directory, label, names.get(path))
             if isinstance(found, Run):
                 runs.append(found)
             else:
@@ -330,7 +331,13 @@ def _label(directory: Path, sweep: Path, *, several: bool) -> str:
     return f"{sweep}/{inside}" if several else inside
 
 
-def _load_run(directory: Path, name: str, sweep: Path | None) -> Run | LeftOut:
+def _sweep_names(paths: list[Path]) -> dict[Path, str]:
+    """The last part of each path, or all of it where that is not enough to tell them apart."""
+    names = {path: path.resolve().name for path in paths}
+    return names if len(set(names.values())) == len(paths) else {path: str(path) for path in paths}
+
+
+def _load_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
     try:
         status = _read_json(directory / "status.json")
         if status.get("state") == "failed":
@@ -344,7 +351,7 @@ def _load_run(directory: Path, name: str, sweep: Path | None) -> Run | LeftOut:
         return LeftOut(name, "no complete iteration yet (iterations.csv)")
     config = dict(flatten(provenance["config"]))
     if sweep is not None:
-        config["sweep"] = str(sweep)
+        config["sweep"] = sweep
     return Run(directory, name, config, provenance, status)
 
 

@@ -69,7 +69,7 @@ def study(
             _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
     _dress(axes, cells, quantity, axis_name(by), places, log=log and numeric)
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
-    style.legend(figure, columns=2)
+    style.legend(figure)
     sentences = [warmup_sentence(warmup), *single_run_note(cells)]
     return cli.Study(figure, _table(cells, by, quantity.column), sentences)
 

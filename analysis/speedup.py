@@ -18,6 +18,7 @@ import pandas as pd
 
 from analysis import cli, fits, published, scaling, style
 from analysis.measures import (
+    Cell,
     column_per_run,
     iterations_after_warmup,
     lines,
@@ -28,7 +29,7 @@ from analysis.measures import (
     warmup_sentence,
 )
 from analysis.points import Point, all_reached, speedups
-from analysis.runs import Sweep
+from analysis.runs import BadInputError, Sweep
 from analysis.seconds import axis_name, axis_places
 
 if TYPE_CHECKING:
@@ -69,19 +70,22 @@ def study(
     sentences = [warmup_sentence(warmup), *single_run_note(cells[COLLECTION])]
     if time_to_return is not None:
         reached, missing = all_reached(sweep, time_to_return, by)
-        cells[f"to return {time_to_return:g}"] = reached
         sentences += missing
-    points = {
-        name: {line: speedups(group) for line, group in lines(found).items()}
-        for name, found in cells.items()
-    }
+        if any(len(group) > 1 for group in lines(reached).values()):
+            cells[f"to return {time_to_return:g}"] = reached
+        else:
+            sentences.append(f"Too few points reach {time_to_return:g} for a speedup.")
+    points = {name: _speedups_of_lines(found) for name, found in cells.items()}
+    if not points[COLLECTION]:
+        raise BadInputError(_too_few(cells[COLLECTION], by))
+    sentences += _alone_sentences(cells[COLLECTION], by)
     sentences += _base_sentences(points[COLLECTION], by)
     figure, axes = style.panels(len(points), height=2.7, sharey=True)
     for panel, (name, found) in zip(axes, points.items(), strict=True):
         _draw(panel, found, _laws(found, fit_all=fit_all), paper=paper and name == COLLECTION)
         _dress(panel, found, f"{name} " if len(points) > 1 else "", by=by, log=log)
         style.mark_cores(panel, sweep.cores if by == "sampler.n" else 0)
-    style.legend(figure, columns=2 if len(points) == 1 else 5)
+    style.legend(figure)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
     return cli.Study(figure, _table(points, by), sentences)
 
@@ -115,9 +119,29 @@ def main(argv: list[str] | None = None) -> int:
     )
 
 
+def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
+    """The speedups of every line that has at least two points."""
+    return {line: speedups(group) for line, group in lines(cells).items() if len(group) > 1}
+
+
+def _too_few(cells: list[Cell], by: str) -> str:
+    if not cells:
+        return "no run has a value in the column collect_s"
+    values = sorted({f"{cell.by}" for cell in cells})
+    return f"a speedup needs two values of {by} on one line; there is only {', '.join(values)}"
+
+
+def _alone_sentences(cells: list[Cell], by: str) -> list[str]:
+    return [
+        f"{line}: only {by}={group[0].by}, so there is no speedup to show."
+        for line, group in lines(cells).items()
+        if len(group) == 1
+    ]
+
+
 def _base_sentences(found: dict[str, list[Point]], by: str) -> list[str]:
     return [
-        f"{f'{line}: ' if line else ''}no usable run at {by}=1: speedup is over "
+        f"{f'{line}: ' if line else ''}No usable run at {by}=1: speedup is over "
         f"{by}={points[0].base:g}, and ideal is n/{points[0].base:g}."
         for line, points in found.items()
         if points[0].base != 1
@@ -187,7 +211,8 @@ def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
 def _draw_line(
     axes: Axes, points: list[Point], law: scaling.Law | None, look: style.Look, line: str
 ) -> None:
-    label = f"{line or 'measured'} ({repeats_label(p.cell for p in points)})"
+    over = "" if points[0].base == 1 else f", over {points[0].base:g}"
+    label = f"{line or 'measured'} ({repeats_label(p.cell for p in points)}{over})"
     for point in points:
         style.point(axes, point.n, point.speedup, look, hollow=point.cell.oversubscribed)
     axes.plot([], [], look.marker, color=look.color, label=label)

@@ -21,6 +21,8 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
+LEGEND_HANDLE_INCHES = 0.42
+LEGEND_LETTER_INCHES = 0.052
 PAPER_GREY = "#6b6b6b"
 IDEAL_GREY = "#9a9a9a"
 RC: dict[Any, Any] = {
@@ -107,7 +109,7 @@ def stack(figure: Figure) -> None:
     figure.set_size_inches(COLUMN_INCHES, height)
     if figure.legends:
         figure.legends[0].remove()
-        legend(figure, columns=2)
+        legend(figure)
 
 
 def finish(figure: Figure, title: str | None) -> None:
@@ -126,14 +128,17 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, metadata=undated.get(path.suffix[1:]))
 
 
-def legend(figure: Figure, columns: int = 3) -> None:
-    """One legend for all axes, below them, where it hides no point."""
+def legend(figure: Figure) -> None:
+    """One legend for all axes, below them, where it hides no point, in columns that fit."""
     found: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    if found:
-        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
+    if not found:
+        return
+    entry = LEGEND_HANDLE_INCHES + LEGEND_LETTER_INCHES * max(len(label) for label in found)
+    columns = min(len(found), max(1, int(figure.get_figwidth() / entry)))
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
 
 
 def point(axes: Axes, x: float, interval: Interval, look: Look, *, hollow: bool = False) -> None:

@@ -76,7 +76,7 @@ def study(
     for row, process in enumerate(processes):
         _draw(axes, row, shares(window[window["process"] == process], edges), edges)
     _dress(axes, processes, window, (start_s, end_s))
-    style.legend(figure, columns=6)
+    style.legend(figure)
     table = _table(window, start_s, end_s)
     said = [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."]
     return cli.Study(figure, table, said, window[["process", "section", "start_s", "end_s"]])
