@@ -232,12 +232,10 @@ def swept_keys(
 
 
 def _differing(jobs: Sequence[Sequence[str]]) -> set[str]:
-    values: dict[str, set[str]] = {}
-    for job in jobs:
-        for override in job:
-            key, _, value = override.lstrip("+~").partition("=")
-            values.setdefault(key, set()).add(value)
-    return {key for key, different in values.items() if len(different) > 1}
+    """Names of the overrides that not all jobs have with the same value."""
+    given = [dict(one.lstrip("+~").partition("=")[::2] for one in job) for job in jobs]
+    names = {name for overrides in given for name in overrides}
+    return {name for name in names if len({overrides.get(name) for overrides in given}) > 1}
 
 
 def in_order(jobs: Sequence[Composed], order: str) -> list[int]:

@@ -37,7 +37,7 @@ def failure_list(ends: Sequence[tuple[Job, Verdict]], total: int) -> str:
 def job_return(job: Job, verdict: Verdict) -> JobReturn:
     """A job's end as Hydra's sweepers expect it."""
     completed = verdict.state == "completed"
-    failure = JobFailedError(f"#{job.num} {ending_text(verdict)}; see {job.directory / LOG}")
+    why = f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / LOG}"
     return JobReturn(
         overrides=[str(override) for override in job.config.hydra.overrides.task],
         cfg=task_config(job.config),
@@ -45,7 +45,7 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
         working_dir=str(job.directory) if _moves(job) else os.getcwd(),
         task_name=JobRuntime.instance().get("name"),
         status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
-        _return_value=verdict.value if completed else failure,
+        _return_value=verdict.value if completed else JobFailedError(why),
     )
 
 

@@ -317,3 +317,33 @@ def test_a_gpu_is_handed_out_by_the_launcher_alone(app):
     seen = {(app.out / str(num) / "output.log").read_text() for num in (0, 1)}
     if len(os.sched_getaffinity(0)) > 1:
         assert seen == {"job 0 speaks 5\n", "job 1 speaks 6\n"}
+
+
+ADAPTIVE = """
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+
+class AdaptiveSweeper(BasicSweeper):
+    def sweep(self, arguments):
+        first = self.launcher.launch([["job=0", "do=raise"], ["job=1"]], initial_job_idx=0)
+        print("first:", [result.status.name for result in first], first[1].return_value)
+        try:
+            first[0].return_value
+        except RuntimeError as error:
+            print("told:", error)
+        second = self.launcher.launch([["job=2", "sleep_s=0.1"]], initial_job_idx=2)
+        print("second:", second[0].return_value)
+"""
+
+
+def test_an_adaptive_sweeper_gets_failures_as_results_and_goes_on(app):
+    (app.directory / "hydra_plugins").mkdir()
+    (app.directory / "hydra_plugins" / "adaptive.py").write_text(ADAPTIVE)
+    code, output = app.run(
+        "name=x", "hydra.sweeper._target_=hydra_plugins.adaptive.AdaptiveSweeper"
+    )
+    assert code == 0, output
+    assert "first: ['FAILED', 'COMPLETED'] 10" in output
+    assert "told: #0 job=0 do=raise: failed: ValueError: the cause (exit code 1)" in output
+    assert "second: 20" in output
+    assert [row["directory"] for row in app.index()] == ["0", "1", "2"]
