@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import traceback
@@ -59,12 +58,10 @@ class Outcome(NamedTuple):
     Attributes:
         value: what it returned; None when it raised.
         error: one line naming the exception; None when it returned.
-        exception: the exception, where it can be pickled.
     """
 
     value: Any = None
     error: str | None = None
-    exception: BaseException | None = None
 
 
 def run(request: Request, common: Common, outcome_fd: int) -> int | str | None:
@@ -97,7 +94,7 @@ def run(request: Request, common: Common, outcome_fd: int) -> int | str | None:
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001  Hydra's own part failed: the log tells
         traceback.print_exc()
-        _write(outcome_fd, Outcome(error=one_line(error), exception=error))
+        _write(outcome_fd, Outcome(error=one_line(error)))
         return 1
 
 
@@ -146,27 +143,14 @@ def _leave(returned: JobReturn, outcome_fd: int) -> int:
         return 0
     error: Exception = returned._return_value
     traceback.print_exception(error)
-    _write(outcome_fd, Outcome(error=one_line(error), exception=error))
+    _write(outcome_fd, Outcome(error=one_line(error)))
     return 1
 
 
 def _write(outcome_fd: int, outcome: Outcome) -> None:
-    content = _pickled(outcome)
+    content = cloudpickle.dumps(outcome)
     os.ftruncate(outcome_fd, 0)
     os.lseek(outcome_fd, 0, os.SEEK_SET)
     with open(outcome_fd, "wb", closefd=False) as file:
         file.write(UNFINISHED + content)
     os.pwrite(outcome_fd, FINISHED, 0)
-
-
-def _pickled(outcome: Outcome) -> bytes:
-    """Pickles the outcome, without the exception if that one does not survive the journey."""
-    try:
-        content: bytes = cloudpickle.dumps(outcome)
-        pickle.loads(content)
-    except Exception as error:
-        if outcome.error is None:
-            raise
-        print(f"its exception stays here, it cannot be pickled: {one_line(error)}", file=sys.stderr)
-        content = cloudpickle.dumps(outcome._replace(exception=None))
-    return content

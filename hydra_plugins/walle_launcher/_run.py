@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -257,8 +258,18 @@ class Runner:
         for signum in interrupts.received[self._heeded :]:
             self._heeded += 1
             self._allocator.stop()
+            if signum == signal.SIGHUP:
+                _leave_terminal()
             if self._heeded == 1:
                 self._screen.warn("stopping: the running jobs may finish cleanly; again to kill")
             own = signal.SIGINT if signum == signal.SIGINT else signal.SIGTERM
             for active in self._active.values():
                 active.running.signal(own if self._heeded == 1 else signal.SIGKILL)
+
+
+def _leave_terminal() -> None:
+    """Sends what is still printed nowhere: on a closed terminal each line would be an error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)

@@ -126,7 +126,7 @@ def _serve(link: Connection) -> _Fork | None:
             continue
         try:
             fork = _Fork(request=link.recv_bytes(), link=Connection(reduction.recv_handle(link)))
-        except EOFError:
+        except (EOFError, ConnectionError):
             return None
         sys.stdout.flush()
         sys.stderr.flush()
@@ -186,7 +186,7 @@ def _obey_until_end(pid: int, link: Connection) -> None:
     try:
         while pidfd not in wait([link, pidfd]):
             os.kill(pid, link.recv())
-    except EOFError:
+    except (EOFError, ConnectionError):
         os.kill(pid, signal.SIGKILL)
         wait([pidfd])
     os.close(pidfd)

@@ -17,7 +17,7 @@ import cloudpickle
 
 from hydra_plugins.walle_launcher._compose import Job
 from hydra_plugins.walle_launcher._cores import Grant
-from hydra_plugins.walle_launcher._job import Common, Outcome, Request
+from hydra_plugins.walle_launcher._job import Common, Outcome, Request, one_line
 from hydra_plugins.walle_launcher._records import LOG
 from hydra_plugins.walle_launcher._server import Ended, Preparation, Prepared
 
@@ -157,5 +157,8 @@ def unpickled(outcome: bytes | None) -> Outcome | None:
     """The outcome a job left, if it left one."""
     if outcome is None:
         return None
-    content: Outcome = pickle.loads(outcome)
+    try:
+        content: Outcome = pickle.loads(outcome)
+    except Exception as error:  # noqa: BLE001  the value's own code runs: anything may come
+        return Outcome(error=f"what it returned cannot be read: {one_line(error)}")
     return content

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 ROOT = Path(__file__).resolve().parents[3]
 
 APP = """
@@ -94,15 +95,33 @@ class App:
 
     def start(self, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
         """A sweep in the background; `said` tells what it printed."""
-        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         with (self.directory / "said.txt").open("w") as said:
             return subprocess.Popen(
                 [sys.executable, "app.py", "-m", *arguments],
                 cwd=self.directory,
-                env=inherited | {"PYTHONPATH": str(ROOT), "MARK": self._mark} | environ,
+                env=self._environ() | environ,
                 stdout=said,
                 stderr=subprocess.STDOUT,
             )
+
+    def _environ(self) -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": str(ROOT), "MARK": self._mark}
+
+    def start_on_terminal(self, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+        """A sweep whose session has a terminal of its own; returns our end of it too."""
+        ours, theirs = os.openpty()
+        take_terminal = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {EXEC}"
+        process = subprocess.Popen(
+            [sys.executable, "-c", take_terminal, sys.executable, "app.py", "-m", *arguments],
+            cwd=self.directory,
+            env=self._environ() | {"COLUMNS": "120", "LINES": "40", "TERM": "xterm"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        return process, ours
 
     def said(self) -> str:
         return (self.directory / "said.txt").read_text()

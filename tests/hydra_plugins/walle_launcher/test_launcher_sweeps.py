@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -347,3 +348,37 @@ def test_an_adaptive_sweeper_gets_failures_as_results_and_goes_on(app):
     assert "told: #0 job=0 do=raise: failed: ValueError: the cause (exit code 1)" in output
     assert "second: 20" in output
     assert [row["directory"] for row in app.index()] == ["0", "1", "2"]
+
+
+def test_a_closed_terminal_stops_cleanly(app):
+    launcher, terminal = app.start_on_terminal("job=0,1", "sleep_s=30", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    os.close(terminal)
+    assert launcher.wait(timeout=20) == 128 + signal.SIGHUP
+    assert [row["state"] for row in app.index()] == ["interrupted", "pending"]
+    assert app.processes() == []
+
+
+def test_a_terminal_shows_a_table(app):
+    launcher, terminal = app.start_on_terminal("job=0,1", "sleep_s=1", "hydra.launcher.cores=[0]")
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that its last writer is gone
+        while True:
+            shown += os.read(terminal, 65536)
+    os.close(terminal)
+    text = shown.decode()
+    assert launcher.wait(timeout=20) == 0
+    assert "job=0" in text
+    assert "running" in text
+    assert "1 of 2 ended, 0 wait, about" in text
+
+
+def test_returned_values_that_cannot_travel_fail_the_job_alone(app):
+    text = (app.directory / "app.py").read_text()
+    text = text.replace("return cfg.job * 10", "return iter(sys.stdin) if cfg.job else {1, 2}")
+    (app.directory / "app.py").write_text(text)
+    code, output = app.run("job=0,1")
+    assert code == 1
+    assert [row["state"] for row in app.index()] == ["completed", "failed"]
+    assert "#0 returned a set, which JSON cannot hold" in output
+    assert "#1 job=1: failed: PicklingError: Cannot pickle" in output
