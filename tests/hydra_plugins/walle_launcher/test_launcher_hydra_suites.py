@@ -26,6 +26,7 @@ class TestBatches(BatchedSweeperTestSuite):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task_launcher_cfg", "extra_flags"), [({}, ["-m", "hydra/launcher=walle"])]
 )
