@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,16 @@ def test_each_composes_at_the_ends_of_its_axes(file):
             validate(compose(file.stem, overrides=[*search, *point]))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "place"),
+    [(["name=mine"], r"in multirun/mine,"), ([], r"in multirun/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d,")],
+)
+def test_a_sweep_is_placed_by_its_name_or_by_the_time(overrides, place, tmp_path):
+    dry = ["-m", "seed=0,1", "hydra.launcher.dry_run=true", *overrides]
+    ran = run(dry, tmp_path)
+    assert re.search(place, ran.stdout), ran.stdout + ran.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_each_runs_at_a_tiny_size(file, tmp_path):
@@ -46,18 +57,23 @@ def test_each_runs_at_a_tiny_size(file, tmp_path):
     fixed = [override for override in TINY if override.partition("=")[0] != axis]
     others = [f"{key}={str(params[key]).split(',')[0]}" for key in params if key != axis]
     chosen = ["-cd", str(file.parent), "-cn", file.stem]
-    ran = subprocess.run(
-        [sys.executable, "-m", "walle.run", *chosen, *others, *fixed, f"{axis}={first},{second}"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    ran = run([*chosen, *others, *fixed, f"{axis}={first},{second}"], tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     with (tmp_path / "multirun" / file.stem / "index.csv").open() as index:
         rows = list(csv.DictReader(index))
     assert [row["state"] for row in rows] == ["completed", "completed"]
     assert [row[axis] for row in rows] == [first, second]
     assert all(int(row["env_steps"]) > 0 for row in rows)
+
+
+def run(arguments, directory):
+    """`python -m walle.run` in that directory."""
+    return subprocess.run(
+        [sys.executable, "-m", "walle.run", *arguments],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.config_store import ConfigStore
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import OmegaConf
 
 from hydra_plugins.walle_launcher._settings import WalleLauncherConf
 
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 ConfigStore.instance().store(
     group="hydra/launcher", name="walle_schema", node=WalleLauncherConf, provider="walle"
 )
+
+
+def either(value: Any, otherwise: Any) -> Any:
+    """`${walle.either:${name},x}` is x where `name` is null; OmegaConf has no word for that."""
+    return otherwise if value is None else value
+
+
+OmegaConf.register_new_resolver("walle.either", either, replace=True)
 
 
 class WalleSearchPath(SearchPathPlugin):
