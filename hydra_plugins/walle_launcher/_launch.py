@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -104,6 +105,9 @@ class Launch:
         except (PlanError, ConfigChangedError, RecordError, LockedError, WarmupError) as error:
             self._restore()
             refuse(error, self._cure(error))
+        except KeyboardInterrupt:  # while planning; later on the loop heeds it
+            print("stopped before any job was started", file=sys.stderr)
+            raise SystemExit(128 + signal.SIGINT) from None
 
     def _cure(self, error: Exception) -> str:
         if not isinstance(error, ConfigChangedError):

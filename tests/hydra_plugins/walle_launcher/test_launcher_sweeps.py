@@ -174,6 +174,18 @@ def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
     assert app.processes() == []
 
 
+def test_ctrl_c_while_planning_is_no_traceback(app):
+    (app.directory / "rules.py").write_text(
+        "import time\ndef check(cfg):\n    print('planning', flush=True); time.sleep(30)\n"
+    )
+    launcher = app.start("job=0", "hydra.launcher.validate=rules.check")
+    app.wait_until(lambda: "planning" in app.said())
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(timeout=20) == 130
+    assert app.said().endswith("stopped before any job was started\n")
+    assert "Traceback" not in app.said()
+
+
 def test_a_second_ctrl_c_kills(app):
     launcher = app.start("job=0", "do=hang")
     app.wait_until(lambda: app.speaks(0))
