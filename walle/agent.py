@@ -228,9 +228,7 @@ class Agent:
         self._out.progress.close()
 
 
-def durations(
-    seconds: dict[str, float], collect_s: float, *, lock_step: bool
-) -> dict[str, Value]:
+def durations(seconds: dict[str, float], collect_s: float, *, lock_step: bool) -> dict[str, Value]:
     """iteration_s, collect_s, learn_s, other_s and shares from an agent's sections.
 
     In lock-step `other_s` is what neither collecting nor learning took, so the three sum to

@@ -1,7 +1,7 @@
 """The configuration's schemas and checks: the only module that knows OmegaConf.
 
-The YAML files under conf/ hold every default; the dataclasses here hold every type. `validate` turns
-what Hydra composed into a `Config`, or says in one line what is wrong with it.
+The YAML files under conf/ hold every default, the dataclasses here hold every type. `validate`
+turns what Hydra composed into a `Config`, or says in one line what is wrong with it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class CheckpointConfig:
 
 @dataclass
 class Config:
-    """A whole run. `algo` is the chosen algorithm's own `Settings`."""
+    """A whole run. `algo` is the chosen algorithm's own settings."""
 
     algo: Any
     env: EnvConfig
@@ -201,7 +201,7 @@ def validate(composed: DictConfig) -> Config:
 
     _refuse_unknown("", composed, Config)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in _GROUPS}
-    groups["algo"] = _typed("algo", composed.algo, algos.load(composed.algo.name).Settings)
+    groups["algo"] = _typed("algo", composed.algo, algos.load(composed.algo.name).settings_type)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), _TopLevel)
     config = Config(**groups, **vars(top))
@@ -236,8 +236,7 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
 def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     """The node as an instance of `schema`, each value converted to its type."""
     _refuse_unknown(prefix, node, schema)
-    values = OmegaConf.to_container(node, resolve=True)
-    assert isinstance(values, dict)
+    values = _plain(node)
     structured = OmegaConf.structured(schema)
     for key, value in values.items():
         try:
@@ -355,7 +354,11 @@ def _check_lag(sampler: SamplerConfig) -> None:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """Plain values, as run.json and checkpoints hold them."""
-    container = OmegaConf.to_container(OmegaConf.structured(config))
+    return _plain(OmegaConf.structured(config))
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    container = OmegaConf.to_container(node, resolve=True)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
 
@@ -388,9 +391,9 @@ def _known_keys(like: str) -> set[str]:
     top = {field.name for field in fields(Config)}
     if "." not in like or group not in top:
         return top
-    node = OmegaConf.load(config_directory() / "config.yaml").get(group, {})
-    files = (config_directory() / group).glob("*.yaml")
-    keys = {key for file in files for key in OmegaConf.load(file)} | set(node)
+    own = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
+    nodes = [OmegaConf.load(file) for file in (config_directory() / group).glob("*.yaml")]
+    keys = {str(key) for node in [own or {}, *nodes] for key in node}
     return {f"{group}.{key}" for key in keys - {"defaults"}}
 
 

@@ -14,11 +14,11 @@ class ConfigError(WalleError, ValueError):
     """Something asked for cannot be done; raised before any process starts."""
 
 
-class EnvironmentFault(WalleError, RuntimeError):
+class RolloutError(WalleError, RuntimeError):
     """An environment gave something that cannot be learned from, such as a NaN reward."""
 
 
-class WorkerDied(WalleError, RuntimeError):
+class WorkerError(WalleError, RuntimeError):
     """A sampler process ended when it should not have; holds its traceback or its signal."""
 
 

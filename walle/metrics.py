@@ -147,10 +147,8 @@ class EpisodeTracker:
 def spread(values: Sequence[float], name: str, *, median: bool = False) -> dict[str, Value]:
     """`name`_mean, _median on request, _std, _min and _max; empty cells when there are none."""
     x = np.asarray(values, np.float64)
-    functions = {"mean": np.mean, "median": np.median, "std": np.std, "min": np.min, "max": np.max}
-    if not median:
-        del functions["median"]
-    return {f"{name}_{k}": float(f(x)) if x.size else None for k, f in functions.items()}
+    kinds = ("mean", "median", "std", "min", "max") if median else ("mean", "std", "min", "max")
+    return {f"{name}_{kind}": float(getattr(np, kind)(x)) if x.size else None for kind in kinds}
 
 
 class Sink(Protocol):
@@ -176,7 +174,7 @@ class TensorBoardSink:
         """Event files go to `directory`."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(directory))
 
     def iteration(self, row: Row) -> None:
         """Under their own names."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from walle.errors import ConfigError, nearest
 from walle.types import AnyArray
@@ -25,9 +25,9 @@ Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
-    "elu": F.elu,
-    "silu": F.silu,
-    "gelu": F.gelu,
+    "elu": functional.elu,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
 }
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -94,7 +94,7 @@ class MLP:
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """[..., sizes[0]] -> [..., sizes[-1]]."""
         for name in self.layers:
-            x = F.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+            x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if name != self.layers[-1]:
                 x = self.activation(x)
         return x

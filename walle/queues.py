@@ -326,9 +326,10 @@ class PolicyReader:
 class PolicyQueue:
     """Holds the newest policies, one flat vector each, and wakes the samplers that wait.
 
-    With a finite lag of `depth` - 1 no version is overwritten that a sampler may still read: version
-    v + depth is published only after every sampler delivered the round that it collected under v.
-    A free-running sampler notices an overwriting by the version beside the vector, and reads again.
+    With a finite lag of `depth` - 1 no version is overwritten that a sampler may still read:
+    version v + depth is published only after every sampler delivered the round that it collected
+    under v. A free-running sampler notices an overwriting by the version beside the vector, and
+    reads again.
     """
 
     def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:

@@ -16,13 +16,13 @@ def run(composed: DictConfig) -> float | None:
     Exits with 2 when the configuration cannot work, 1 when a sampler died, 128 + the signal's
     number when interrupted.
     """
-    from walle.errors import ConfigError, WorkerDied
+    from walle.errors import ConfigError, WorkerError
 
     try:
         return _run(composed)
     except ConfigError as error:
         sys.exit(_told(error, 2))
-    except WorkerDied as error:
+    except WorkerError as error:
         sys.exit(_told(error, 1))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -62,9 +62,9 @@ def main() -> None:
     from walle.config import config_directory, explain
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through; they are told below
-    app = hydra.main(
-        version_base="1.3", config_path=str(config_directory()), config_name="config"
-    )(run)
+    app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
+        run
+    )
     try:
         app()
     except HydraException as error:

@@ -45,6 +45,23 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+_OUTPUTS = ("*.csv", "run.json", "checkpoints", "tensorboard")
+
+
+def set_aside_previous(directory: Path) -> None:
+    """Moves what an earlier attempt wrote here into attempt-K/, so that nothing is overwritten.
+
+    status.json stays: it counts the attempts.
+    """
+    if not (directory / "status.json").exists():
+        return
+    attempt = json.loads((directory / "status.json").read_text()).get("attempts", 1)
+    aside = directory / f"attempt-{attempt}"
+    aside.mkdir(exist_ok=True)
+    for path in [path for pattern in _OUTPUTS for path in directory.glob(pattern)]:
+        path.rename(aside / path.name)
+
+
 class Status:
     """status.json: how far the run has come, rewritten atomically at every change."""
 

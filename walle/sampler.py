@@ -1,11 +1,13 @@
-"""A sampler: acts in its lanes under a frozen policy and hands over what it saw. It never learns."""
+"""A sampler: acts in its lanes under a frozen policy and hands over what it saw."""
 
 from __future__ import annotations
 
-import ctypes
+import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
-from walle.errors import EnvironmentFault
+from walle.errors import RolloutError
 from walle.nets import Policy
 from walle.normalize import apply_normalizer
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
@@ -51,7 +53,8 @@ class Actor:
         size = self.policy.layout.size
         params = self.policy.layout.unflatten(vector[:size])
         self._params = {name: value.clone() for name, value in params.items()}
-        self._mean, self._inv_std = (part.clone() for part in vector[size:].split(self._obs_dim))
+        mean, inv_std = vector[size:].view(2, self._obs_dim)
+        self._mean, self._inv_std = mean.clone(), inv_std.clone()
 
     @torch.inference_mode()
     def dist(self, obs: AnyArray) -> Tensor:
@@ -73,7 +76,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
         timer: charged with `act` and `env_step`.
 
     Raises:
-        EnvironmentFault: an observation or a reward is not finite.
+        RolloutError: an observation or a reward is not finite.
     """
     policy, steps = actor.policy, len(out.reward)
     dists = torch.empty(steps, len(lanes), policy.dist_size)
@@ -104,7 +107,7 @@ def _check_finite(rollout: Rollout) -> None:
             continue
         place = np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0]
         step, lane = int(place[0]), int(rollout.lane[place[1]])
-        raise EnvironmentFault(
+        raise RolloutError(
             f"the environment gave a {name} of {values[tuple(place)]} in lane {lane} at step "
             f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
             "environment, or lower the learning rate if the policy has diverged"
@@ -186,7 +189,7 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
         _sample(task, experience, policies)
     except Closed:
         return
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
         experience.fail(traceback.format_exc())
         sys.exit(1)
 
@@ -194,20 +197,21 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
 def _become_sampler(core: int | None) -> None:
     """Leaves Ctrl-C to the agent, dies with it, and keeps to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
+    threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
     torch.set_num_threads(1)
     if core is not None:
         os.sched_setaffinity(0, {core})
 
 
-def _die_with_parent() -> None:
-    """Asks the kernel for SIGKILL when the parent, the fork server, ends; it ends with the agent.
+def _die_with_agent() -> None:
+    """Ends this process when the agent's ends, by whatever signal.
 
-    Covers a sampler that is busy in its environment; a waiting one sees its pipes close.
+    A waiting sampler sees its pipes close; this covers one that is busy in its environment.
     """
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    agent = multiprocessing.parent_process()
+    assert agent is not None
+    multiprocessing.connection.wait([agent.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _sample(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:

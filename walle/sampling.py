@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from walle.errors import WorkerDied
+from walle.errors import WorkerError
 from walle.queues import (
     ExperienceQueue,
     Failed,
@@ -68,7 +68,7 @@ class Sampling(Protocol):
         """Waits for the next round.
 
         Raises:
-            WorkerDied: a sampler ended.
+            WorkerError: a sampler ended.
             Interrupted: a signal arrived while waiting.
         """
         ...
@@ -96,7 +96,10 @@ def join(received: Sequence[Received]) -> Round:
         for arrays, axis in zip(zip(*rollouts, strict=True), axes, strict=True)
     ]
     sections = [
-        (f"sampler-{item.sampler}", dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True)))
+        (
+            f"sampler-{item.sampler}",
+            dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True)),
+        )
         for item in received
     ]
     return Round(Rollout(*fields), sections, max(int(item.slot.sent_ns[0]) for item in received))
@@ -129,7 +132,7 @@ class Signals:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
 
-    def _handle(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, *_: Any) -> None:
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = number
@@ -206,7 +209,7 @@ class ProcessSampling:
 
         threading.Thread(target=watch, name="walle-watch", daemon=True).start()
 
-    def _on_death(self, number: int, frame: Any) -> None:
+    def _on_death(self, *_: Any) -> None:
         if self._busy and not self._closing:
             self._wait()
 
@@ -243,27 +246,27 @@ class ProcessSampling:
         try:
             ready = self._experience.wait([*sentinels, self._signals.waitable])
         except Failed as failed:
-            raise WorkerDied(
+            raise WorkerError(
                 f"{self._tasks[failed.sampler].name} failed:\n{failed.report}"
             ) from None
+        if self._signals.waitable in ready:
+            raise Interrupted
         dead = [sentinels[item] for item in ready if item in sentinels]
         if dead:
             self._report_death(dead[0])
-        if self._signals.waitable in ready:
-            raise Interrupted
 
     def _report_death(self, sampler: int) -> None:
         try:
             self._experience.wait(timeout_s=0.1)  # its traceback may be on its way
         except Failed as failed:
             name = self._tasks[failed.sampler].name
-            raise WorkerDied(f"{name} failed:\n{failed.report}") from None
+            raise WorkerError(f"{name} failed:\n{failed.report}") from None
         process = self._processes[sampler]
         process.join()
         code = process.exitcode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         hint = "; was it out of memory?" if code == -signal.SIGKILL else ""
-        raise WorkerDied(f"{process.name} (pid {process.pid}) {how}{hint}")
+        raise WorkerError(f"{process.name} (pid {process.pid}) {how}{hint}")
 
     def close(self) -> None:
         """Asks the samplers to end, and ends those that do not within two seconds."""
@@ -284,20 +287,41 @@ class ProcessSampling:
 def _start_fork_server() -> None:
     """A server with torch loaded, from which a sampler forks in milliseconds.
 
-    It, and so every sampler, gets its thread limits before anything is imported.
+    It, and so every sampler, gets its thread limits before anything is imported, and ignores the
+    SIGTERM that a shell, a container or Slurm sends to the whole group: the agent ends them.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
-    before = {name: os.environ.get(name) for name in _SINGLE_THREADED}
-    os.environ.update(dict.fromkeys(_SINGLE_THREADED, "1"))
-    try:
+    with _environment(dict.fromkeys(_SINGLE_THREADED, "1")), _ignored(signal.SIGTERM):
         forkserver.ensure_running()
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Sets variables for what the body starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
     finally:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _ignored(number: int) -> Iterator[None]:
+    """Lets what the body starts inherit that the signal is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class SerialSampling:

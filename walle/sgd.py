@@ -27,7 +27,7 @@ class AdamState(NamedTuple):
 
     mean: Tensor
     square: Tensor
-    count: Tensor
+    steps: Tensor
 
     @classmethod
     def zeros_like(cls, vector: Tensor) -> AdamState:
@@ -52,13 +52,13 @@ def adam_step(
     vector: Tensor, grad: Tensor, state: AdamState, learning_rate: Tensor, settings: AdamSettings
 ) -> tuple[Tensor, AdamState]:
     """One Adam step (Kingma & Ba 2015, algorithm 1); pure."""
-    count = state.count + 1
+    steps = state.steps + 1
     mean = torch.lerp(state.mean, grad, 1 - settings.beta1)
     square = torch.lerp(state.square, grad * grad, 1 - settings.beta2)
-    mean_hat = mean / (1 - settings.beta1**count)
-    square_hat = square / (1 - settings.beta2**count)
+    mean_hat = mean / (1 - settings.beta1**steps)
+    square_hat = square / (1 - settings.beta2**steps)
     step = learning_rate * mean_hat / (square_hat.sqrt() + settings.epsilon)
-    return vector - step, AdamState(mean, square, count)
+    return vector - step, AdamState(mean, square, steps)
 
 
 class Result(NamedTuple):

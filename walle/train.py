@@ -9,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
+import torch
 
 from walle import algos
 from walle.agent import Agent, Every, Outputs
@@ -21,7 +23,7 @@ from walle.evaluation import Evaluator
 from walle.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
 from walle.progress import make_progress
 from walle.queues import RolloutShape
-from walle.rundir import Status, usable_cores, write_provenance
+from walle.rundir import Status, set_aside_previous, usable_cores, write_provenance
 from walle.sampler import SamplerTask
 from walle.sampling import Interrupted, ProcessSampling, Sampling, SerialSampling, Signals, deal
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
@@ -48,48 +50,59 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Out
 
     Raises:
         ConfigError: the environment or the combination of settings cannot work; nothing started.
-        WorkerDied: a sampler ended.
+        WorkerError: a sampler ended.
     """
     start_ns = time.monotonic_ns()
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
-    problem, env = _problem(config)
-    algorithm = _algorithm(config, problem)
+    torch.set_num_threads(config.learner.threads)  # first: even QR's bits depend on it
+    problem, env = make_problem(config)
+    algorithm = make_algorithm(config, problem)
     directory.mkdir(parents=True, exist_ok=True)
+    set_aside_previous(directory)
     write_provenance(directory, to_dict(config), list(overrides))
     status = Status(directory, config_hash(config))
-    with _reported(status), Signals().installed() as signals, ExitStack() as stack:
-        import torch
-
-        torch.set_num_threads(config.learner.threads)
-        trace_path = _trace_path(config, directory)
-        tasks = _tasks(config, env, algorithm, problem, trace_path, start_ns)
-        shapes = [_shape(config, problem, len(task.lanes)) for task in tasks]
-        sampling = _sampling(config, tasks, shapes, algorithm, signals)
-        stack.callback(sampling.close)
-        outputs = Outputs(
-            directory,
-            start_ns,
-            to_dict(config),
-            _sinks(config, directory),
-            make_progress(
-                config.logger.progress, config.total_steps, config.logger.print_every_s
-            ),
-            TraceFile(trace_path, "agent", start_ns) if trace_path else None,
-        )
-        agent = _agent(config, env, problem, algorithm, sampling, outputs, timer, tasks)
-        stack.callback(agent.close)
-        _run(agent, config.total_steps, signals)
-        wall_s = (time.monotonic_ns() - start_ns) * 1e-9
-        outcome = Outcome(agent.return_mean, agent.env_steps, wall_s, signals.received)
+    with _reported(status), Signals().installed() as signals:
+        try:
+            outcome = _run(config, directory, env, problem, algorithm, timer, start_ns, signals)
+        except Interrupted:  # before there was anything to keep
+            outcome = Outcome(None, 0, _seconds_since(start_ns), signals.received)
     _say_how_it_ended(status, outcome)
     return outcome
 
 
-def _run(agent: Agent, total_steps: int, signals: Signals) -> None:
-    try:
-        agent.run(total_steps, interrupted=lambda: signals.received is not None)
-    except Interrupted:
-        agent.save_last()
+def _run(
+    config: Config,
+    directory: Path,
+    env: EnvSpec,
+    problem: Problem,
+    algorithm: Algorithm,
+    timer: Timer,
+    start_ns: int,
+    signals: Signals,
+) -> Outcome:
+    trace_path = _trace_path(config, directory)
+    tasks = make_tasks(config, env, algorithm, problem, trace_path, start_ns)
+    with ExitStack() as stack:
+        sampling = _sampling(config, tasks, problem, algorithm, signals)
+        stack.callback(sampling.close)
+        progress = make_progress(
+            config.logger.progress, config.total_steps, config.logger.print_every_s
+        )
+        trace = TraceFile(trace_path, "agent", start_ns) if trace_path else None
+        sinks = _sinks(config, directory)
+        outputs = Outputs(directory, start_ns, to_dict(config), sinks, progress, trace)
+        agent = _agent(config, env, problem, algorithm, sampling, outputs, timer, tasks)
+        stack.callback(agent.close)
+        try:
+            agent.run(config.total_steps, interrupted=lambda: signals.received is not None)
+        except Interrupted:
+            agent.save_last()
+        wall_s = _seconds_since(start_ns)
+        return Outcome(agent.return_mean, agent.env_steps, wall_s, signals.received)
+
+
+def _seconds_since(start_ns: int) -> float:
+    return (time.monotonic_ns() - start_ns) * 1e-9
 
 
 @contextmanager
@@ -113,7 +126,7 @@ def _say_how_it_ended(status: Status, outcome: Outcome) -> None:
         status.end("interrupted", exit_code=128 + outcome.signal, signal=name)
 
 
-def _problem(config: Config) -> tuple[Problem, EnvSpec]:
+def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
     """What the algorithm is told; building one lane shows whether the environment exists."""
     env = EnvSpec(
         id=config.env.id,
@@ -130,7 +143,8 @@ def _problem(config: Config) -> tuple[Problem, EnvSpec]:
     return Problem(*spaces, config.lanes, config.total_steps, config.seed, config.device), env
 
 
-def _algorithm(config: Config, problem: Problem) -> Algorithm:
+def make_algorithm(config: Config, problem: Problem) -> Algorithm:
+    """The algorithm that `config` names, with its initial parameters."""
     net = NetSettings(
         tuple(config.net.policy_hidden),
         tuple(config.net.critic_hidden),
@@ -148,7 +162,7 @@ def _trace_path(config: Config, directory: Path) -> Path | None:
     return path
 
 
-def _tasks(
+def make_tasks(
     config: Config,
     env: EnvSpec,
     algorithm: Algorithm,
@@ -156,6 +170,7 @@ def _tasks(
     trace_path: Path | None,
     start_ns: int,
 ) -> list[SamplerTask]:
+    """One task a sampler, the lanes dealt in contiguous blocks."""
     cores = usable_cores()
     rounds = -(-config.total_steps // config.batch_size)
     return [
@@ -176,14 +191,15 @@ def _tasks(
     ]
 
 
-def _shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
-    discrete = not problem.action_space.shape
+def make_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
+    """The arrays of a sampler that has `lanes` lanes."""
+    discrete = isinstance(problem.action_space, gym.spaces.Discrete)
     return RolloutShape(
         steps=config.batch_size // config.lanes,
         lanes=lanes,
         obs=(problem.obs_dim,),
         obs_dtype="float32",
-        action=tuple(problem.action_space.shape),
+        action=() if discrete else (problem.action_space.shape or ()),
         action_dtype="int64" if discrete else "float32",
     )
 
@@ -191,10 +207,11 @@ def _shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
 def _sampling(
     config: Config,
     tasks: list[SamplerTask],
-    shapes: list[RolloutShape],
+    problem: Problem,
     algorithm: Algorithm,
     signals: Signals,
 ) -> Sampling:
+    shapes = [make_shape(config, problem, len(task.lanes)) for task in tasks]
     if config.sampler.name == "serial":
         return SerialSampling(tasks[0], shapes[0], signals)
     assert config.sampler.slots is not None

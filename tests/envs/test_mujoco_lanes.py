@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import walle
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.gymnasium_lanes import GymnasiumLanes
 from walle.envs.mujoco import physics
@@ -216,7 +215,7 @@ def test_half_cheetah_compiles_in_silence(tmp_path):
     done = subprocess.run(
         command,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(walle.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,

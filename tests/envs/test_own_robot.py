@@ -4,6 +4,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from walle.envs.gymnasium_lanes import GymnasiumLanes
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.registry import make_mujoco_lanes
 from walle.envs.mujoco.robot import RobotTask
-from walle.errors import ConfigError, EnvironmentFault
+from walle.errors import ConfigError, RolloutError
+
+ROOT = Path(__file__).parents[2]
 
 
 def lanes_of(lanes=3, **changes):
@@ -49,7 +52,7 @@ def test_the_example_equals_its_gymnasium_twin():
 
 def test_the_example_runs():
     command = [sys.executable, "-W", "error", "-m", "examples.scooter"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("32000 steps")
 
 
@@ -82,7 +85,7 @@ def test_an_observation_of_changing_shape_names_step_and_lanes():
     lanes.reset()
     push(lanes)
     message = r"observe.*\(3, 5\) where \(3, 4\) is needed.*step 2 of lanes 10 to 12"
-    with pytest.raises(EnvironmentFault, match=message):
+    with pytest.raises(RolloutError, match=message):
         push(lanes)
 
 
@@ -97,7 +100,7 @@ def test_an_observation_of_changing_shape_names_step_and_lanes():
 def test_wrong_results_name_the_function_and_the_step(changes, message):
     lanes = lanes_of(**changes)
     lanes.reset()
-    with pytest.raises(EnvironmentFault, match=message + ".*step 1"):
+    with pytest.raises(RolloutError, match=message + ".*step 1"):
         push(lanes)
 
 
@@ -135,7 +138,7 @@ def test_contradictory_robots_are_refused(changes, message):
 
 
 def test_a_wrong_initial_state_is_refused():
-    with pytest.raises(EnvironmentFault, match=r"begin's qpos has shape \(2,\) where \(4,\)"):
+    with pytest.raises(RolloutError, match=r"begin's qpos has shape \(2,\) where \(4,\)"):
         lanes_of(begin=lambda random, qpos, qvel: (qpos[:2], qvel))
 
 
@@ -166,5 +169,5 @@ def test_a_warning_made_an_error_does_not_kill_the_process(backend):
         "    print(warning)\n"
     )
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "lane 3: MuJoCo: Nan, Inf or huge value" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -60,16 +61,14 @@ class NetSettings(NamedTuple):
     activation: str
     log_std: float
 
-    def policy_factory(self, problem: Problem) -> partial[Policy]:
+    def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """Makes the policy for the problem's actions; picklable, so samplers make their own."""
         act = activation(self.activation)
         if isinstance(problem.action_space, gym.spaces.Discrete):
             actions = int(problem.action_space.n)
             return partial(CategoricalPolicy, problem.obs_dim, actions, self.policy_hidden, act)
         size = int(problem.action_space.shape[0])
-        return partial(
-            GaussianPolicy, problem.obs_dim, size, self.policy_hidden, act, self.log_std
-        )
+        return partial(GaussianPolicy, problem.obs_dim, size, self.policy_hidden, act, self.log_std)
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
@@ -79,9 +78,9 @@ class NetSettings(NamedTuple):
 class Algorithm(Protocol):
     """Learns from rollouts. It never sees an environment, a queue or a logger."""
 
-    Settings: ClassVar[type]
+    settings_type: ClassVar[type]
 
-    policy_factory: partial[Policy]
+    policy_factory: Callable[[], Policy]
     obs_clip: float | None
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...

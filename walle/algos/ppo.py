@@ -25,7 +25,7 @@ from walle.types import PolicySnapshot, Rollout
 
 
 @dataclass
-class Settings:
+class PPOSettings:
     """conf/algo/ppo.yaml, where every key is explained."""
 
     name: str
@@ -75,9 +75,9 @@ def check_on_policy(settings: Any) -> None:
 class PPO:
     """One vector holds the policy's parameters, then the critic's."""
 
-    Settings: ClassVar[type] = Settings
+    settings_type: ClassVar[type] = PPOSettings
 
-    def __init__(self, settings: Settings, net: NetSettings, problem: Problem) -> None:
+    def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         self.settings = settings
         self.problem = problem
@@ -112,9 +112,7 @@ class PPO:
         policy, critic = self.split(vector)
         dist = self.policy.dist(policy, batch["obs"])
         log_prob = self.policy.log_prob(dist, batch["action"])
-        policy_loss, info = losses.ppo_clip(
-            log_prob, batch["log_prob"], batch["advantage"], s.clip
-        )
+        policy_loss, info = losses.ppo_clip(log_prob, batch["log_prob"], batch["advantage"], s.clip)
         value = self.critic(critic, batch["obs"])
         value_loss = losses.value_loss(value, batch["target"], batch["value"], s.value_clip)
         entropy = self.policy.entropy(dist).mean()
@@ -208,5 +206,3 @@ class PPO:
         self.generator.set_state(state["generator"])
         self.version = state["version"]
         self.env_steps = state["env_steps"]
-
-

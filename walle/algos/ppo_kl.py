@@ -33,7 +33,7 @@ STEP = 1.5
 
 
 @dataclass
-class Settings:
+class PPOKLSettings:
     """conf/algo/ppo_kl.yaml, where every key is explained."""
 
     name: str
@@ -79,9 +79,9 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
 class PPOKL:
     """Policy and critic have a vector and an optimiser each."""
 
-    Settings: ClassVar[type] = Settings
+    settings_type: ClassVar[type] = PPOKLSettings
 
-    def __init__(self, settings: Settings, net: NetSettings, problem: Problem) -> None:
+    def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         self.settings = settings
         self.problem = problem
@@ -130,9 +130,7 @@ class PPOKL:
     def batch(self, rollout: Rollout) -> Batch:
         """The round's rows: advantages, λ-returns and the old policy's distributions."""
         s, x = self.settings, self.normalizers.experience(rollout)
-        value, next_value = values(
-            self.critic, self.critic.layout.unflatten(self.critic_vector), x
-        )
+        value, next_value = values(self.critic, self.critic.layout.unflatten(self.critic_vector), x)
         advantage = returns.gae(
             x.reward, x.continues, x.ended, value, next_value, s.gamma, s.gae_lambda
         )

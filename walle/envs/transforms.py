@@ -45,7 +45,7 @@ class RescaledActions:
         """Applies the transformed actions."""
         if self._passes:
             return self._inner.step(action)
-        scaled = action * self._scale + self._centre
+        scaled = np.asarray(action, self._scale.dtype) * self._scale + self._centre
         return self._inner.step(np.clip(scaled, self._low, self._high, out=scaled))
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class TimeFeature:
         """Wraps `lanes`; one step is worth `scale` of the feature."""
         self._inner = lanes
         space = lanes.observation_space
-        self.observation_space = gym.spaces.Box(
+        self.observation_space: gym.spaces.Box = gym.spaces.Box(
             np.append(space.low, 0), np.append(space.high, np.inf), dtype=np.float64
         )
         self.action_space = lanes.action_space

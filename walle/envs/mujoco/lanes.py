@@ -12,7 +12,7 @@ from walle.envs.lanes import Step
 from walle.envs.mujoco.physics import Array, Fields, make_physics
 from walle.envs.mujoco.task import Outcome, Task
 from walle.envs.quiet import catch_mujoco_warnings
-from walle.errors import EnvironmentFault
+from walle.errors import RolloutError
 from walle.types import AnyArray, BoolArray, IntArray
 
 
@@ -80,7 +80,7 @@ class MujocoLanes:
 
         Raises:
             ValueError: the action has another shape.
-            EnvironmentFault: a function of the user's robot returned what it must not.
+            RolloutError: a function of the user's robot returned what it must not.
         """
         if action.shape != self._action_shape:
             raise ValueError(
@@ -120,15 +120,15 @@ class MujocoLanes:
             self._elapsed[lanes] += 1
         try:
             outcome = self._task.outcome(self._before, action, self._now)
-        except EnvironmentFault as fault:
-            raise self._located(fault) from fault
+        except RolloutError as error:
+            raise self._located(error) from error
         return outcome, self._elapsed >= self._limit
 
     def _observe(self) -> Array:
         try:
             self._task.observe(self._now, self._obs)
-        except EnvironmentFault as fault:
-            raise self._located(fault) from fault
+        except RolloutError as error:
+            raise self._located(error) from error
         return self._obs
 
     def _begin(self, lanes: IntArray) -> None:
@@ -138,9 +138,9 @@ class MujocoLanes:
         self._warn()
         self._elapsed[lanes] = 0
 
-    def _located(self, fault: EnvironmentFault) -> EnvironmentFault:
+    def _located(self, error: RolloutError) -> RolloutError:
         first, last = self._numbers[0], self._numbers[-1]
-        return EnvironmentFault(f"{fault} (step {self._steps} of lanes {first} to {last})")
+        return RolloutError(f"{error} (step {self._steps} of lanes {first} to {last})")
 
     def _warn(self) -> None:
         if not self._warnings.pending:

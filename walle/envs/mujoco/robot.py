@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields, make_physics
 from walle.envs.mujoco.task import Outcome, State, Task, near_rest, never
-from walle.errors import ConfigError, EnvironmentFault
+from walle.errors import ConfigError, RolloutError
 from walle.types import AnyArray, BoolArray
 
 
@@ -121,7 +121,7 @@ class RobotTask(Task):
         terminated: BoolArray = np.array(self.robot.terminated(now))
         _check("terminated", terminated, (lanes,))
         if terminated.dtype != np.bool_:
-            raise EnvironmentFault(f"terminated() returned {terminated.dtype}, not booleans")
+            raise RolloutError(f"terminated() returned {terminated.dtype}, not booleans")
         return Outcome(reward, terminated)
 
     def _first_observation(self) -> AnyArray:
@@ -139,7 +139,7 @@ class RobotTask(Task):
 
 def _check(name: str, value: AnyArray, shape: tuple[int, ...]) -> None:
     if value.shape != shape:
-        raise EnvironmentFault(
+        raise RolloutError(
             f"{name} has shape {value.shape} where {shape} is needed: it must be the same for "
             "every step, with the lanes first"
         )
