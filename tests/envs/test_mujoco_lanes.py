@@ -138,6 +138,7 @@ def test_an_id_registered_anew_keeps_its_arguments_and_its_limit():
     [
         ({"forward_rewardweight": 2}, "did you mean 'forward_reward_weight'"),
         ({"xml_file": "./nowhere.xml"}, "there is no file at .*nowhere.xml"),
+        ({"xml_file": "half_cheeta.xml"}, "did you mean 'half_cheetah.xml'.*begins with '/'"),
         ({"frame_skip": 0}, "frame_skip=0"),
     ],
 )
