@@ -25,8 +25,8 @@ def xml_path(xml_file: str) -> Path:
     if not (directory / xml_file).is_file():
         hint = nearest(xml_file, (path.name for path in directory.glob("*.xml")))
         raise ConfigError(
-            f"xml_file={xml_file!r} is not a model that Gymnasium ships; {hint} The path of a model "
-            "of your own begins with '/', './' or '~'"
+            f"xml_file={xml_file!r} is not a model that Gymnasium ships; {hint} The path of a "
+            "model of your own begins with '/', './' or '~'"
         )
     return directory / xml_file
 
