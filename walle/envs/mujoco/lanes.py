@@ -120,15 +120,15 @@ class MujocoLanes:
             self._elapsed[lanes] += 1
         try:
             outcome = self._task.outcome(self._before, action, self._now)
-        except RolloutError as error:
-            raise self._located(error) from error
+        except RolloutError as fault:
+            raise self._located(fault) from fault
         return outcome, self._elapsed >= self._limit
 
     def _observe(self) -> Array:
         try:
             self._task.observe(self._now, self._obs)
-        except RolloutError as error:
-            raise self._located(error) from error
+        except RolloutError as fault:
+            raise self._located(fault) from fault
         return self._obs
 
     def _begin(self, lanes: IntArray) -> None:
@@ -138,9 +138,9 @@ class MujocoLanes:
         self._warn()
         self._elapsed[lanes] = 0
 
-    def _located(self, error: RolloutError) -> RolloutError:
+    def _located(self, fault: RolloutError) -> RolloutError:
         first, last = self._numbers[0], self._numbers[-1]
-        return RolloutError(f"{error} (step {self._steps} of lanes {first} to {last})")
+        return RolloutError(f"{fault} (step {self._steps} of lanes {first} to {last})")
 
     def _warn(self) -> None:
         if not self._warnings.pending:

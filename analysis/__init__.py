@@ -1,0 +1,1 @@
+"""Rebuilds the papers' curves, with uncertainty, from the files that runs write."""

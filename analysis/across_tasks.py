@@ -1,0 +1,158 @@
+"""Several environments in one figure: interquartile mean and performance profiles.
+
+Final returns (mean of return_mean over the last tenth of a run) are scaled for each environment so
+that 0 is where its runs began and 1 is the best mean of any line; then runs of all environments
+count alike. Left the interquartile mean of each line, right the share of runs that reach at least
+a score; both with 95% bootstrap intervals stratified by environment.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+import pandas as pd
+
+from analysis import cli, stats, style
+from analysis.design import resolve_key, sort_key
+from analysis.lag import final_returns
+from analysis.measures import FloatArray, column_per_run
+from analysis.returns import task_of
+from analysis.runs import BadInputError, Scalar, Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+THRESHOLDS = np.linspace(0, 1.2, 121)
+
+
+class Scores(NamedTuple):
+    """The scaled final returns of one value of --by.
+
+    Attributes:
+        value: of --by.
+        matrix: [runs, tasks]; every task has as many runs as the one with the fewest.
+    """
+
+    value: Scalar
+    matrix: FloatArray
+
+
+def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
+    """Interquartile means and performance profiles over all environments of the sweep."""
+    by = resolve_key(sweep, by)
+    tasks = sorted({task_of(run) for run in sweep.runs})
+    if len(tasks) < 2:
+        raise BadInputError(f"one environment only ({tasks[0]}): returns.py shows it better")
+    found = [
+        Scores(value, matrix)
+        for value, matrix in score_matrices(sweep, by, tasks).items()
+        if matrix.size
+    ]
+    if not found:
+        raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
+    figure, (left, right) = style.panels(2, height=2.6)
+    rows = []
+    for i, scores in enumerate(found):
+        interval = _interval(scores.matrix)
+        style.point(left, i, interval, style.look(i))
+        _draw_profile(right, scores, by, style.look(i))
+        rows.append(_row(scores, by, interval))
+    left.set_xticks(range(len(found)), [str(scores.value) for scores in found])
+    left.set_xlim(-0.5, len(found) - 0.5)
+    left.set_xlabel(by)
+    left.set_ylabel("interquartile mean score")
+    style.from_zero(left)
+    right.set_xlabel("score")
+    right.set_ylabel("runs with at least this score (%)")
+    style.legend(figure)
+    said = f"{len(tasks)} environments: {', '.join(tasks)}. Score 0: where the runs of an "
+    said += "environment began; 1: the best mean of any line."
+    return cli.Study(figure, pd.DataFrame(rows), [said])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    args = cli.parser(__doc__).parse_args(argv)
+    return cli.run(args, "across_tasks", lambda sweep: study(sweep, by=args.by))
+
+
+def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, FloatArray]:
+    """[runs, tasks] of scaled final returns for each value of `by`; runs beyond the fewest go."""
+    finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
+    starts = {
+        run: float(r[0]) for run, r in column_per_run(sweep.iterations, "return_mean").items()
+    }
+    values = sorted(set(sweep.values(by)), key=sort_key)
+    groups = {
+        (value, task): [
+            run.name
+            for run, v in zip(sweep.runs, sweep.values(by), strict=True)
+            if v == value and task_of(run) == task and run.name in finals
+        ]
+        for value in values
+        for task in tasks
+    }
+    found = {}
+    for value in values:
+        columns = []
+        fewest = min(len(groups[value, task]) for task in tasks)
+        for task in tasks:
+            low, high = _scale([groups[v, task] for v in values], starts, finals)
+            names = groups[value, task][:fewest]
+            columns.append([(finals[name] - low) / (high - low) for name in names])
+            if len(groups[value, task]) > fewest:
+                sweep.note(
+                    f"{by}={value}: {task} has more runs than another task; {fewest} of them used"
+                )
+        found[value] = np.array(columns, float).T
+    return found
+
+
+def _scale(
+    groups: list[list[str]], starts: dict[str, float], finals: dict[str, float]
+) -> tuple[float, float]:
+    """Return at score 0 and at score 1 of one task."""
+    low = float(np.mean([starts[name] for names in groups for name in names]))
+    high = max(float(np.mean([finals[name] for name in names])) for names in groups if names)
+    return low, high if high > low else low + 1.0
+
+
+def _interval(matrix: FloatArray) -> stats.Interval:
+    draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
+    return stats.Interval(float(stats.iqm(matrix)), *stats.interval_bounds(draws, len(matrix)))
+
+
+def profile(matrix: FloatArray) -> FloatArray:
+    """The percentage of all entries that are at least each threshold."""
+    return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
+
+
+def _draw_profile(axes: Axes, scores: Scores, by: str, look: style.Look) -> None:
+    draws = stats.stratified_draws(scores.matrix, profile, stats.generator())
+    low, high = stats.band_bounds(draws, len(scores.matrix))
+    label = f"{by} = {scores.value} ({len(scores.matrix)} seeds a task)"
+    axes.plot(
+        THRESHOLDS, profile(scores.matrix), color=look.color, linestyle=look.dash, label=label
+    )
+    axes.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)
+
+
+def _row(scores: Scores, by: str, interval: stats.Interval) -> dict[str, object]:
+    return {
+        by: scores.value,
+        "runs_per_task": len(scores.matrix),
+        "iqm": interval.value,
+        "iqm_low": interval.low,
+        "iqm_high": interval.high,
+        "mean": float(scores.matrix.mean()),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

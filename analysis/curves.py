@@ -1,0 +1,86 @@
+"""Learning curves of several seeds on a common grid, with their band."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis import stats
+
+FloatArray = npt.NDArray[np.float64]
+GRID = 200
+
+
+class Curve(NamedTuple):
+    """One line of a figure.
+
+    Attributes:
+        x: [points] the common grid.
+        y: [points] mean or interquartile mean over the runs that reach this far.
+        low: [points] lower end of the 95% interval; nan where one run is left.
+        high: [points] upper end.
+        runs: [points] how many runs `y` is over.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    low: FloatArray
+    high: FloatArray
+    runs: npt.NDArray[np.int64]
+
+    @property
+    def complete(self) -> npt.NDArray[np.bool_]:
+        """[points] where no run is missing."""
+        return np.asarray(self.runs == self.runs.max())
+
+
+def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
+    """[runs, points]: each run interpolated linearly; nan before its first and after its last."""
+    curves = []
+    for _, run in rows.dropna(subset=[x, y]).groupby("run", observed=True):
+        at, value = run[x].to_numpy(float), run[y].to_numpy(float)
+        order = np.argsort(at, kind="stable")
+        curves.append(np.interp(grid, at[order], value[order], left=np.nan, right=np.nan))
+    return np.array(curves).reshape(len(curves), grid.size)
+
+
+def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
+    """Equal steps from where all runs have begun to where the longest ends."""
+    spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
+    return np.linspace(float(spans["min"].max()), float(spans["max"].max()), points)
+
+
+def curve(grid: FloatArray, values: FloatArray, *, iqm: bool = False) -> Curve:
+    """The curve of [runs, points] values, each grid point over the runs that reach it.
+
+    The band is a bootstrap over whole runs: one resample serves all points.
+    """
+    runs = (~np.isnan(values)).sum(axis=0)
+    keep = runs > 0
+    grid, values, runs = grid[keep], values[:, keep], runs[keep]
+    y, low, high = np.empty(grid.size), np.empty(grid.size), np.empty(grid.size)
+    for here in _stretches(values):
+        some = values[~np.isnan(values[:, here[0]])][:, here]
+        y[here], low[here], high[here] = _band(some, iqm=iqm)
+    return Curve(grid, y, low, high, runs)
+
+
+def _band(values: FloatArray, *, iqm: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Centre and interval of [runs, points] without gaps."""
+    runs = len(values)
+    picks = stats.generator().integers(0, runs, (stats.DRAWS, runs))
+    if iqm:
+        draws = np.stack([stats.iqm(values[pick], axis=0) for pick in picks])
+        return stats.iqm(values, axis=0), *stats.band_bounds(draws, runs)
+    counts = np.stack([np.bincount(pick, minlength=runs) for pick in picks])
+    return values.mean(axis=0), *stats.band_bounds(counts @ values / runs, runs)
+
+
+def _stretches(values: FloatArray) -> list[npt.NDArray[np.int64]]:
+    """Grid points in stretches over which the same runs are there."""
+    there = ~np.isnan(values)
+    change = np.flatnonzero((there[:, 1:] != there[:, :-1]).any(axis=0)) + 1
+    return [part for part in np.split(np.arange(values.shape[1]), change) if part.size]

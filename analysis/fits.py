@@ -1,0 +1,91 @@
+"""The laws of scaling fitted to measured cells, with intervals, and said in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis import scaling, stats
+from analysis.measures import Cell
+
+
+class Fitted(NamedTuple):
+    """A law with its bootstrap draws.
+
+    Attributes:
+        law: fitted to the means.
+        draws: one fit for each bootstrap draw of the means.
+        cells: the cells it was fitted to.
+    """
+
+    law: scaling.Law
+    draws: list[scaling.Law]
+    cells: list[Cell]
+
+    def interval(self, of: Callable[[scaling.Law], float]) -> stats.Interval:
+        """What `of` says of the law, with its 95% interval."""
+        repeats = min(cell.values.size for cell in self.cells)
+        bounds = stats.interval_bounds([of(law) for law in self.draws], repeats)
+        return stats.Interval(of(self.law), *bounds)
+
+
+def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
+    """The law fitted to the cells; None when there are too few of them."""
+    n = [float(cell.by) for cell in cells]
+    if len(cells) < (4 if coherence else 2):
+        return None
+    law = scaling.fit(n, [cell.mean for cell in cells], coherence=coherence)
+    draws = np.stack([cell.draws for cell in cells], axis=1)
+    return Fitted(law, scaling.fit_draws(n, draws, coherence=coherence), cells)
+
+
+def describe(cells: list[Cell], learn_s: float | None) -> list[str]:
+    """The serial fraction, the contention, and where learning takes over, in sentences."""
+    amdahl = fit_cells(cells)
+    if amdahl is None:
+        return ["One point alone: no law of scaling can be fitted."]
+    sentences = [_amdahl_sentence(amdahl)]
+    usl = fit_cells(cells, coherence=True)
+    if usl is not None:
+        sentences.append(_usl_sentence(usl))
+    if learn_s is not None:
+        sentences.append(_bottleneck_sentence(amdahl, learn_s))
+    return sentences
+
+
+def _amdahl_sentence(fitted: Fitted) -> str:
+    serial = fitted.interval(lambda law: law.serial)
+    limit = f"at most {fitted.law.limit:.3g}x" if fitted.law.serial > 0 else "no limit in sight"
+    points = "two points only" if len(fitted.cells) == 2 else f"{len(fitted.cells)} points"
+    return f"Amdahl ({points}): serial fraction {_percent(serial)}, so {limit}."
+
+
+def _usl_sentence(fitted: Fitted) -> str:
+    contention = fitted.interval(lambda law: law.serial)
+    coherence = fitted.interval(lambda law: law.coherence)
+    best = fitted.law.best_n
+    peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}"
+    return (
+        f"Universal scalability law: contention {_percent(contention)}, "
+        f"coherence {_percent(coherence)}; {peak}."
+    )
+
+
+def _bottleneck_sentence(fitted: Fitted, learn_s: float) -> str:
+    n = fitted.interval(lambda law: law.workers_for(learn_s))
+    said = f"Learning takes {learn_s:.3g} s an iteration"
+    if n.value <= 1:
+        return f"{said}: it is the bottleneck with one sampler already."
+    if math.isinf(n.value):
+        return f"{said}: less than the serial part of collection, so it never is the bottleneck."
+    return f"{said}: it becomes the bottleneck from N = {n} samplers on."
+
+
+def _percent(interval: stats.Interval) -> str:
+    value, low, high = (
+        f"{100 * x:.{0 if x >= 0.1 else 1 if x >= 0.001 else 4}f}%" for x in interval
+    )
+    return value if math.isnan(interval.low) else f"{value} [{low}, {high}]"

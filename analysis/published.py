@@ -1,0 +1,59 @@
+"""The papers' own numbers, from the files beside the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analysis.style import PAPER_GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REFERENCE = Path(__file__).parent / "reference"
+WALLE = "WALL-E 2018"
+FRANS_HAFNER = "Frans & Hafner 2016"
+MARKERS = {WALLE: "x", FRANS_HAFNER: "+"}
+
+
+def collection() -> pd.DataFrame:
+    """`source`, `n`, `collect_s`, `learn_s`, `speedup`, as published, in seconds."""
+    walle = pd.read_csv(REFERENCE / "walle_2018.csv")
+    trpo = pd.read_csv(REFERENCE / "parallel_trpo_2016.csv")
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "source": WALLE,
+                    "n": walle["samplers"],
+                    "collect_s": walle["collect_min"] * 60,
+                    "learn_s": walle["learn_min"] * 60,
+                    "speedup": walle["speedup"],
+                }
+            ),
+            pd.DataFrame(
+                {
+                    "source": FRANS_HAFNER,
+                    "n": trpo["threads"],
+                    "collect_s": trpo["collect_s"],
+                    "speedup": trpo["collect_s"].iloc[0] / trpo["collect_s"],
+                }
+            ),
+        ],
+        ignore_index=True,
+    )
+
+
+def draw(axes: Axes, rows: pd.DataFrame, column: str) -> None:
+    """Draws one column of `collection` against n, a marker for each source."""
+    for source, points in rows.dropna(subset=[column]).groupby("source"):
+        marker = MARKERS[str(source)]
+        axes.plot(points["n"], points[column], marker, color=PAPER_GREY, label=source, zorder=2)
+
+
+def returns(task: str) -> pd.DataFrame:
+    """Published returns of one task, such as `HalfCheetah`, whatever its version."""
+    rows = pd.read_csv(REFERENCE / "returns_published.csv")
+    return rows[rows["task"] == task].reset_index(drop=True)

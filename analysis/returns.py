@@ -1,0 +1,293 @@
+"""Learning curves: return against environment steps, iterations or wall clock.
+
+One line for each value of --by, the mean (or interquartile mean) over seeds with a 95% bootstrap
+band; several environments become small multiples. Where a line's runs are not all there any more,
+it is drawn thin, and a sentence says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+import pandas as pd
+
+from analysis import cli, published, style
+from analysis.curves import Curve, common_grid, curve, on_grid
+from analysis.design import design, resolve_key
+from analysis.measures import repeats_text
+from analysis.runs import BadInputError, Run, Scalar, Sweep, load
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+X_AXES = {
+    "steps": ("env_steps", "environment steps"),
+    "iterations": ("iteration", "iterations"),
+    "wall": ("wall_s", "wall clock (s)"),
+}
+IQM_RUNS = 4
+BASELINE = "baseline"
+
+
+class Line(NamedTuple):
+    """One line of one panel."""
+
+    task: str
+    label: str
+    runs: int
+    seeds: int
+    curve: Curve
+
+
+def study(
+    sweep: Sweep,
+    *,
+    by: str = "sampler.n",
+    x: str = "steps",
+    y: str = "return_mean",
+    iqm: bool = False,
+    baseline: Sweep | None = None,
+    paper: bool = False,
+) -> cli.Study:
+    """Learning curves with bands.
+
+    Args:
+        sweep: the runs.
+        by: the configuration key that tells the lines apart.
+        x: `steps`, `iterations` or `wall`.
+        y: a column of iterations.csv.
+        iqm: interquartile mean in place of the mean.
+        baseline: runs drawn in grey beside the others, one line a task.
+        paper: mark published returns of the task at the end of the axis (x must be `steps`).
+    """
+    by = resolve_key(sweep, by)
+    column, label = X_AXES[x]
+    found = _lines(sweep, by, column, y, iqm=iqm)
+    if baseline is not None:
+        found += _lines(baseline, None, column, y, iqm=iqm)
+    tasks = list(dict.fromkeys(line.task for line in found))
+    figure, axes = style.panels(*_grid_shape(len(tasks)), height=2.5)
+    for area in axes[len(tasks) :]:
+        area.remove()
+    looks = _looks(found)
+    for area, task in zip(axes, tasks, strict=False):
+        _draw(area, [line for line in found if line.task == task], looks)
+        if paper and x == "steps":
+            _draw_published(area, sweep, task)
+        area.set_title(task if len(tasks) > 1 else "")
+        style.compact_axis(area)
+        area.set_xlabel(label)
+        area.set_ylabel(y.replace("_", " "))
+    style.legend(figure)
+    said = _sentences(found, label, iqm=iqm)
+    return cli.Study(figure, _table(found, column, y, by), said, _points(found, column, y, by))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = cli.parser(__doc__)
+    parser.add_argument("-x", choices=list(X_AXES), default="steps", help="(default: steps)")
+    parser.add_argument(
+        "-y", default="return_mean", metavar="COLUMN", help="(default: return_mean)"
+    )
+    parser.add_argument("--iqm", action="store_true", help="interquartile mean, not the mean")
+    parser.add_argument("--baseline", type=Path, metavar="DIR", help="runs to draw in grey")
+    parser.add_argument("--paper", action="store_true", help="mark published returns (-x steps)")
+    args = parser.parse_args(argv)
+    if args.paper and args.x != "steps":
+        parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
+    return cli.run(
+        args,
+        "returns",
+        lambda sweep: study(
+            sweep,
+            by=args.by,
+            x=args.x,
+            y=args.y,
+            iqm=args.iqm,
+            baseline=load(args.baseline) if args.baseline else None,
+            paper=args.paper,
+        ),
+    )
+
+
+def task_of(run: Run) -> str:
+    """The environment of a run."""
+    return str(run.config.get("env.id", run.config.get("env.name", "")))
+
+
+def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[Line]:
+    """A line for each task, value of `by` and further difference; one a task without `by`."""
+    frame = sweep.iterations
+    for column in (x, y):
+        if column not in frame:
+            raise BadInputError(
+                f"no column {column!r} in iterations.csv; there are {_names(frame)}"
+            )
+    lines = []
+    for (task, label), runs in _groups(sweep, by).items():
+        rows = frame[frame["run"].isin(runs)]
+        if rows[y].notna().any():
+            grid = common_grid(rows, x, y)
+            values = on_grid(rows, x, y, grid)
+            seeds = rows["seed"].nunique()
+            lines.append(Line(task, label, len(values), seeds, curve(grid, values, iqm=iqm)))
+        else:
+            sweep.note(f"{label or task}: {y} is empty in every row")
+    if not lines:
+        raise BadInputError(f"{y} is empty in every run: no episode has ended yet")
+    return lines
+
+
+def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, str], list[str]]:
+    tasks = {run.name: task_of(run) for run in sweep.runs}
+    groups: dict[tuple[str, str], list[str]] = {}
+    if by is None:
+        for run, task in tasks.items():
+            groups.setdefault((task, BASELINE), []).append(run)
+        return groups
+    for run, value, line, _ in design(sweep, by).itertuples(index=False):
+        groups.setdefault((tasks[run], _label(by, value, line, tasks[run])), []).append(run)
+    return groups
+
+
+def _label(by: str, value: Scalar, line: str, task: str) -> str:
+    """The value of `by`, and what else tells the line apart; the task stands in the title."""
+    others = [part for part in line.split(", ") if part and part != task]
+    mine = (
+        [] if by.startswith("env.") and str(value) == task else [f"{by.split('.')[-1]} = {value}"]
+    )
+    return ", ".join(mine + others)
+
+
+def _grid_shape(panels: int) -> tuple[int, int]:
+    columns = min(panels, 3)
+    return columns, -(-panels // columns)
+
+
+def _looks(lines: list[Line]) -> dict[str, style.Look]:
+    """A look for every label: the same in all panels, as there is one legend for them."""
+    labels = dict.fromkeys(line.label for line in lines if line.label != BASELINE)
+    looks = {label: style.look(i) for i, label in enumerate(labels)}
+    looks[BASELINE] = style.look(0)._replace(color=style.PAPER_GREY)
+    return looks
+
+
+def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
+    for line in lines:
+        look, found = looks[line.label], line.curve
+        label = f"{line.label or 'mean'} ({repeats_text(line.runs, line.seeds)})"
+        whole = np.where(found.complete, found.y, np.nan)
+        axes.plot(found.x, whole, color=look.color, linestyle=look.dash, label=label)
+        axes.plot(found.x, found.y, color=look.color, linestyle=look.dash, linewidth=0.5)
+        axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
+
+
+def _draw_published(axes: Axes, sweep: Sweep, task: str) -> None:
+    algorithms = {
+        str(run.config.get("algo.name", "")).split("_")[0].upper()
+        for run in sweep.runs
+        if task_of(run) == task
+    }
+    rows = published.returns(task.split("-")[0])
+    rows = rows[rows["algorithm"].isin(algorithms)]
+    reach = axes.get_xlim()[1]
+    if len(rows) and rows["env_steps"].min() > reach:
+        sweep.note(f"--paper: the published returns of {task} are beyond {reach:,.0f} steps")
+    rows = rows[rows["env_steps"] <= reach]
+    for i, (_, row) in enumerate(rows.iterrows()):
+        label = f"{row['source']} {row['algorithm']} ({row['version']})"
+        marker = style.MARKERS[i % len(style.MARKERS)]
+        axes.plot(
+            row["env_steps"],
+            row["mean"],
+            marker,
+            color=style.PAPER_GREY,
+            markerfacecolor="none",
+            label=label,
+        )
+
+
+def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
+    texts = []
+    short = [_short_end(line) for line in lines if not line.curve.complete.all()]
+    if short:
+        texts.append(
+            f"Drawn thin from where not all runs of a line go on ({label}): {'; '.join(short)}."
+        )
+    alone = [_title(line) for line in lines if line.runs == 1]
+    if alone:
+        texts.append(f"One run only, so no band: {'; '.join(alone)}.")
+    if iqm and any(line.runs < IQM_RUNS for line in lines):
+        texts.append(
+            f"With fewer than {IQM_RUNS} runs there is no quarter to leave out: "
+            "the interquartile mean is the mean."
+        )
+    return texts + _coincidence(lines)
+
+
+def _short_end(line: Line) -> str:
+    found = line.curve
+    last = found.x[found.complete].max()
+    return f"{_title(line)} after {last:,.5g} ({found.runs[-1]} of {line.runs} at the end)"
+
+
+def _coincidence(lines: list[Line]) -> list[str]:
+    """Lines that are the same number for number, as lock-step runs of one seed are."""
+    texts = []
+    for task in dict.fromkeys(line.task for line in lines):
+        mine = [line for line in lines if line.task == task]
+        first = mine[0].curve.y
+        if len(mine) > 1 and all(np.array_equal(line.curve.y, first) for line in mine[1:]):
+            texts.append(f"{task}: the {len(mine)} lines are identical, one hides the others.")
+    return texts
+
+
+def _title(line: Line) -> str:
+    return ", ".join(part for part in (line.task, line.label) if part)
+
+
+def _table(lines: list[Line], x: str, y: str, by: str) -> pd.DataFrame:
+    """Every line's last point at which all of its runs are there."""
+    rows = []
+    for line in lines:
+        found = line.curve
+        last = np.flatnonzero(found.complete)[-1]
+        rows.append(
+            {
+                "task": line.task,
+                by: line.label,
+                "runs": line.runs,
+                x: found.x[last],
+                y: found.y[last],
+                f"{y}_low": found.low[last],
+                f"{y}_high": found.high[last],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _points(lines: list[Line], x: str, y: str, by: str) -> pd.DataFrame:
+    """Every point of every line."""
+    frames = []
+    for line in lines:
+        found = line.curve
+        columns = {x: found.x, y: found.y, f"{y}_low": found.low, f"{y}_high": found.high}
+        frames.append(
+            pd.DataFrame({"task": line.task, by: line.label, **columns, "runs": found.runs})
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _names(frame: pd.DataFrame) -> str:
+    return ", ".join(str(name) for name in frame.columns)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

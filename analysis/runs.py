@@ -1,0 +1,408 @@
+"""Load runs and sweeps as tidy pandas frames.
+
+Three lines in a notebook:
+
+    from analysis.runs import load
+    sweep = load("multirun/speedup")
+    sweep.iterations.groupby("sampler.n")["collect_s"].mean()
+
+Every frame has the column `run`, then `seed`, `sampler.n` and every other configuration key that
+differs between the runs, then what the file holds. Nothing is dropped in silence: `left_out` says
+which runs are missing from the frames and why, `notes` what else a reader has to know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.tables import read_tables
+
+Scalar = int | float | str | bool
+RUN_FILES = ("status.json", "run.json", "iterations.csv")
+SWEEP_DEPTH = 4
+ALWAYS_JOINED = ("seed", "sampler.n")
+
+
+class BadInputError(ValueError):
+    """What the user asked for cannot be done; the message says why and what would help."""
+
+
+class LeftOut(NamedTuple):
+    """A run that is in none of the frames, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's directory and what it says about itself.
+
+    Attributes:
+        path: the directory.
+        name: the directory relative to its sweep; unique among the runs loaded together.
+        config: every leaf of the configuration under its dotted key, such as `sampler.n`.
+        provenance: run.json, whole.
+        status: status.json, whole; empty when the run has none.
+    """
+
+    path: Path
+    name: str
+    config: Mapping[str, Scalar]
+    provenance: Mapping[str, Any] = field(repr=False)
+    status: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def state(self) -> str:
+        """`running`, `completed`, `failed` or `interrupted`; `unknown` without status.json."""
+        return str(self.status.get("state", "unknown"))
+
+    @property
+    def cores(self) -> int:
+        """Cores that the run could use at the same time: usable ones, hardware threads apart."""
+        usable = self.status.get("cores") or self.provenance.get("usable_cores") or []
+        physical = int(self.provenance.get("physical_cores") or len(usable))
+        return min(len(usable), physical) if usable else physical
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether the agent learns while the samplers collect."""
+        return self.config.get("sampler.max_lag", 0) != 0
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether the run's busy processes outnumbered its cores."""
+        samplers = int(self.config.get("sampler.n", 1))
+        return 0 < self.cores < samplers + self.overlapped
+
+
+class Sweep:
+    """The runs of one or several directories.
+
+    Attributes:
+        paths: the directories that were loaded.
+        runs: the runs whose rows are in the frames.
+        left_out: the other runs, each with its reason.
+        notes: sentences about rows and runs that are used but not as they should be.
+    """
+
+    def __init__(self, paths: list[Path], runs: list[Run], left_out: list[LeftOut]) -> None:
+        self.paths = paths
+        self.runs = runs
+        self.left_out = left_out
+        self.notes: list[str] = list(_state_notes(runs))
+        self._frames: dict[str, pd.DataFrame] = {}
+
+    @property
+    def name(self) -> str:
+        """The names of the directories, for titles."""
+        return " + ".join(path.resolve().name for path in self.paths)
+
+    @property
+    def iterations(self) -> pd.DataFrame:
+        """A row an iteration (iterations.csv)."""
+        return self.table("iterations")
+
+    @property
+    def episodes(self) -> pd.DataFrame:
+        """A row an episode (episodes.csv)."""
+        return self.table("episodes")
+
+    @property
+    def timing(self) -> pd.DataFrame:
+        """A row a process and iteration (timing.csv)."""
+        return self.table("timing")
+
+    @property
+    def evaluations(self) -> pd.DataFrame:
+        """A row an evaluation (eval.csv)."""
+        return self.table("eval")
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """A row a stay of a process in a section (trace.csv, of runs with `trace=true`)."""
+        return self.table("trace")
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The rows of NAME.csv of all runs, joined with what differs between the runs."""
+        if name not in self._frames:
+            self._frames[name] = self._load(name)
+        return self._frames[name]
+
+    @cached_property
+    def varying(self) -> list[str]:
+        """Configuration keys that differ between the runs, the seed left out."""
+        keys = sorted({key for run in self.runs for key in run.config} - {"seed"})
+        return [key for key in keys if len({run.config.get(key) for run in self.runs}) > 1]
+
+    def values(self, key: str) -> list[Scalar]:
+        """The value of a configuration key in each run, `null` where a run does not have it."""
+        return [run.config.get(key, "null") for run in self.runs]
+
+    def note(self, sentence: str) -> None:
+        """Adds a sentence to the account of the runs, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    @property
+    def cores(self) -> int:
+        """Cores of the machine as far as the runs tell, 0 when they do not.
+
+        Runs may be pinned to no more cores than they need, so that the cores of a run say how many
+        there are only when they were too few for it.
+        """
+        strained = [run.cores for run in self.runs if run.oversubscribed]
+        if strained:
+            return max(strained)
+        return max((int(run.provenance.get("physical_cores") or 0) for run in self.runs), default=0)
+
+    def summary(self) -> pd.DataFrame:
+        """One row a run, also those left out: overrides, state, and how far it came."""
+        last = self.iterations.groupby("run", observed=True).last()
+        ends = last.reindex(columns=["iteration", "env_steps", "wall_s", "return_mean"])
+        rows = [
+            {
+                "run": run.name,
+                "overrides": " ".join(run.provenance.get("overrides", [])),
+                "state": run.state,
+                **ends.loc[run.name].to_dict(),
+            }
+            for run in self.runs
+        ]
+        left_out = [{"run": name, "overrides": "", "state": why} for name, why in self.left_out]
+        return pd.DataFrame([*rows, *left_out])
+
+    def _load(self, name: str) -> pd.DataFrame:
+        tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
+        self._note_broken(name, tables.dropped)
+        frame = tables.frame
+        for key in reversed(dict.fromkeys((*ALWAYS_JOINED, *self.varying))):
+            frame.insert(0, key, pd.Series(self.values(key)).take(tables.file).to_numpy())
+        names = pd.Index([run.name for run in self.runs])
+        frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))
+        return self._without_repeats(name, frame)
+
+    def _note_broken(self, name: str, dropped: dict[int, int]) -> None:
+        if dropped:
+            runs = _some([self.runs[i].name for i in dropped])
+            self.notes.append(
+                f"{sum(dropped.values())} broken rows of {name}.csv left out (runs {runs}): "
+                "a run was stopped in the middle of a write"
+            )
+
+    def _without_repeats(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
+        """Without the rows that a run resumed from a checkpoint wrote a second time."""
+        keys = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
+        if name not in keys or not len(frame):
+            return frame
+        repeated = _repeated(frame[keys[name]])
+        if not repeated.any():
+            return frame
+        runs = _some(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
+        self.note(
+            f"{int(repeated.sum())} rows of {name}.csv were written again after a resume "
+            f"(runs {runs}): the last writing of each counts"
+        )
+        return frame[~repeated].reset_index(drop=True)
+
+
+def load(*directories: str | Path) -> Sweep:
+    """Loads sweeps, single runs, or any directories above runs; none means the newest sweep.
+
+    Raises:
+        BadInputError: a directory does not exist, or no run in it can be used.
+    """
+    paths = [Path(d) for d in directories] or [newest()]
+    names = _sweep_names(paths) if len(paths) > 1 else {}
+    runs: list[Run] = []
+    left_out: list[LeftOut] = []
+    for path in paths:
+        for directory in find_runs(path):
+            label = _label(directory, path, several=len(paths) > 1)
+            found = _load_run(directory, label, names.get(path))
+            if isinstance(found, Run):
+                runs.append(found)
+            else:
+                left_out.append(found)
+    if not runs:
+        raise BadInputError(_nothing_usable(paths, left_out))
+    sweep = Sweep(paths, runs, left_out)
+    for path in paths:
+        _note_not_started(sweep, path)
+    return sweep
+
+
+def newest(root: str | Path = "multirun") -> Path:
+    """The sweep under `root` that was written to last.
+
+    A sweep is a directory with a manifest.json, or one whose folders are runs.
+
+    Raises:
+        BadInputError: there is none.
+    """
+    root = Path(root)
+    sweeps = {d.parent for d in _walk(root)} if root.is_dir() else set()
+    sweeps |= {f.parent for f in root.glob("*/manifest.json")}
+    if not sweeps:
+        raise BadInputError(
+            f"no sweep under {root.resolve()}: start one with "
+            "`python -m walle.run -m sampler.n=1,2`, or name its directory"
+        )
+    return max(sweeps, key=_last_write)
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The run directories in `path`, or `path` itself when it is one, in natural order.
+
+    Raises:
+        BadInputError: `path` does not exist or has no run in it.
+    """
+    if not path.is_dir():
+        raise BadInputError(f"{path}: no such directory")
+    found = sorted(_walk(path), key=_natural)
+    if not found:
+        raise BadInputError(
+            f"{path}: no run in this directory; a run's directory holds run.json and "
+            "iterations.csv, a sweep's directory holds one such directory a job"
+        )
+    return found
+
+
+def is_run(path: Path) -> bool:
+    """Whether a directory is a run's."""
+    return any((path / name).is_file() for name in RUN_FILES)
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    """Every leaf of a nested configuration under its dotted key; lists and null as text."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float | str | bool):
+            yield prefix + key, value
+        else:
+            yield prefix + key, json.dumps(value)
+
+
+def _note_not_started(sweep: Sweep, path: Path) -> None:
+    """Notes the jobs that the launcher's manifest asks for and that have no run yet."""
+    try:
+        asked = _read_json(path / "manifest.json").get("jobs")
+    except json.JSONDecodeError as error:
+        sweep.note(f"{path / 'manifest.json'} is not JSON ({error}): not used")
+        return
+    if isinstance(asked, list):
+        names = [str(job["directory"]) for job in asked if "directory" in job]
+        missing = [name for name in names if not is_run(path / name)]
+        if missing:
+            sweep.note(f"{len(missing)} of {len(asked)} jobs have not started ({_some(missing)})")
+
+
+def _walk(path: Path, depth: int = SWEEP_DEPTH) -> Iterator[Path]:
+    if is_run(path):
+        yield path
+    elif depth:
+        for child in os.scandir(path):
+            if child.is_dir() and not child.name.startswith("."):
+                yield from _walk(Path(child.path), depth - 1)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in path.parts]
+
+
+def _last_write(sweep: Path) -> float:
+    files = [*sweep.glob("manifest.json"), *sweep.glob("*/run.json"), *sweep.glob("*/status.json")]
+    return max((f.stat().st_mtime for f in files), default=0.0)
+
+
+def _label(directory: Path, sweep: Path, *, several: bool) -> str:
+    inside = directory.relative_to(sweep).as_posix()
+    if inside == ".":
+        return str(sweep) if several else sweep.resolve().name
+    return f"{sweep}/{inside}" if several else inside
+
+
+def _sweep_names(paths: list[Path]) -> dict[Path, str]:
+    """The last part of each path, or all of it where that is not enough to tell them apart."""
+    names = {path: path.resolve().name for path in paths}
+    return names if len(set(names.values())) == len(paths) else {path: str(path) for path in paths}
+
+
+def _load_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
+    try:
+        status = _read_json(directory / "status.json")
+        if status.get("state") == "failed":
+            return LeftOut(name, f"failed: {_failure(status)}")
+        provenance = _read_json(directory / "run.json")
+    except json.JSONDecodeError as error:
+        return LeftOut(name, f"its status.json or run.json is not JSON: {error}")
+    if not isinstance(provenance.get("config"), dict):
+        return LeftOut(name, "no configuration: run.json is missing or holds none")
+    if not _has_row(directory / "iterations.csv"):
+        return LeftOut(name, "no complete iteration yet (iterations.csv)")
+    config = dict(flatten(provenance["config"]))
+    if sweep is not None:
+        config["sweep"] = sweep
+    return Run(directory, name, config, provenance, status)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text())
+    return content if isinstance(content, dict) else {}
+
+
+def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a later row has the same keys; they are put into one number, to be fast."""
+    number = pd.Series(0, index=keys.index, dtype="int64")
+    for name in keys:
+        codes, found = pd.factorize(keys[name])
+        number = number * (len(found) + 1) + codes
+    return number.duplicated(keep="last")
+
+
+def _failure(status: Mapping[str, Any]) -> str:
+    if status.get("signal"):
+        return f"signal {status['signal']}"
+    lines = str(status.get("error") or "").strip().splitlines()
+    return lines[-1] if lines else f"exit code {status.get('exit_code')}"
+
+
+def _has_row(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.readline().endswith(b"\n") and file.readline().endswith(b"\n")
+
+
+def _state_notes(runs: list[Run]) -> Iterator[str]:
+    meanings = {
+        "running": "still running, or killed without a word: their rows up to now are used",
+        "interrupted": "were interrupted: their rows up to then are used",
+        "unknown": "have no status.json: taken as they are",
+    }
+    for state, meaning in meanings.items():
+        names = [run.name for run in runs if run.state == state]
+        if names:
+            yield f"{len(names)} of {len(runs)} runs {meaning} ({_some(names)})"
+
+
+def _nothing_usable(paths: list[Path], left_out: list[LeftOut]) -> str:
+    where = ", ".join(str(path) for path in paths)
+    reasons = _some([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
+    return f"{where}: none of {len(left_out)} runs can be used ({reasons})"
+
+
+def _some(names: list[str], joint: str = ", ", most: int = 6) -> str:
+    shown = joint.join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

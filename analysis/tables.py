@@ -1,0 +1,141 @@
+"""Read many CSV files of the same kind at once, and only their whole rows."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+TEXT_COLUMNS = ("process", "section", "end")
+CHUNK_BYTES = 32 * 2**20
+
+
+class Body(NamedTuple):
+    """The whole rows of one file, not parsed yet.
+
+    Attributes:
+        file: the file's place in the list that was asked for.
+        header: the first line, with the column names.
+        text: the lines below it.
+        rows: how many they are.
+        dropped: how many lines were left out because they were not whole.
+    """
+
+    file: int
+    header: bytes
+    text: bytes
+    rows: int
+    dropped: int
+
+
+class Piece(NamedTuple):
+    """Some files' rows, parsed, every column an array of its own so that it can be freed."""
+
+    columns: dict[str, pd.Series]
+    file: npt.NDArray[np.int64]
+
+
+class Tables(NamedTuple):
+    """What `read_tables` found.
+
+    Attributes:
+        frame: all rows of all files; columns that a file lacks are empty for its rows.
+        file: [rows] the place of each row's file in the list that was asked for.
+        dropped: for each file with broken rows, how many.
+    """
+
+    frame: pd.DataFrame
+    file: npt.NDArray[np.int64]
+    dropped: dict[int, int]
+
+
+def read_tables(files: Sequence[Path]) -> Tables:
+    """Parses the whole rows of `files`, in order; a file that does not exist has none.
+
+    A row is whole when its line is ended and has as many fields as the header: a run killed in
+    the middle of a write leaves half a row, and half a number is a wrong number.
+
+    Files are joined as text and parsed together, which is several times faster than one by one.
+    """
+    dropped: dict[int, int] = {}
+    pieces = [_parse(chunk) for chunk in _chunks(_read_all(files, dropped))]
+    if not pieces:
+        return Tables(pd.DataFrame(), np.empty(0, np.int64), dropped)
+    file = np.concatenate([piece.file for piece in pieces])
+    frame = _join(pieces)
+    order = np.argsort(file, kind="stable")
+    if np.any(order[1:] < order[:-1]):
+        frame, file = frame.take(order).reset_index(drop=True), file[order]
+    return Tables(frame, file, dropped)
+
+
+def _read_all(files: Sequence[Path], dropped: dict[int, int]) -> Iterator[Body]:
+    """The files that have rows, one after the other; counts broken rows into `dropped`."""
+    for i, path in enumerate(files):
+        if path.is_file():
+            body = _read(i, path)
+            if body.dropped:
+                dropped[i] = body.dropped
+            if body.rows:
+                yield body
+
+
+def _read(index: int, path: Path) -> Body:
+    data = path.read_bytes().replace(b"\r\n", b"\n")
+    end = data.rfind(b"\n") + 1
+    header, *lines = data[:end].splitlines(keepends=True) or [b""]
+    commas = header.count(b",")
+    whole = [line for line in lines if line.count(b",") == commas]
+    dropped = len(lines) - len(whole) + (end < len(data))
+    return Body(index, header, b"".join(whole), len(whole), dropped)
+
+
+def _chunks(bodies: Iterable[Body]) -> Iterator[list[Body]]:
+    """Bodies of the same header together, in pieces small enough to parse in little memory."""
+    groups: dict[bytes, list[Body]] = defaultdict(list)
+    sizes: dict[bytes, int] = defaultdict(int)
+    for body in bodies:
+        groups[body.header].append(body)
+        sizes[body.header] += len(body.text)
+        if sizes[body.header] > CHUNK_BYTES:
+            yield groups.pop(body.header)
+            del sizes[body.header]
+    yield from groups.values()
+
+
+def _parse(chunk: list[Body]) -> Piece:
+    header = chunk[0].header
+    text = [name for name in TEXT_COLUMNS if name in header.decode().strip().split(",")]
+    data = io.BytesIO(b"".join([header, *(body.text for body in chunk)]))
+    frame = pd.read_csv(data, dtype=dict.fromkeys(text, "category"), low_memory=False)
+    file = np.repeat([body.file for body in chunk], [body.rows for body in chunk])
+    return Piece({str(name): frame[name].copy() for name in frame}, file)
+
+
+def _join(pieces: list[Piece]) -> pd.DataFrame:
+    """All pieces below one another, column by column: the whole is never in memory twice."""
+    names = dict.fromkeys(name for piece in pieces for name in piece.columns)
+    joined = {}
+    for name in names:
+        parts = [
+            piece.columns.pop(name)
+            if name in piece.columns
+            else pd.Series(np.nan, index=range(piece.file.size))
+            for piece in pieces
+        ]
+        joined[name] = _below_one_another(parts, text=name in TEXT_COLUMNS)
+    return pd.DataFrame(joined, copy=False)
+
+
+def _below_one_another(parts: list[pd.Series], *, text: bool) -> pd.Series:
+    if text:
+        parts = [part.astype("category") for part in parts]
+        categories = sorted({str(c) for part in parts for c in part.cat.categories})
+        parts = [part.cat.set_categories(categories) for part in parts]
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,218 @@
+"""Who did what when: a Perfetto trace and a figure of one run with `trace=true`.
+
+The figure has a row a process; its colours are the share of every section in each moment, so that
+samplers waiting, the agent learning, and their overlap are seen at a glance. The trace beside it
+(.json) opens in ui.perfetto.dev or chrome://tracing and holds every single stay.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+import pandas as pd
+
+from analysis import cli, style
+from analysis.measures import FloatArray
+from analysis.runs import BadInputError, Run, Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BINS = 600
+SHOWN_ITERATIONS = 3
+COLORS = {
+    "act": "#56B4E9",
+    "env_step": "#0072B2",
+    "send": "#CC79A7",
+    "update": "#D55E00",
+    "publish": "#E69F00",
+    "evaluate": "#009E73",
+    "compile": "#000000",
+    "checkpoint": "#6b6b6b",
+    "log": "#6b6b6b",
+}
+WAIT_COLOR = "#e4e4e4"
+
+
+def study(
+    sweep: Sweep,
+    *,
+    run: str | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+) -> cli.Study:
+    """The timeline of one run.
+
+    Args:
+        sweep: the runs.
+        run: the name of the run; by default the first one that has a trace.
+        start_s: where the figure starts, in seconds since the run began; by default so that a few
+            iterations in the middle of the run are shown.
+        end_s: where it ends.
+    """
+    chosen = _choose(sweep, run)
+    spans = trace_of(sweep, chosen)
+    if start_s is None or end_s is None:
+        default = _middle(sweep, chosen, spans)
+        start_s, end_s = (default[0] if start_s is None else start_s), end_s or default[1]
+    if not start_s < end_s:
+        raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end is not after the start")
+    window = spans[(spans["end_s"] > start_s) & (spans["start_s"] < end_s)]
+    if not len(window):
+        raise BadInputError(
+            f"nothing happened between {start_s:g} and {end_s:g} s: the trace of {chosen.name} "
+            f"goes from {spans['start_s'].min():.3g} to {spans['end_s'].max():.3g} s"
+        )
+    processes = sorted(window["process"].unique(), key=_process_order)
+    figure, (axes,) = style.panels(1, height=1.3 + 0.22 * len(processes), page=True)
+    edges = np.linspace(start_s, end_s, BINS + 1)
+    for row, process in enumerate(processes):
+        _draw(axes, row, shares(window[window["process"] == process], edges), edges)
+    _dress(axes, processes, window, (start_s, end_s))
+    style.legend(figure)
+    table = _table(window, start_s, end_s)
+    said = [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."]
+    return cli.Study(figure, table, said, window[["process", "section", "start_s", "end_s"]])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = cli.parser(__doc__)
+    parser.add_argument("--run", metavar="NAME", help="which run (default: first with a trace)")
+    parser.add_argument("--from", dest="start_s", type=float, metavar="SECONDS")
+    parser.add_argument("--to", dest="end_s", type=float, metavar="SECONDS")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="the Perfetto trace (default: beside the figure)"
+    )
+    args = parser.parse_args(argv)
+
+    def study_and_export(sweep: Sweep) -> cli.Study:
+        result = study(sweep, run=args.run, start_s=args.start_s, end_s=args.end_s)
+        path = args.json or cli.figure_path(args, "timeline", sweep).with_suffix(".json")
+        run = _choose(sweep, args.run)
+        cli.write_text(path, json.dumps(perfetto(run.name, trace_of(sweep, run))))
+        return result._replace(sentences=[*result.sentences, f"Perfetto trace: {path}"])
+
+    return cli.run(args, "timeline", study_and_export)
+
+
+def trace_of(sweep: Sweep, run: Run) -> pd.DataFrame:
+    """Rows `process`, `section`, `start_s`, `end_s` of one run, the categories as text."""
+    rows = sweep.trace[sweep.trace["run"] == run.name]
+    return rows.astype({"process": str, "section": str}).sort_values("start_s")
+
+
+def perfetto(name: str, spans: pd.DataFrame) -> dict[str, Any]:
+    """The run in the Chrome trace format: complete events in microseconds, a track a process."""
+    processes = sorted(spans["process"].unique(), key=_process_order)
+    track = {process: i for i, process in enumerate(processes)}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": name}}
+    ]
+    for process, i in track.items():
+        args = {"name": process}
+        events.append({"ph": "M", "pid": 0, "tid": i, "name": "thread_name", "args": args})
+        args_order = {"sort_index": i}
+        events.append(
+            {"ph": "M", "pid": 0, "tid": i, "name": "thread_sort_index", "args": args_order}
+        )
+    columns = spans[["process", "section", "start_s", "end_s"]]
+    for process, section, start_s, end_s in columns.itertuples(index=False, name=None):
+        kind = "wait" if section.startswith("wait") else "work"
+        event = {"ph": "X", "pid": 0, "tid": track[process], "name": section, "cat": kind}
+        events.append(event | {"ts": start_s * 1e6, "dur": (end_s - start_s) * 1e6})
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
+    """The share of each interval between `edges` that a process spent in each section.
+
+    The time spent in a section up to t is piecewise linear in t, so that it is interpolated at the
+    edges and the differences taken: exact, however short the stays are.
+    """
+    found = {}
+    for section, rows in spans.groupby("section"):
+        ends = rows[["start_s", "end_s"]].to_numpy(float)
+        spent = np.stack([np.zeros(len(ends)), ends[:, 1] - ends[:, 0]], axis=1).ravel().cumsum()
+        found[str(section)] = np.diff(np.interp(edges, ends.ravel(), spent)) / np.diff(edges)
+    return found
+
+
+def _choose(sweep: Sweep, name: str | None) -> Run:
+    traced = [run for run in sweep.runs if (run.path / "trace.csv").is_file()]
+    if not traced:
+        raise BadInputError("no run has a trace.csv: run with trace=true")
+    if name is None:
+        return traced[0]
+    for run in traced:
+        if name in (run.name, str(run.path)):
+            return run
+    raise BadInputError(f"--run {name}: the runs with a trace are {[r.name for r in traced]}")
+
+
+def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
+    """A few iterations in the middle of the run, or all of a short one."""
+    rows = sweep.iterations[sweep.iterations["run"] == run.name]
+    start, end = float(spans["start_s"].min()), float(spans["end_s"].max())
+    typical = SHOWN_ITERATIONS * float(rows["iteration_s"].median())
+    if end - start <= typical:
+        return start, end
+    centre = (start + end) / 2
+    return centre - typical / 2, centre + typical / 2
+
+
+def _process_order(process: str) -> tuple[int, int, str]:
+    kind, _, number = process.partition("-")
+    return int(kind != "agent"), int(number) if number.isdigit() else 0, kind
+
+
+def _draw(axes: Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray) -> None:
+    """One process: a bar of height 0.8 split by section; waiting is pale, `other` white."""
+    order = sorted(parts, key=lambda section: (section.startswith("wait"), section))
+    bottom = np.full(edges.size - 1, row - 0.4)
+    for section in order:
+        top = bottom + 0.8 * parts[section]
+        color = WAIT_COLOR if section.startswith("wait") else COLORS.get(section, "white")
+        axes.fill_between(
+            edges[:-1],
+            bottom,
+            top,
+            step="post",
+            color=color,
+            linewidth=0,
+        )
+        bottom = top
+
+
+def _dress(
+    axes: Axes, processes: list[str], window: pd.DataFrame, limits: tuple[float, float]
+) -> None:
+    axes.set_yticks(range(len(processes)), processes)
+    axes.set_ylim(len(processes) - 0.5, -0.5)
+    axes.set_xlim(limits)
+    axes.set_xlabel("time since the run began (s)")
+    axes.tick_params(axis="y", length=0)
+    present = set(window["section"])
+    for section in (s for s in COLORS if s in present):
+        axes.fill_between([], [], [], color=COLORS[section], label=section.replace("_", " "))
+    axes.fill_between([], [], [], color=WAIT_COLOR, label="waiting")
+
+
+def _table(window: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
+    """Seconds and share of the window for every process and section."""
+    clipped = window["end_s"].clip(upper=end_s) - window["start_s"].clip(lower=start_s)
+    seconds = clipped.groupby([window["process"], window["section"]]).sum()
+    table = seconds.rename("seconds").reset_index()
+    table["percent"] = 100 * table["seconds"] / (end_s - start_s)
+    return table.sort_values(["process", "section"], ignore_index=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""The sweep as a W&B report: panels grouped by --by, a run set a sweep, the fits in words.
+
+The report's specification is always written to a file, which needs neither network nor login.
+With --save it is published too: runs logged with `logger=wandb` are what its panels show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import pandas as pd
+
+from analysis import cli, speedup
+from analysis.design import line_keys, resolve_key
+from analysis.report import ask, axis_of
+from analysis.runs import BadInputError, Sweep, load
+
+if TYPE_CHECKING:
+    from wandb_workspaces.reports.v2 import Report
+
+CURVES = (
+    ("Return by experience", "env_steps", "return_mean"),
+    ("Return by wall clock", "wall_s", "return_mean"),
+    ("Policy lag", "env_steps", "lag_mean"),
+    ("Environment steps per second", "env_steps", "env_steps_per_s"),
+)
+BARS = (
+    ("Collection per iteration (s)", "collect_s"),
+    ("Learning per iteration (s)", "learn_s"),
+    ("Share of collecting", "collect_share"),
+    ("Share of learning", "learn_share"),
+)
+
+
+def build(
+    sweep: Sweep,
+    *,
+    entity: str,
+    project: str,
+    by: str | None = None,
+    warmup: int = 1,
+    title: str | None = None,
+) -> Report:
+    """The report, not saved.
+
+    Args:
+        sweep: the runs, as they lie on this machine: the words and tables come from them.
+        entity: the W&B user or team.
+        project: the W&B project.
+        by: the configuration key to group by; by default `sampler.n` where it varies.
+        warmup: iterations of each run that do not count where times are averaged.
+        title: of the report; by default the sweep's name.
+
+    Raises:
+        BadInputError: wandb-workspaces is not installed.
+    """
+    wr = _reports()
+    by = resolve_key(sweep, by) if by else axis_of(sweep)
+    groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
+    grid = wr.PanelGrid(
+        runsets=[_run_set(wr, name, groups) for name in wandb_groups(sweep)],
+        panels=[_curve(wr, *curve, by) for curve in CURVES] + [_bars(wr, *bar, by) for bar in BARS],
+    )
+    return wr.Report(
+        project=project,
+        entity=entity,
+        title=title or sweep.name,
+        description=ask(sweep, by),
+        blocks=[
+            wr.MarkdownBlock(text=findings(sweep, by, warmup)),
+            wr.H2("Runs"),
+            grid,
+            wr.H2("Account"),
+            wr.MarkdownBlock(text=_bullets(cli.account(sweep))),
+        ],
+    )
+
+
+def specification(report: Report) -> dict[str, Any]:
+    """What W&B stores of a report, as JSON would hold it; asks no server."""
+    model = report._to_model()
+    spec = model.spec.model_dump(by_alias=True, exclude_none=True, mode="json")
+    return {
+        "entity": model.project.entity_name,
+        "project": model.project.name,
+        "title": model.display_name,
+        "description": model.description,
+        "spec": spec,
+    }
+
+
+def findings(sweep: Sweep, by: str, warmup: int) -> str:
+    """The speedup table and the fits, in markdown; why not, where there are none."""
+    try:
+        study = speedup.study(sweep, by=by, warmup=warmup, end_to_end=True)
+    except BadInputError as error:
+        return f"No speedup: {error}."
+    return f"{_markdown_table(cli.readable(study.table))}\n\n{_bullets(study.sentences)}"
+
+
+def wandb_groups(sweep: Sweep) -> list[str]:
+    """The W&B groups of the runs; an empty name stands for all runs of the project."""
+    groups = {str(run.config.get("logger.group", "null")) for run in sweep.runs}
+    return sorted("" if group == "null" else group for group in groups)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = cli.parser(__doc__, formats=(".json",))
+    parser.set_defaults(by=None)
+    parser.add_argument("--entity", default="", help="W&B user or team (needed by --save)")
+    parser.add_argument("--project", help="W&B project (default: the runs' own, or walle)")
+    parser.add_argument("--save", action="store_true", help="publish the report")
+    args = parser.parse_args(argv)
+    if args.save and not args.entity:
+        parser.error("--save needs --entity, the W&B user or team the report will belong to")
+    return cli.guard("wandb_report", lambda: _write(args))
+
+
+def _write(args: argparse.Namespace) -> None:
+    sweep = load(*args.sweep)
+    report = build(
+        sweep,
+        entity=args.entity,
+        project=args.project or str(sweep.runs[0].config.get("logger.project", "walle")),
+        by=args.by,
+        warmup=args.warmup,
+        title=args.title,
+    )
+    path = args.output or sweep.paths[0] / "figures" / "wandb_report.json"
+    numbers = args.csv or path.with_suffix(".csv")
+    cli.write_text(path, json.dumps(specification(report), indent=1) + "\n")
+    cli.write_text(numbers, sweep.summary().to_csv(index=False))
+    print(f"specification: {path}\nruns:          {numbers}")
+    if args.save:
+        report.save()
+        cli.open_viewer("wandb_report", report.url, wanted=args.show)
+    else:
+        print("not published: --save --entity NAME does that")
+        cli.open_viewer("wandb_report", path.resolve().as_uri(), wanted=args.show)
+
+
+def _reports() -> Any:
+    try:
+        import wandb_workspaces.reports.v2 as reports
+    except ImportError as error:
+        raise BadInputError(
+            f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
+        ) from error
+    return reports
+
+
+def _run_set(wr: Any, group: str, groups: list[str]) -> Any:
+    # Neither entity nor project: a run set then takes the report's, and no server is asked.
+    if not group:
+        return wr.Runset(name="all runs", groupby=groups)
+    return wr.Runset(name=group, groupby=groups, filters=f"Metric('Group') = '{group}'")
+
+
+def _curve(wr: Any, title: str, x: str, y: str, by: str) -> Any:
+    return wr.LinePlot(
+        title=title,
+        x=x,
+        y=[y],
+        groupby=wr.Config(by),
+        groupby_aggfunc="mean",
+        groupby_rangefunc="stderr",
+    )
+
+
+def _bars(wr: Any, title: str, metric: str, by: str) -> Any:
+    return wr.BarPlot(
+        title=title,
+        metrics=[metric],
+        orientation="v",
+        groupby=wr.Config(by),
+        groupby_aggfunc="mean",
+        groupby_rangefunc="stderr",
+    )
+
+
+def _bullets(texts: list[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _markdown_table(table: pd.DataFrame) -> str:
+    rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from analysis.runs import BadInputError, flatten, load, newest
+from tests.analysis.synthetic import Job, collect_seconds, write_run, write_sweep
+
+
+def test_three_lines_in_a_notebook(speedup_sweep: Path) -> None:
+    sweep = load(speedup_sweep)
+    means = sweep.iterations.groupby("sampler.n")["collect_s"].mean()
+    assert means.index.tolist() == [1, 2, 4, 8, 16]
+    assert means[1] > means[2] > means[16]
+
+
+def test_every_frame_has_the_run_the_seed_and_what_varies(speedup_sweep: Path) -> None:
+    sweep = load(speedup_sweep)
+    assert sweep.varying == ["sampler.n"]
+    for frame in (sweep.iterations, sweep.episodes, sweep.timing, sweep.evaluations):
+        assert frame.columns[:3].tolist() == ["run", "seed", "sampler.n"]
+    assert len(sweep.iterations) == 15 * 30
+    assert len(sweep.episodes) == 15 * 30 * 2
+    assert len(sweep.timing) == 30 * 3 * sum(n + 1 for n in (1, 2, 4, 8, 16))
+    assert len(sweep.evaluations) == 15 * 3
+    assert len(sweep.trace) == 0
+    seeds = sweep.iterations.groupby("run", observed=True)["seed"].first()
+    assert [seeds[str(i)] for i in range(4)] == [0, 1, 2, 0]
+
+
+def test_runs_are_in_natural_order(speedup_sweep: Path) -> None:
+    assert [run.name for run in load(speedup_sweep).runs] == [str(i) for i in range(15)]
+
+
+def test_a_single_run_is_a_sweep_of_one(tmp_path: Path) -> None:
+    sweep = load(write_run(tmp_path / "alone", Job()))
+    assert [run.name for run in sweep.runs] == ["alone"]
+    assert len(sweep.iterations) == 30
+
+
+def test_two_sweeps_differ_in_the_key_sweep(tmp_path: Path) -> None:
+    a = write_sweep(tmp_path / "a", [Job(seed=0)])
+    b = write_sweep(tmp_path / "b", [Job(seed=0), Job(seed=1)])
+    sweep = load(a, b)
+    assert sweep.varying == ["sweep"]
+    assert sweep.iterations.groupby("sweep")["run"].nunique().to_dict() == {str(a): 1, str(b): 2}
+    assert sweep.name == "a + b"
+
+
+def test_newest_is_the_one_written_to_last(tmp_path: Path) -> None:
+    old = write_sweep(tmp_path / "multirun" / "old", [Job()])
+    new = write_sweep(tmp_path / "multirun" / "2026-01-02" / "03-04-05", [Job()])
+    (new / "manifest.json").unlink()  # as Hydra's own launcher leaves it
+    for file in old.rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    assert newest(tmp_path / "multirun") == new
+    for file in new.rglob("*"):
+        os.utime(file, (9e8, 9e8))
+    assert newest(tmp_path / "multirun") == old
+
+
+def test_no_sweep_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match=r"no sweep under .*multirun: start one with"):
+        load()
+
+
+def test_a_directory_that_does_not_exist_or_has_no_run(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="no such directory"):
+        load(tmp_path / "none")
+    (tmp_path / "empty" / "0").mkdir(parents=True)
+    with pytest.raises(BadInputError, match="no run in this directory"):
+        load(tmp_path / "empty")
+
+
+def test_failed_runs_are_left_out_with_their_reason(tmp_path: Path) -> None:
+    killed = {"signal": "SIGKILL", "exit_code": None}
+    raised = {"error": "Traceback ...\nValueError: too hot", "exit_code": 1}
+    left = {"exit_code": 3}
+    jobs = [
+        Job(),
+        Job(state="failed", status=killed),
+        Job(state="failed", status=raised),
+        Job(state="failed", status=left),
+    ]
+    sweep = load(write_sweep(tmp_path / "sweep", jobs))
+    assert [run.name for run in sweep.runs] == ["0"]
+    assert sweep.left_out == [
+        ("1", "failed: signal SIGKILL"),
+        ("2", "failed: ValueError: too hot"),
+        ("3", "failed: exit code 3"),
+    ]
+    summary = sweep.summary()
+    assert summary["state"].tolist()[0] == "completed"
+    assert len(summary) == 4
+
+
+def test_runs_that_cannot_be_read_are_left_out_with_their_reason(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job(seed=i) for i in range(5)])
+    (root / "1" / "run.json").unlink()
+    (root / "2" / "run.json").write_text('{"config": ')
+    (root / "3" / "iterations.csv").write_text("iteration,collect_s\n1,0.")
+    (root / "4" / "iterations.csv").unlink()
+    sweep = load(root)
+    reasons = dict(sweep.left_out)
+    assert [run.name for run in sweep.runs] == ["0"]
+    assert "run.json is missing" in reasons["1"]
+    assert "is not JSON" in reasons["2"]
+    assert "no complete iteration" in reasons["3"]
+    assert "no complete iteration" in reasons["4"]
+
+
+def test_nothing_usable_says_why(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job(state="failed", status={"signal": "SIGSEGV"})])
+    with pytest.raises(BadInputError, match=r"none of 1 runs can be used .*signal SIGSEGV"):
+        load(root)
+
+
+def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
+    jobs = [Job(), Job(state="running"), Job(state="interrupted")]
+    root = write_sweep(tmp_path / "sweep", jobs)
+    (root / "0" / "status.json").unlink()
+    notes = load(root).notes
+    assert len(notes) == 3
+    assert "1 of 3 runs still running" in notes[0]
+    assert "were interrupted" in notes[1]
+    assert "no status.json" in notes[2]
+
+
+def test_jobs_that_have_not_started_are_said(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job()])
+    jobs = [{"directory": str(i)} for i in range(4)]
+    (root / "manifest.json").write_text(json.dumps({"jobs": jobs}))
+    assert load(root).notes == ["3 of 4 jobs have not started (1, 2, 3)"]
+    (root / "manifest.json").write_text('{"jobs')
+    assert "is not JSON" in load(root).notes[0]
+
+
+def test_a_table_cut_in_mid_row_is_said(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job(), Job(seed=1)])
+    path = root / "1" / "iterations.csv"
+    path.write_bytes(path.read_bytes()[:-9])
+    sweep = load(root)
+    counts = sweep.iterations.groupby("run", observed=True).size()
+    assert counts.to_dict() == {"0": 30, "1": 29}
+    assert "1 broken rows of iterations.csv left out (runs 1)" in sweep.notes[0]
+
+
+def test_rows_written_again_after_a_resume_count_once(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job()])
+    path = root / "0" / "iterations.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    again = [line.replace(line.split(",")[3], "999.0", 1) for line in lines[-2:]]
+    path.write_text("".join(lines + again))
+    sweep = load(root)
+    assert len(sweep.iterations) == 30
+    assert sweep.iterations["wall_s"].tolist()[-2:] == [999.0, 999.0]
+    assert "2 rows of iterations.csv were written again" in sweep.notes[0]
+
+
+def test_different_algorithms_have_different_columns(tmp_path: Path) -> None:
+    sweep = load(write_sweep(tmp_path / "sweep", [Job(algo="ppo"), Job(algo="ppo_kl")]))
+    assert sweep.varying == ["algo.name"]
+    there = sweep.iterations.groupby("algo.name")[["kl", "beta"]].count()
+    assert there.loc["ppo"].tolist() == [30, 0]
+    assert there.loc["ppo_kl"].tolist() == [0, 30]
+
+
+def test_cores_of_pinned_runs(tmp_path: Path) -> None:
+    """Runs pinned to what they need say nothing about the machine's cores; starved ones do."""
+    pinned = [Job(n=n, cores=8, status={"cores": list(range(n))}) for n in (1, 2, 4)]
+    assert load(write_sweep(tmp_path / "pinned", pinned)).cores == 8
+    starved = [*pinned, Job(n=16, cores=8, status={"cores": list(range(6))})]
+    sweep = load(write_sweep(tmp_path / "starved", starved))
+    assert [run.oversubscribed for run in sweep.runs] == [False, False, False, True]
+    assert sweep.cores == 6
+
+
+def test_flatten() -> None:
+    config = {"sampler": {"n": 2, "max_lag": None}, "net": {"hidden": [64, 64]}, "on": True}
+    assert dict(flatten(config)) == {
+        "sampler.n": 2,
+        "sampler.max_lag": "null",
+        "net.hidden": "[64, 64]",
+        "on": True,
+    }
+
+
+def test_overlap_and_cores(tmp_path: Path) -> None:
+    jobs = [Job(n=2, max_lag=lag, cores=2) for lag in (0, 1, None)]
+    runs = load(write_sweep(tmp_path / "sweep", jobs)).runs
+    assert [run.overlapped for run in runs] == [False, True, True]
+    assert [run.oversubscribed for run in runs] == [False, True, True]
+
+
+def test_the_synthetic_time_is_amdahls() -> None:
+    assert collect_seconds(Job(n=4, collect_1_s=2.0, serial=0.1)) == pytest.approx(2 * 0.325)
