@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
+import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -195,20 +197,21 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
 def _become_sampler(core: int | None) -> None:
     """Leaves Ctrl-C to the agent, dies with it, and keeps to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
+    threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
     torch.set_num_threads(1)
     if core is not None:
         os.sched_setaffinity(0, {core})
 
 
-def _die_with_parent() -> None:
-    """Asks the kernel for SIGKILL when the parent, the fork server, ends; it ends with the agent.
+def _die_with_agent() -> None:
+    """Ends this process when the agent's ends, by whatever signal.
 
-    Covers a sampler that is busy in its environment; a waiting one sees its pipes close.
+    A waiting sampler sees its pipes close; this covers one that is busy in its environment.
     """
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    agent = multiprocessing.parent_process()
+    assert agent is not None
+    multiprocessing.connection.wait([agent.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _sample(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:

@@ -249,11 +249,11 @@ class ProcessSampling:
             raise WorkerError(
                 f"{self._tasks[failed.sampler].name} failed:\n{failed.report}"
             ) from None
+        if self._signals.waitable in ready:
+            raise Interrupted
         dead = [sentinels[item] for item in ready if item in sentinels]
         if dead:
             self._report_death(dead[0])
-        if self._signals.waitable in ready:
-            raise Interrupted
 
     def _report_death(self, sampler: int) -> None:
         try:
@@ -287,20 +287,41 @@ class ProcessSampling:
 def _start_fork_server() -> None:
     """A server with torch loaded, from which a sampler forks in milliseconds.
 
-    It, and so every sampler, gets its thread limits before anything is imported.
+    It, and so every sampler, gets its thread limits before anything is imported, and ignores the
+    SIGTERM that a shell, a container or Slurm sends to the whole group: the agent ends them.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
-    before = {name: os.environ.get(name) for name in _SINGLE_THREADED}
-    os.environ.update(dict.fromkeys(_SINGLE_THREADED, "1"))
-    try:
+    with _environment(dict.fromkeys(_SINGLE_THREADED, "1")), _ignored(signal.SIGTERM):
         forkserver.ensure_running()
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Sets variables for what the body starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
     finally:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _ignored(number: int) -> Iterator[None]:
+    """Lets what the body starts inherit that the signal is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class SerialSampling:

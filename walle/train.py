@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 from walle import algos
 from walle.agent import Agent, Every, Outputs
@@ -53,8 +54,9 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Out
     """
     start_ns = time.monotonic_ns()
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
-    problem, env = _problem(config)
-    algorithm = _algorithm(config, problem)
+    torch.set_num_threads(config.learner.threads)  # first: even QR's bits depend on it
+    problem, env = make_problem(config)
+    algorithm = make_algorithm(config, problem)
     directory.mkdir(parents=True, exist_ok=True)
     set_aside_previous(directory)
     write_provenance(directory, to_dict(config), list(overrides))
@@ -78,11 +80,8 @@ def _run(
     start_ns: int,
     signals: Signals,
 ) -> Outcome:
-    import torch
-
-    torch.set_num_threads(config.learner.threads)
     trace_path = _trace_path(config, directory)
-    tasks = _tasks(config, env, algorithm, problem, trace_path, start_ns)
+    tasks = make_tasks(config, env, algorithm, problem, trace_path, start_ns)
     with ExitStack() as stack:
         sampling = _sampling(config, tasks, problem, algorithm, signals)
         stack.callback(sampling.close)
@@ -127,7 +126,7 @@ def _say_how_it_ended(status: Status, outcome: Outcome) -> None:
         status.end("interrupted", exit_code=128 + outcome.signal, signal=name)
 
 
-def _problem(config: Config) -> tuple[Problem, EnvSpec]:
+def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
     """What the algorithm is told; building one lane shows whether the environment exists."""
     env = EnvSpec(
         id=config.env.id,
@@ -144,7 +143,8 @@ def _problem(config: Config) -> tuple[Problem, EnvSpec]:
     return Problem(*spaces, config.lanes, config.total_steps, config.seed, config.device), env
 
 
-def _algorithm(config: Config, problem: Problem) -> Algorithm:
+def make_algorithm(config: Config, problem: Problem) -> Algorithm:
+    """The algorithm that `config` names, with its initial parameters."""
     net = NetSettings(
         tuple(config.net.policy_hidden),
         tuple(config.net.critic_hidden),
@@ -162,7 +162,7 @@ def _trace_path(config: Config, directory: Path) -> Path | None:
     return path
 
 
-def _tasks(
+def make_tasks(
     config: Config,
     env: EnvSpec,
     algorithm: Algorithm,
@@ -170,6 +170,7 @@ def _tasks(
     trace_path: Path | None,
     start_ns: int,
 ) -> list[SamplerTask]:
+    """One task a sampler, the lanes dealt in contiguous blocks."""
     cores = usable_cores()
     rounds = -(-config.total_steps // config.batch_size)
     return [
@@ -190,7 +191,8 @@ def _tasks(
     ]
 
 
-def _shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
+def make_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
+    """The arrays of a sampler that has `lanes` lanes."""
     discrete = isinstance(problem.action_space, gym.spaces.Discrete)
     return RolloutShape(
         steps=config.batch_size // config.lanes,
@@ -209,7 +211,7 @@ def _sampling(
     algorithm: Algorithm,
     signals: Signals,
 ) -> Sampling:
-    shapes = [_shape(config, problem, len(task.lanes)) for task in tasks]
+    shapes = [make_shape(config, problem, len(task.lanes)) for task in tasks]
     if config.sampler.name == "serial":
         return SerialSampling(tasks[0], shapes[0], signals)
     assert config.sampler.slots is not None

@@ -21,12 +21,28 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     Raises:
         ConfigError: the environment does not exist, or asks for what walle cannot give.
     """
-    from walle.envs.gymnasium_lanes import GymnasiumLanes
     from walle.envs.transforms import RescaledActions, TimeFeature
 
-    base: Lanes = GymnasiumLanes(spec, lanes, seed, role)
+    base = _simulated(spec, lanes, seed, role)
     if spec.action != "raw":
         base = RescaledActions(base, rescale=spec.action == "rescale")
     if spec.time_feature:
         base = TimeFeature(base, scale=spec.frame_skip / (base.episode_limit or 1000))
     return base
+
+
+def _simulated(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> Lanes:
+    """The environments themselves, by the backend asked for or the fastest with equal results."""
+    if spec.backend == "mujoco" or (spec.backend == "auto" and _fits_mujoco(spec)):
+        from walle.envs.mujoco.registry import make_mujoco_lanes
+
+        return make_mujoco_lanes(spec, lanes, seed, role)
+    from walle.envs.gymnasium_lanes import GymnasiumLanes
+
+    return GymnasiumLanes(spec, lanes, seed, role)
+
+
+def _fits_mujoco(spec: EnvSpec) -> bool:
+    from walle.envs.mujoco.registry import why_not
+
+    return why_not(spec) is None

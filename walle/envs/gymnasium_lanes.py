@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from walle.envs.lanes import EnvSpec, Role, Step, env_seed
-from walle.envs.quiet import quiet_mujoco
+from walle.envs.quiet import catch_mujoco_warnings
 from walle.errors import ConfigError
 from walle.types import AnyArray
 
@@ -25,6 +25,7 @@ class GymnasiumLanes:
                 arguments, or has spaces that walle cannot handle.
         """
         self._lanes = list(lanes)
+        self._warnings = catch_mujoco_warnings()
         self._envs = [make_env(spec) for _ in self._lanes]
         first = self._envs[0]
         self.observation_space = _flat_observations(first)
@@ -50,6 +51,7 @@ class GymnasiumLanes:
         """Begins a new episode in every lane; returns [L, O]."""
         for i, env in enumerate(self._envs):
             self._obs[i] = env.reset(seed=self._seeds[i])[0]
+            self._warn(i)
         self._seeds = [None] * len(self)
         return self._obs
 
@@ -62,6 +64,7 @@ class GymnasiumLanes:
                 any_ended = True
                 self._final_obs[i] = obs
                 obs = env.reset()[0]
+                self._warn(i)
             self._obs[i] = obs
         final_obs = self._final_obs if any_ended else None
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
@@ -76,6 +79,7 @@ class GymnasiumLanes:
             except Exception as error:
                 error.add_note(f"raised by {env.spec and env.spec.id} in lane {self._lanes[i]}")
                 raise
+            self._warn(i)
             total += float(reward)
             if terminated or truncated:
                 break
@@ -83,6 +87,10 @@ class GymnasiumLanes:
         self._terminated[i] = terminated
         self._truncated[i] = truncated
         return obs, terminated or truncated
+
+    def _warn(self, i: int) -> None:
+        if self._warnings.pending:
+            self._warnings.flush(f"lane {self._lanes[i]}")
 
     def close(self) -> None:
         """Closes every environment."""
@@ -98,8 +106,9 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     """
     limit = {} if spec.episode_limit is None else {"max_episode_steps": spec.episode_limit}
     try:
-        with quiet_mujoco():
-            env = gym.make(spec.id, disable_env_checker=True, **limit, **spec.kwargs)
+        caught = catch_mujoco_warnings()
+        env = gym.make(spec.id, disable_env_checker=True, **limit, **spec.kwargs)
+        caught.flush(spec.id)
     except ModuleNotFoundError as error:
         raise ConfigError(f"env.id={spec.id!r}: {error}; is the module importable here?") from error
     except gym.error.DependencyNotInstalled as error:

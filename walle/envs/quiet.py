@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-_KNOWN_NOISE = "settotalmass"
+# Gymnasium's half-cheetah model uses an attribute that MuJoCo 4 reports as deprecated at every
+# compilation, on the terminal and in MUJOCO_LOG.TXT. A user can do nothing about it.
+_KNOWN_NOISE = "compiler attribute 'settotalmass' is deprecated"
 
 
-@contextmanager
-def quiet_mujoco() -> Iterator[None]:
-    """Routes MuJoCo's messages through `warnings` while a model is compiled.
+class MujocoWarnings:
+    """MuJoCo's warnings, held until it is safe to issue them.
 
-    MuJoCo 4 reports the deprecated attribute `settotalmass` in Gymnasium's half-cheetah model at
-    every compilation, on the terminal and in MUJOCO_LOG.TXT. A user can do nothing about it.
+    MuJoCo calls back from the middle of its C code, where a Python exception ends the process, and
+    a warning is an exception under `python -W error`. So the callback only keeps the text, and
+    whoever drives the physics looks at `pending` and calls `flush`.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[str] = []
+
+    def __call__(self, message: str) -> None:
+        """MuJoCo's callback."""
+        if not message.startswith(_KNOWN_NOISE):
+            self.pending.append(message)
+
+    def flush(self, where: str) -> None:
+        """Issues a RuntimeWarning for every message held, each beginning with `where`."""
+        messages, self.pending = self.pending, []
+        for message in messages:
+            warnings.warn(f"{where}: MuJoCo: {message}", RuntimeWarning, stacklevel=3)
+
+
+def catch_mujoco_warnings() -> MujocoWarnings:
+    """Diverts MuJoCo's warnings, in this process and from now on, into the object returned.
+
+    MuJoCo has one callback a process, so all callers share one object. A callback that somebody
+    else has installed stays, and goes on getting the warnings. Without MuJoCo nothing comes.
     """
     try:
         import mujoco
     except ModuleNotFoundError:
-        yield
-        return
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(_warn)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)
-
-
-def _warn(message: str) -> None:
-    if _KNOWN_NOISE not in message:
-        warnings.warn(f"MuJoCo: {message}", RuntimeWarning, stacklevel=2)
+        return MujocoWarnings()
+    current = mujoco.get_mju_user_warning()
+    if isinstance(current, MujocoWarnings):
+        return current
+    caught = MujocoWarnings()
+    if current is None:
+        mujoco.set_mju_user_warning(caught)
+    return caught

@@ -1,0 +1,42 @@
+# Every target does its own set-up: a fresh clone needs Python 3.11 or newer, pip and make.
+PYTHON ?= python3
+PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+RUN = .venv/bin/python
+
+.PHONY: sweep test slow lint types format clean
+.DEFAULT_GOAL := test
+
+# The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) --upgrade pip
+	$(PIP) torch==2.13.0 || $(PIP) 'torch>=2.6'
+	$(PIP) -c constraints.txt -e '.[box2d,dev,tensorboard,wandb]'
+	touch $@
+
+# A sweep over sampler counts, and its speedup figure; under three minutes on two cores.
+sweep: .venv/ready
+	$(RUN) -m walle.run -m sampler.n=1,2 env=halfcheetah batch_size=20000 total_steps=160000
+	$(RUN) analysis/speedup.py
+
+# What a user runs.
+test: .venv/ready
+	$(RUN) -m pytest -q -m "not slow and not gpu and not ray"
+
+# The rest: minutes each.
+slow: .venv/ready
+	$(RUN) -m pytest -q -m "slow and not gpu and not ray"
+
+lint: .venv/ready
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: .venv/ready
+	.venv/bin/mypy
+
+format: .venv/ready
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache

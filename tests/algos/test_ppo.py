@@ -1,0 +1,110 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from walle.algos import REGISTRY, load
+from walle.config import compose, config_directory
+from walle.errors import ConfigError
+from walle.sampling import SerialSampling, Signals
+from walle.train import make_algorithm, make_problem, make_shape, make_tasks
+
+GAMMA = 0.9
+
+
+def trained(rounds, *overrides):
+    """An algorithm after some rounds, with the last round's experience still to learn from."""
+    config = compose(["sampler=serial", "eval.every=null", *overrides])
+    problem, env = make_problem(config)
+    algorithm = make_algorithm(config, problem)
+    (task,) = make_tasks(config, env, algorithm, problem, None, 0)
+    sampling = SerialSampling(task, make_shape(config, problem, config.lanes), Signals())
+    for _ in range(rounds):
+        sampling.publish(algorithm.snapshot())
+        algorithm.update(sampling.receive().rollout)
+    sampling.publish(algorithm.snapshot())
+    rollout = sampling.receive().rollout
+    sampling.close()
+    return algorithm, rollout
+
+
+def values(algorithm):
+    obs = torch.tensor([[0.5, -0.5]])
+    return algorithm.critic(algorithm.split(algorithm.vector)[1], obs).item()
+
+
+CONSTANT = (
+    "env=gym",
+    "env.id=tests.toy:Constant-v0",
+    f"algo.gamma={GAMMA}",
+    "algo.normalize_observations=false",
+    "algo.normalize_rewards=false",
+    "algo.learning_rate=1e-2",
+    "algo.schedule=constant",
+    "batch_size=256",
+    "sampler.lanes=8",
+    "total_steps=1e6",
+)
+
+
+def test_the_value_of_a_constant_reward_that_is_cut_reaches_the_geometric_series():
+    algorithm, _ = trained(30, *CONSTANT, "+env.kwargs.ends=truncated")
+    assert values(algorithm) == pytest.approx(1 / (1 - GAMMA), rel=0.02)
+
+
+def test_the_value_of_a_constant_reward_that_terminates_does_not():
+    algorithm, _ = trained(30, *CONSTANT, "+env.kwargs.ends=terminated")
+    remaining = np.arange(1, 9)
+    expected = np.mean((1 - GAMMA**remaining) / (1 - GAMMA))
+    assert values(algorithm) == pytest.approx(expected, rel=0.1)
+    assert values(algorithm) < 0.6 / (1 - GAMMA)
+
+
+@pytest.mark.parametrize("env", ["hopper", "cartpole"])
+def test_the_first_ratio_of_a_round_is_one(env):
+    small = ("batch_size=256", "sampler.lanes=8", "algo.epochs=2")
+    algorithm, rollout = trained(3, f"env={env}", *small)
+    x = algorithm.normalizers.experience(rollout)
+    dist = algorithm.policy.dist(algorithm.split(algorithm.vector)[0], x.obs)
+    ratio = (algorithm.policy.log_prob(dist, x.action) - x.log_prob).exp()
+    assert (ratio - 1).abs().max() < 1e-5
+
+
+def test_the_learning_rate_falls_linearly_to_zero():
+    small = ("env=cartpole", "batch_size=256", "sampler.lanes=8", "algo.epochs=1")
+    algorithm, _ = trained(2, *small, "total_steps=1024", "algo.learning_rate=0.4")
+    assert algorithm.remaining() == 0.5
+
+
+def test_a_kl_target_ends_the_updates_early():
+    small = ("env=cartpole", "batch_size=256", "sampler.lanes=8", "algo.learning_rate=0.1")
+    algorithm, rollout = trained(0, *small, "algo.target_kl=0.01")
+    metrics = algorithm.update(rollout)
+    assert metrics["minibatches"] < 10 * 256 / 64
+
+
+def test_gradients_reach_policy_scale_and_critic():
+    algorithm, rollout = trained(0, "env=hopper", "batch_size=64", "sampler.lanes=8")
+    x = algorithm.normalizers.experience(rollout)
+    batch = algorithm.batch(x, torch.zeros(8, 8), algorithm.vector)
+    vector = algorithm.vector.clone().requires_grad_()
+    loss, info = algorithm.loss(vector, batch)
+    loss.backward()
+    policy, critic = algorithm.split(vector.grad)
+    assert policy["log_std"].abs().min() > 0
+    assert policy["policy.0.weight"].abs().max() > 0
+    assert critic["critic.2.weight"].abs().max() > 0
+    assert math.isfinite(info["entropy"].item())
+
+
+def test_every_registered_algorithm_has_its_file_of_settings():
+    files = {path.stem for path in (config_directory() / "algo").glob("*.yaml")}
+    assert files == set(REGISTRY)
+    for name in REGISTRY:
+        assert compose([f"algo={name}"]).algo.name == name
+
+
+def test_an_unknown_algorithm_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'ppo_kl'"):
+        load("ppo_lk")

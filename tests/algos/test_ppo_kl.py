@@ -1,0 +1,58 @@
+import pytest
+
+from tests.algos.test_ppo import trained
+from walle.algos.ppo_kl import adapt
+
+TARGET = 0.003
+SMALL = ("algo=ppo_kl", "env=hopper", "batch_size=256", "sampler.lanes=8")
+
+
+@pytest.mark.parametrize(
+    ("beta", "rate", "kl", "expected"),
+    [
+        (1.0, 1.0, 0.003, (1.0, 1.0)),  # on target
+        (1.0, 1.0, 0.0061, (1.5, 1.0)),  # too far
+        (1.0, 1.0, 0.0014, (1 / 1.5, 1.0)),  # too short
+        (25.0, 1.0, 0.01, (35.0, 1 / 1.5)),  # penalty at its bound: smaller steps
+        (35.0, 0.09, 0.01, (35.0, 0.09)),  # steps at their bound
+        (1 / 25, 1.0, 0.001, (1 / 35, 1.5)),  # penalty at its lower bound: larger steps
+        (1 / 35, 10.1, 0.001, (1 / 35, 10.1)),
+    ],
+)
+def test_adaptation_by_hand(beta, rate, kl, expected):
+    assert adapt(beta, rate, kl, TARGET) == pytest.approx(expected)
+
+
+def test_the_policy_stops_at_four_times_the_target():
+    algorithm, rollout = trained(0, *SMALL, "algo.learning_rate=0.05")
+    metrics = algorithm.update(rollout)
+    assert metrics["epochs"] < 20
+    assert metrics["kl"] > 4 * TARGET
+
+
+def test_small_steps_use_all_epochs():
+    algorithm, rollout = trained(0, *SMALL, "algo.learning_rate=1e-5")
+    assert algorithm.update(rollout)["epochs"] == 20
+    assert algorithm.beta == pytest.approx(1 / 1.5)
+
+
+def test_the_value_function_sees_the_previous_round_too():
+    algorithm, rollout = trained(1, *SMALL)
+    assert len(algorithm.previous["target"]) == 256
+    seen = []
+    algorithm.critic_sgd.minimise = lambda v, s, data, **_: (
+        seen.append(len(data["target"])) or _Done
+    )
+    with pytest.raises(AttributeError):
+        algorithm.fit_value(algorithm.batch(rollout))
+    assert seen == [512]
+
+
+class _Done:
+    """Stands for a result that nothing may be read from."""
+
+
+def test_fitting_explains_more_variance():
+    algorithm, rollout = trained(3, *SMALL)
+    metrics = algorithm.update(rollout)
+    assert metrics["explained_variance"] > metrics["explained_variance_old"]

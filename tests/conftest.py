@@ -1,0 +1,63 @@
+import csv
+import os
+
+import psutil
+import pytest
+
+from walle.config import compose
+from walle.train import train
+
+_LASTING = ("forkserver", "resource_tracker")  # Python's own; they serve the whole test session
+
+
+def _workers():
+    """Descendants of this process that a test started."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            lasting = process.ppid() == os.getpid() and any(
+                name in " ".join(process.cmdline()) for name in _LASTING
+            )
+            if not lasting and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_process_left():
+    before = {process.pid for process in _workers()}
+    yield
+    left = [process for process in _workers() if process.pid not in before]
+    _, alive = psutil.wait_procs(left, timeout=5)
+    for process in alive:
+        process.kill()
+    assert not alive, f"processes left behind: {alive}"
+
+
+SMALL = (
+    "eval.every=null",
+    "logger.progress=quiet",
+    "batch_size=256",
+    "sampler.lanes=8",
+    "algo.epochs=2",
+    "total_steps=768",
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Trains three small rounds; later overrides win. Returns the outcome and the directory."""
+    count = iter(range(100))
+
+    def _run(*overrides):
+        directory = tmp_path / f"run{next(count)}"
+        return train(compose([*SMALL, *overrides]), directory), directory
+
+    return _run
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,109 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from walle.envs import EnvSpec, env_seed, make_lanes, noise_generator
+from walle.envs.gymnasium_lanes import GymnasiumLanes
+from walle.errors import ConfigError
+
+COUNTER = "tests.toy:Counter-v0"
+
+
+def test_lanes_agree_with_the_environment_itself():
+    lanes = GymnasiumLanes(EnvSpec("Hopper-v5"), [3, 5], seed=1)
+    obs = lanes.reset().copy()
+    alone = gym.make("Hopper-v5")
+    expected, _ = alone.reset(seed=env_seed(1, 5))
+    np.testing.assert_array_equal(obs[1], expected)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        action = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
+        step = lanes.step(action)
+        expected, reward, terminated, truncated, _ = alone.step(action[1])
+        assert (reward, terminated, truncated) == (
+            step.reward[1],
+            step.terminated[1],
+            step.truncated[1],
+        )
+        if terminated or truncated:
+            np.testing.assert_array_equal(step.final_obs[1], expected)
+            expected, _ = alone.reset()
+        np.testing.assert_array_equal(step.obs[1], expected)
+    lanes.close()
+
+
+def test_each_lane_has_its_own_streams():
+    assert len({env_seed(0, lane) for lane in range(100)}) == 100
+    assert env_seed(0, 1) != env_seed(1, 1)
+    assert env_seed(0, 1, "train") != env_seed(0, 1, "evaluate")
+    assert noise_generator(0, 0).random() != noise_generator(0, 1).random()
+
+
+def test_frame_skip_repeats_the_action_and_adds_rewards():
+    lanes = make_lanes(EnvSpec(COUNTER, {"limit": 5}, frame_skip=2, action="raw"), [0], 0)
+    lanes.reset()
+    action = np.array([[1.5]], np.float32)
+    steps = [(s.obs[0, 0], s.reward[0], s.terminated[0]) for s in map(lanes.step, [action] * 2)]
+    assert steps == [(2, 3.0, False), (4, 3.0, False)]
+    last = lanes.step(action)  # the episode ends within the repetition
+    assert (last.reward[0], last.terminated[0], last.final_obs[0, 0]) == (1.5, True, 5)
+
+
+def test_episode_limit_truncates():
+    lanes = make_lanes(EnvSpec(COUNTER, {"limit": 99}, episode_limit=4), [0], 0)
+    lanes.reset()
+    ends = [lanes.step(np.zeros((1, 1), np.float32)).truncated[0] for _ in range(8)]
+    assert ends == [False, False, False, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "drawn", "applied"),
+    [("raw", 5.0, 5.0), ("clip", 5.0, 4.0), ("clip", 0.5, 0.5), ("rescale", 0.5, 2.5),
+     ("rescale", -3.0, -2.0)],
+)  # fmt: skip
+def test_actions(kind, drawn, applied):
+    lanes = make_lanes(EnvSpec(COUNTER, action=kind), [0], 0)
+    lanes.reset()
+    assert lanes.step(np.array([[drawn]], np.float32)).reward[0] == applied
+
+
+def test_time_feature_counts_the_share_of_the_episode():
+    lanes = make_lanes(EnvSpec(COUNTER, {"limit": 99}, episode_limit=4, time_feature=True), [0], 0)
+    assert lanes.observation_space.shape == (3,)
+    assert lanes.reset()[0, 2] == 0
+    zero = np.zeros((1, 1), np.float32)
+    steps = [lanes.step(zero) for _ in range(4)]
+    assert steps[2].obs[0, 2] == 0.75
+    assert steps[3].final_obs[0, 2] == 1.0
+    assert steps[3].obs[0, 2] == 0.0
+
+
+def test_a_module_is_imported_by_its_id():
+    assert make_lanes(EnvSpec("walle.envs.slow:Slow-v0", {"step_ms": 0}), [0], 0).episode_limit
+
+
+def test_structured_observations_are_flattened():
+    lanes = make_lanes(EnvSpec("Blackjack-v1"), [0], 0)
+    assert len(lanes.observation_space.shape) == 1
+    assert lanes.reset().shape == (1, *lanes.observation_space.shape)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (EnvSpec("HalfCheeta-v5"), "HalfCheetah"),
+        (EnvSpec("no.such.module:X-v0"), "importable"),
+        (EnvSpec("HalfCheetah-v5", {"nonsense": 1}), "nonsense"),
+        (EnvSpec("tests.toy:Tupled-v0"), "MultiDiscrete"),
+    ],
+)
+def test_what_cannot_be_built_says_why(spec, message):
+    with pytest.raises(ConfigError, match=message):
+        make_lanes(spec, [0], 0)
+
+
+def test_no_mujoco_noise(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_lanes(EnvSpec("HalfCheetah-v5"), [0, 1], 0).close()
+    assert capfd.readouterr().err == ""
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,94 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from walle.config import compose, config_directory, config_hash
+from walle.errors import ConfigError
+
+ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
+
+
+def test_defaults():
+    config = compose()
+    assert (config.env.id, config.algo.name, config.total_steps) == ("HalfCheetah-v5", "ppo", 10**6)
+    assert config.n == min(len(os.sched_getaffinity(0)), 64)
+    assert config.lanes == 64
+
+
+@pytest.mark.parametrize(("batch", "lanes"), [(2048, 64), (20000, 32), (1000, 8), (999, 1)])
+def test_lanes_are_the_largest_power_of_two_that_divides_the_batch(batch, lanes):
+    assert compose([f"batch_size={batch}", "sampler.n=1"]).lanes == lanes
+
+
+def test_numbers_may_be_written_as_a_person_would():
+    config = compose(["total_steps=1e6", "algo.learning_rate=1", "sampler.max_lag=null"])
+    assert config.total_steps == 10**6
+    assert config.algo.learning_rate == 1.0
+    assert config.sampler.max_lag is None
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_every_environment_file_composes(env):
+    extra = ["env.id=CartPole-v1"] if env == "gym" else []
+    assert compose([f"env={env}", *extra]).env.name == env
+
+
+def test_slow_passes_its_step_on():
+    assert compose(["env=slow", "env.step_ms=7"]).env.kwargs == {"step_ms": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),
+        (["+nam=x"], r"nam is not a setting; did you mean 'name'"),
+        (["algo.clip=abc"], r"algo.clip='abc'.*Float"),
+        (["algo.clip=2"], r"algo.clip=2.0 must lie between 0 and 1"),
+        (["algo.schedule=quadratic"], r"algo.schedule='quadratic'.*linear"),
+        (["algo.gamma=1.5"], r"algo.gamma=1.5"),
+        (["sampler.n=0"], r"sampler.n=0 must be positive"),
+        (["sampler.n=65"], r"sampler.n=65 is more than sampler.lanes=64.*128"),
+        (["sampler.n=33", "batch_size=20000"], r"set sampler.lanes to 40 "),
+        (["batch_size=2050", "sampler.lanes=64"], r"nearest that fits: 2048 or 2112"),
+        (["sampler.max_lag=-1"], r"lock-step"),
+        (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* at least 3"),
+        (["sampler=serial", "sampler.n=2"], r"sampler=serial"),
+        (["sampler=serial", "sampler.max_lag=1"], r"cannot overlap"),
+        (["env=gym"], r"env.id has no value"),
+        (["env.action=resacle"], r"did you mean 'rescale'"),
+        (["env.backend=jax"], r"env.backend='jax' is unknown"),
+        (["net.policy_hidden=[64,0]"], r"net.policy_hidden"),
+        (["total_steps=1.5"], r"total_steps=1.5"),
+        (["seed=-1"], r"seed=-1"),
+        (["device=tpu9"], r"device='tpu9'"),
+        (["learner.threads=0"], r"learner.threads=0"),
+    ],
+)
+def test_what_cannot_work_says_why_and_what_would(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        compose(overrides)
+
+
+def test_the_hash_is_of_what_decides_the_result():
+    assert config_hash(compose()) == config_hash(compose(["name=other"]))
+    assert config_hash(compose()) != config_hash(compose(["seed=1"]))
+    assert config_hash(compose()) != config_hash(compose(["algo.clip=0.3"]))
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("sampler.m=4", "walle: sampler.m is not a setting; did you mean 'sampler.n'?"),
+        ("algo=pppo", "walle: algo=pppo does not exist; did you mean 'ppo'?"),
+        ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
+        ("algo.clip", "walle: Error parsing override 'algo.clip': missing EQUAL at '<EOF>'"),
+        ("sampler.n=0", "walle: sampler.n=0 must be positive"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
+    command = [sys.executable, "-m", "walle.run", override, f"hydra.run.dir={tmp_path}/out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == line
+    assert done.returncode == 2

@@ -1,0 +1,58 @@
+import math
+
+import pytest
+import torch
+
+from walle import losses
+
+
+def vec(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_ppo_clip_by_hand():
+    # ratios 2, 0.5, 1.1 with advantages 1, -1, 1 and clip 0.2:
+    # min(2, 1.2) = 1.2; min(-0.5, -0.8) = -0.8; min(1.1, 1.1) = 1.1
+    log_prob = vec(math.log(2), math.log(0.5), math.log(1.1))
+    loss, info = losses.ppo_clip(log_prob, vec(0, 0, 0), vec(1, -1, 1), 0.2)
+    assert loss.item() == pytest.approx(-(1.2 - 0.8 + 1.1) / 3)
+    assert info["clip_fraction"].item() == pytest.approx(2 / 3)
+    expected = (2 - 1 - math.log(2) + 0.5 - 1 - math.log(0.5) + 1.1 - 1 - math.log(1.1)) / 3
+    assert info["kl"].item() == pytest.approx(expected)
+
+
+def test_ppo_clip_has_no_gradient_beyond_the_clip():
+    log_prob = vec(math.log(2), math.log(0.5)).requires_grad_()
+    loss, _ = losses.ppo_clip(log_prob, vec(0, 0), vec(1, -1), 0.2)
+    loss.backward()
+    assert log_prob.grad.tolist() == [0.0, 0.0]
+
+
+def test_ppo_kl_by_hand():
+    # mean kl 0.01 with target 0.003: the excess over 0.006 is 0.004
+    loss, info = losses.ppo_kl(vec(0, 0), vec(0, 0), vec(1, 3), vec(0.02, 0.0), 2.0, 50.0, 0.003)
+    assert loss.item() == pytest.approx(-2 + 2 * 0.01 + 50 * 0.004**2)
+    assert info["kl"].item() == pytest.approx(0.01)
+
+
+def test_ppo_kl_without_excess_has_no_hinge():
+    loss, _ = losses.ppo_kl(vec(0), vec(0), vec(1), vec(0.006), 1.0, 50.0, 0.003)
+    assert loss.item() == pytest.approx(-1 + 0.006)
+
+
+def test_value_loss_by_hand():
+    assert losses.value_loss(vec(1, 3), vec(0, 0)).item() == 5.0
+
+
+def test_clipped_value_loss_takes_the_larger_error():
+    # old 0, value 2, clip 1: near = 1. Target 0: errors 4 and 1 -> 4. Target 3: 1 and 4 -> 4.
+    loss = losses.value_loss(vec(2, 2), vec(0, 3), vec(0, 0), 1.0)
+    assert loss.item() == 4.0
+
+
+def test_explained_variance():
+    target = vec(1, 2, 3)
+    assert losses.explained_variance(target, target) == 1.0
+    assert losses.explained_variance(vec(0, 0, 0), target) == 0.0
+    assert losses.explained_variance(vec(3, 2, 1), target) == pytest.approx(-3.0)
+    assert math.isnan(losses.explained_variance(target, vec(1, 1, 1)))

@@ -1,0 +1,118 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import distributions as D
+
+from walle.errors import ConfigError
+from walle.nets import CategoricalPolicy, Critic, GaussianPolicy, Layout, activation
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def gaussian():
+    return GaussianPolicy(3, 2, (8,), torch.tanh, -0.5)
+
+
+@pytest.fixture
+def categorical():
+    return CategoricalPolicy(3, 4, (8,), torch.tanh)
+
+
+def torch_gaussian(dist):
+    mean, log_std = dist.chunk(2, -1)
+    return D.Independent(D.Normal(mean, log_std.exp()), 1)
+
+
+def test_layout_flattens_and_unflattens():
+    layout = Layout({"a": (2, 3), "b": (4,)})
+    vector = torch.arange(10.0)
+    params = layout.unflatten(vector)
+    assert layout.size == 10
+    assert params["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert params["b"].tolist() == [6, 7, 8, 9]
+    assert torch.equal(layout.flatten(params), vector)
+
+
+def test_unflattened_parameters_are_views():
+    layout = Layout({"a": (2,), "b": (1,)})
+    vector = torch.zeros(3)
+    vector[2] = 7
+    assert layout.unflatten(vector)["b"].item() == 7
+
+
+def test_gaussian_agrees_with_torch_distributions(gaussian):
+    p, q, action = torch.randn(5, 4), torch.randn(5, 4), torch.randn(5, 2)
+    ours, theirs = gaussian, torch_gaussian(p)
+    torch.testing.assert_close(ours.log_prob(p, action), theirs.log_prob(action))
+    torch.testing.assert_close(ours.entropy(p), theirs.entropy())
+    torch.testing.assert_close(ours.kl(p, q), D.kl_divergence(theirs, torch_gaussian(q)))
+
+
+def test_gaussian_sample_and_mode(gaussian):
+    dist = torch.tensor([[1.0, 2.0, 0.0, math.log(3.0)]])
+    assert gaussian.mode(dist).tolist() == [[1.0, 2.0]]
+    torch.testing.assert_close(
+        gaussian.sample(dist, torch.tensor([[1.0, -1.0]])), torch.tensor([[2.0, -1.0]])
+    )
+
+
+def test_gaussian_starts_near_zero_with_the_asked_scale(gaussian, generator):
+    params = gaussian.layout.unflatten(gaussian.init(generator))
+    mean, log_std = gaussian.dist(params, torch.randn(100, 3)).chunk(2, -1)
+    assert mean.abs().max() < 0.05
+    assert torch.all(log_std == -0.5)
+
+
+def test_categorical_agrees_with_torch_distributions(categorical):
+    p, q = torch.randn(5, 4).log_softmax(-1), torch.randn(5, 4).log_softmax(-1)
+    action = torch.tensor([0, 1, 2, 3, 0])
+    theirs = D.Categorical(logits=p)
+    torch.testing.assert_close(categorical.log_prob(p, action), theirs.log_prob(action))
+    torch.testing.assert_close(categorical.entropy(p), theirs.entropy())
+    expected = D.kl_divergence(theirs, D.Categorical(logits=q))
+    torch.testing.assert_close(categorical.kl(p, q), expected)
+
+
+def test_categorical_samples_by_inverse_transform(categorical):
+    dist = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().expand(5, 4)
+    noise = torch.tensor([0.0, 0.05, 0.15, 0.59, 0.9999999])
+    assert categorical.sample(dist, noise).tolist() == [0, 0, 1, 2, 3]
+
+
+def test_categorical_sampling_frequencies(categorical):
+    dist = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().expand(40_000, 4)
+    noise = torch.from_numpy(categorical.noise(np.random.default_rng(0), 40_000))
+    found = torch.bincount(categorical.sample(dist, noise)) / 40_000
+    torch.testing.assert_close(found, torch.tensor([0.1, 0.2, 0.3, 0.4]), atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_noise_is_drawn_step_by_step(width):
+    """Two short rollouts draw what one long one draws: the stream does not depend on T."""
+    policy = GaussianPolicy(3, width, (8,), torch.tanh, 0.0)
+    rng = np.random.default_rng(1)
+    short = np.concatenate([policy.noise(rng, 2), policy.noise(rng, 2)])
+    assert np.array_equal(short, policy.noise(np.random.default_rng(1), 4))
+
+
+def test_critic_gives_one_value_a_row(generator):
+    critic = Critic(3, (8,), torch.tanh)
+    params = critic.layout.unflatten(critic.init(generator))
+    assert critic(params, torch.zeros(2, 5, 3)).shape == (2, 5)
+
+
+def test_hidden_weights_are_orthogonal(generator):
+    critic = Critic(8, (8,), torch.tanh)
+    weight = critic.layout.unflatten(critic.init(generator))["critic.0.weight"]
+    torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(8), atol=1e-5, rtol=0)
+
+
+def test_unknown_activation_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'tanh'"):
+        activation("tahn")

@@ -1,0 +1,127 @@
+"""What happens to processes when something ends that should not: seen from outside, as a user."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+LONG = (
+    "env=cartpole",
+    "total_steps=1e9",
+    "eval.every=null",
+    "sampler.n=2",
+    "logger.progress=lines",
+)
+LIMIT_S = 60
+
+
+@pytest.fixture
+def started(tmp_path):
+    """A long run of two samplers, past its first iteration, and its samplers' processes."""
+    processes = []
+
+    def _started(*overrides, iterations=1):
+        command = [sys.executable, "-m", "walle.run", *LONG, *overrides]
+        run = subprocess.Popen(
+            [*command, f"hydra.run.dir={tmp_path}"],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        processes.append(run)
+        file = tmp_path / "iterations.csv"
+        wait_until(lambda: len(samplers_of(run)) == 2)
+        wait_until(lambda: not iterations or (file.exists() and file.read_text().count("\n") > 1))
+        return run, samplers_of(run)
+
+    yield _started
+    for run in processes:
+        run.kill()
+        run.communicate()
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def samplers_of(run):
+    try:
+        children = psutil.Process(run.pid).children()
+        servers = [child for child in children if "forkserver" in " ".join(child.cmdline())]
+        return [sampler for server in servers for sampler in server.children()]
+    except psutil.NoSuchProcess:  # a short-lived one, gone between two looks
+        return []
+
+
+def gone(processes):
+    return not psutil.wait_procs(processes, timeout=5)[1]
+
+
+def status(tmp_path):
+    return json.loads((tmp_path / "status.json").read_text())
+
+
+@pytest.mark.parametrize("busy", ["with both", "with learning"])
+def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
+    segments = set(os.listdir("/dev/shm"))
+    if busy == "with both":
+        run, samplers = started()
+    else:
+        run, samplers = started("algo.epochs=1000000", iterations=0)
+        time.sleep(2)  # the first round takes milliseconds to collect and hours to learn
+    everything = psutil.Process(run.pid).children(recursive=True)
+    samplers[1].kill()
+    begin = time.monotonic()
+    _, stderr = run.communicate(timeout=LIMIT_S)
+    assert time.monotonic() - begin < 5
+    assert run.returncode == 1
+    assert f"sampler-1 (pid {samplers[1].pid}) was killed by SIGKILL" in stderr
+    assert status(tmp_path)["state"] == "failed"
+    assert gone(everything)
+    assert set(os.listdir("/dev/shm")) <= segments
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("whom", ["agent", "group"])  # a terminal signals the whole group
+def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code, whom):
+    run, _ = started()
+    everything = psutil.Process(run.pid).children(recursive=True)
+    if whom == "agent":
+        run.send_signal(number)
+    else:
+        os.killpg(run.pid, number)
+    run.communicate(timeout=LIMIT_S)
+    assert run.returncode == code
+    assert (tmp_path / "checkpoints" / "last.pt").exists()
+    found = status(tmp_path)
+    assert (found["state"], found["signal"]) == ("interrupted", signal.Signals(number).name)
+    assert gone(everything)
+
+
+def test_when_the_agent_is_killed_its_samplers_end(started):
+    segments = set(os.listdir("/dev/shm"))
+    run, _ = started("env=slow", "env.step_ms=1000", iterations=0)
+    time.sleep(1)  # let them begin a rollout that takes half an hour
+    everything = psutil.Process(run.pid).children(recursive=True)
+    run.kill()
+    assert gone(everything)
+    assert set(os.listdir("/dev/shm")) <= segments
+
+
+def test_every_file_holds_whole_rows_after_a_crash(started, tmp_path):
+    run, _ = started()
+    run.kill()
+    run.wait()
+    for name in ("iterations.csv", "timing.csv", "episodes.csv"):
+        text = (tmp_path / name).read_text()
+        assert text.endswith("\n")
+        commas = {line.count(",") for line in text.splitlines()}
+        assert len(commas) == 1

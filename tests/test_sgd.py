@@ -1,0 +1,102 @@
+import pytest
+import torch
+
+from walle.sgd import AdamSettings, AdamState, Sgd, adam_step, clip_by_norm
+
+
+def quadratic(vector, batch):
+    error = batch["x"] @ vector - batch["y"]
+    return error.square().mean(), {"worst": error.abs().max()}
+
+
+@pytest.fixture
+def problem():
+    torch.manual_seed(0)
+    x = torch.randn(64, 3)
+    return {"x": x, "y": x @ torch.tensor([1.0, -2.0, 3.0])}
+
+
+def minimise(data, vector=None, **changed):
+    vector = torch.zeros(3) if vector is None else vector
+    arguments = {
+        "epochs": 1,
+        "minibatch_size": 16,
+        "learning_rate": 0.1,
+        "generator": torch.Generator().manual_seed(0),
+        **changed,
+    }
+    engine = Sgd(quadratic, AdamSettings())
+    return engine.minimise(vector, AdamState.zeros_like(vector), data, **arguments)
+
+
+def test_adam_agrees_with_torch():
+    torch.manual_seed(0)
+    ours = torch.randn(5)
+    theirs = ours.clone().requires_grad_()
+    optimiser = torch.optim.Adam([theirs], lr=0.01, eps=1e-5)
+    state = AdamState.zeros_like(ours)
+    for _ in range(50):
+        grad = torch.randn(5)
+        theirs.grad = grad.clone()
+        optimiser.step()
+        ours, state = adam_step(ours, grad, state, torch.tensor(0.01), AdamSettings())
+    torch.testing.assert_close(ours, theirs.detach())
+
+
+def test_clip_by_norm_by_hand():
+    clipped, norm = clip_by_norm(torch.tensor([3.0, 4.0]), 1.0)
+    assert norm.item() == 5.0
+    torch.testing.assert_close(clipped, torch.tensor([0.6, 0.8]))
+    untouched, _ = clip_by_norm(torch.tensor([0.3, 0.4]), 1.0)
+    torch.testing.assert_close(untouched, torch.tensor([0.3, 0.4]))
+
+
+def test_it_minimises(problem):
+    result = minimise(problem, epochs=200)
+    torch.testing.assert_close(result.vector, torch.tensor([1.0, -2.0, 3.0]), atol=1e-2, rtol=0)
+
+
+def test_every_row_is_seen_once_an_epoch():
+    seen = []
+
+    def loss(vector, batch):
+        seen.extend(batch["x"].tolist())
+        return (vector * 0).sum(), {}
+
+    vector = torch.zeros(1)
+    result = Sgd(loss, AdamSettings()).minimise(
+        vector,
+        AdamState.zeros_like(vector),
+        {"x": torch.arange(10)},
+        epochs=2,
+        minibatch_size=4,
+        learning_rate=0.1,
+        generator=torch.Generator().manual_seed(0),
+    )
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+    assert result.minibatches == 6
+
+
+def test_the_same_generator_gives_the_same_numbers(problem):
+    assert torch.equal(minimise(problem).vector, minimise(problem).vector)
+
+
+def test_data_may_be_made_anew_before_each_epoch(problem):
+    vectors = []
+
+    def make(vector):
+        vectors.append(vector.clone())
+        return problem
+
+    minimise(make, epochs=3)
+    assert len(vectors) == 3
+    assert vectors[0].tolist() == [0, 0, 0]
+    assert not torch.equal(vectors[0], vectors[1])
+
+
+def test_stop_ends_before_the_step(problem):
+    result = minimise(problem, epochs=5, stop=lambda info: float(info["worst"]) > 0)
+    assert result.stopped
+    assert result.minibatches == 0
+    assert result.vector.tolist() == [0, 0, 0]

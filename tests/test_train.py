@@ -1,0 +1,188 @@
+import json
+
+import pytest
+import torch
+
+from tests.conftest import read
+from walle import checkpoint
+from walle.config import compose
+from walle.errors import ConfigError, WorkerError
+from walle.train import train
+
+TIMES = {
+    "wall_s",
+    "iteration_s",
+    "collect_s",
+    "learn_s",
+    "other_s",
+    "collect_share",
+    "learn_share",
+    "env_steps_per_s",
+}
+CONSTANT = ("env=gym", "env.id=tests.toy:Constant-v0")
+
+
+def learned(directory):
+    """iterations.csv without the columns that tell of time."""
+    rows = read(directory / "iterations.csv")
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
+
+
+@pytest.mark.parametrize("env", ["halfcheetah", "cartpole"])  # the second one ends episodes early
+def test_learning_does_not_depend_on_the_number_of_samplers(run, env):
+    _, serial = run(f"env={env}", "sampler=serial")
+    expected = learned(serial)
+    assert len(expected) == 3
+    for n in (1, 2, 3, 4):
+        _, directory = run(f"env={env}", f"sampler.n={n}")
+        assert learned(directory) == expected
+
+
+def test_overlapped_learning_does_not_depend_on_it_either(run):
+    runs = [run("env=cartpole", f"sampler.n={n}", "sampler.max_lag=1")[1] for n in (1, 3)]
+    assert learned(runs[0]) == learned(runs[1])
+
+
+def test_ppo_kl_does_not_depend_on_it_either(run):
+    small = ("algo=ppo_kl", "env=hopper", "algo.epochs=3")
+    runs = [run(*small, f"sampler.n={n}")[1] for n in (1, 3)]
+    assert learned(runs[0]) == learned(runs[1])
+
+
+def test_seeds_differ(run):
+    assert learned(run("env=cartpole", "seed=1")[1]) != learned(run("env=cartpole", "seed=2")[1])
+
+
+def test_lock_step_times_sum_to_the_iteration(run):
+    _, directory = run("env=hopper", "sampler.n=2")
+    for row in read(directory / "iterations.csv"):
+        parts = sum(float(row[name]) for name in ("collect_s", "learn_s", "other_s"))
+        assert parts == pytest.approx(float(row["iteration_s"]), rel=0.01)
+        assert float(row["collect_s"]) > 0
+        assert float(row["other_s"]) >= 0
+        assert row["lag_max"] == "0"
+
+
+@pytest.mark.parametrize("max_lag", ["0", "1", "null"])
+def test_sections_sum_to_the_wall_clock(run, max_lag):
+    outcome, directory = run("env=hopper", "sampler.n=2", f"sampler.max_lag={max_lag}")
+    rows = read(directory / "timing.csv")
+    for row in rows:
+        sections = [float(v) for k, v in row.items() if k.endswith("_s") and k != "total_s" and v]
+        assert sum(sections) == pytest.approx(float(row["total_s"]), rel=0.01)
+    agent = sum(float(row["total_s"]) for row in rows if row["process"] == "agent")
+    assert agent <= outcome.wall_s
+    processes = {row["process"] for row in rows}
+    assert {"agent"} < processes <= {"agent", "sampler-0", "sampler-1"}
+
+
+def test_overlap_lags_by_exactly_one_and_saves_time(run):
+    slow = ("env=slow", "env.step_ms=1", "sampler.n=2", "sampler.max_lag=1")
+    _, directory = run(*slow, "algo.epochs=40", "total_steps=1536")
+    rows = read(directory / "iterations.csv")
+    assert [row["lag_max"] for row in rows] == ["0", "1", "1", "1", "1", "1"]
+    for row in rows[2:]:
+        both = float(row["collect_s"]) + float(row["learn_s"])
+        assert float(row["iteration_s"]) < both
+
+
+def test_free_running_measures_its_lag(run):
+    _, directory = run("env=cartpole", "sampler.n=2", "sampler.max_lag=null", "total_steps=2560")
+    rows = read(directory / "iterations.csv")
+    assert int(rows[-1]["env_steps"]) >= 2560
+    assert max(int(row["lag_max"]) for row in rows) >= 1
+    assert all(int(row["lag_max"]) <= 4 for row in rows)
+
+
+def test_unequal_blocks_free_running(run):
+    _, directory = run("env=cartpole", "sampler.n=3", "sampler.max_lag=null")
+    assert int(read(directory / "iterations.csv")[-1]["env_steps"]) >= 768
+
+
+def test_what_a_run_writes(run):
+    outcome, directory = run("env=cartpole", "eval.every=256", "eval.episodes=3", "trace=true")
+    status = json.loads((directory / "status.json").read_text())
+    assert (status["state"], status["exit_code"], status["attempts"]) == ("completed", 0, 1)
+    provenance = json.loads((directory / "run.json").read_text())
+    assert provenance["config"]["sampler"]["n"] >= 1
+    assert provenance["seed"] == 0
+    assert "environ" not in json.dumps(provenance)
+    rows = read(directory / "iterations.csv")
+    assert [row["env_steps"] for row in rows] == ["256", "512", "768"]
+    assert list(rows[0])[:24] == [
+        *("iteration", "env_steps", "episodes", "wall_s", "iteration_s", "collect_s", "learn_s"),
+        *("other_s", "collect_share", "learn_share", "env_steps_per_s", "policy_version"),
+        *("lag_mean", "lag_max", "return_mean", "return_round_mean", "return_round_min"),
+        *("return_round_max", "return_round_std", "length_mean", "loss", "grad_norm", "kl"),
+        "clip_fraction",
+    ]
+    episodes = read(directory / "episodes.csv")
+    assert len(episodes) == int(rows[-1]["episodes"])
+    assert set(episodes[0]) == {
+        *("env_steps", "wall_s", "sampler", "lane", "policy_version", "return", "length", "end")
+    }
+    assert [row["episodes"] for row in read(directory / "eval.csv")] == ["3", "3", "3"]
+    assert outcome.return_mean == float(rows[-1]["return_mean"])
+    spans = read(directory / "trace.csv")
+    assert {row["process"] for row in spans} >= {"agent", "sampler-0"}
+    assert {row["section"] for row in spans} >= {"act", "env_step", "update", "wait_experience"}
+
+
+def test_checkpoints_hold_what_it_takes_to_go_on(run):
+    _, directory = run("env=cartpole", "eval.every=256", "eval.episodes=2")
+    for name in ("last", "best"):
+        state = checkpoint.load(directory / "checkpoints" / f"{name}.pt")
+        assert state["config"]["env"]["id"] == "CartPole-v1"
+    assert state["snapshot"].version >= 1
+    with pytest.raises(ConfigError, match="no checkpoint at"):
+        checkpoint.load(directory / "checkpoints" / "lost.pt")
+
+
+def test_an_earlier_attempt_is_set_aside(tmp_path):
+    config = compose(
+        ["env=cartpole", "total_steps=256", "batch_size=256", "logger.progress=quiet",
+         "eval.every=null", "algo.epochs=1"]
+    )  # fmt: skip
+    for _ in range(2):
+        train(config, tmp_path)
+    assert json.loads((tmp_path / "status.json").read_text())["attempts"] == 2
+    assert len(read(tmp_path / "iterations.csv")) == 1
+    assert len(read(tmp_path / "attempt-1" / "iterations.csv")) == 1
+
+
+def test_an_exception_in_an_environment_reaches_the_user(run, tmp_path):
+    with pytest.raises(WorkerError, match=r"(?s)sampler-0 failed.*the gearbox broke.*in lane 0"):
+        run("env=gym", "env.id=tests.toy:Counter-v0", "+env.kwargs.raise_at=40", "sampler.n=1")
+    status = json.loads(next(tmp_path.glob("run*/status.json")).read_text())
+    assert status["state"] == "failed"
+    assert "gearbox" in status["error"]
+
+
+def test_a_nan_reward_ends_the_run(run):
+    with pytest.raises(WorkerError, match=r"reward of nan in lane"):
+        run("env=gym", "env.id=tests.toy:Counter-v0", "+env.kwargs.nan_at=40", "sampler.n=2")
+
+
+def test_an_unknown_environment_fails_before_anything_is_written(run, tmp_path):
+    with pytest.raises(ConfigError, match="HalfCheetah"):
+        run("env.id=HalfCheeta-v5")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("algo", ["ppo", "ppo_kl"])
+def test_an_algorithm_goes_on_from_its_state(run, algo):
+    from walle.algos import load
+    from walle.train import make_algorithm, make_problem
+
+    _, directory = run("env=cartpole", f"algo={algo}")
+    state = checkpoint.load(directory / "checkpoints" / "last.pt")
+    config = compose(["env=cartpole", f"algo={algo}", "batch_size=256", "sampler.lanes=8"])
+    problem, _ = make_problem(config)
+    algorithm = make_algorithm(config, problem)
+    assert isinstance(algorithm, load(algo))
+    algorithm.load_state_dict(state["algorithm"])
+    snapshot = algorithm.snapshot()
+    assert snapshot.version == state["snapshot"].version == 3
+    assert (snapshot.vector == state["snapshot"].vector).all()
+    again = algorithm.state_dict()
+    assert torch.equal(again["generator"], state["algorithm"]["generator"])

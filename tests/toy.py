@@ -1,0 +1,63 @@
+"""Environments made for the tests; their ids begin with `tests.toy:`."""
+
+import gymnasium as gym
+import numpy as np
+
+
+class Constant(gym.Env):
+    """Always the same observation and a reward of 1; `ends` says how an episode of 8 steps ends."""
+
+    def __init__(self, ends="truncated"):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self._ends = ends
+        self._t = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return np.array([0.5, -0.5]), {}
+
+    def step(self, action):
+        self._t += 1
+        ended = self._t == 8
+        terminated = ended and self._ends == "terminated"
+        truncated = ended and self._ends == "truncated"
+        return np.array([0.5, -0.5]), 1.0, terminated, truncated, {}
+
+
+class Counter(gym.Env):
+    """Observes the steps since the reset and a random draw; ends after `limit` steps."""
+
+    def __init__(self, limit=3, nan_at=None, raise_at=None):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
+        self._limit, self._nan_at, self._raise_at = limit, nan_at, raise_at
+        self._t = self._total = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        self._mark = float(self.np_random.random())
+        return np.array([0.0, self._mark]), {}
+
+    def step(self, action):
+        self._t += 1
+        self._total += 1
+        if self._total == self._raise_at:
+            raise ValueError("the gearbox broke")
+        reward = float("nan") if self._total == self._nan_at else float(action[0])
+        return np.array([self._t, self._mark]), reward, self._t >= self._limit, False, {}
+
+
+class Tupled(gym.Env):
+    """A kind of action that is not supported."""
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float64)
+        self.action_space = gym.spaces.MultiDiscrete([2, 2])
+
+
+gym.register("Constant-v0", entry_point="tests.toy:Constant")
+gym.register("Counter-v0", entry_point="tests.toy:Counter")
+gym.register("Tupled-v0", entry_point="tests.toy:Tupled")

@@ -1,0 +1,262 @@
+"""Free bodies that feel contact forces: Ant, Humanoid, HumanoidStandup (Gymnasium's v5)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from walle.envs.mujoco.physics import Array, Fields
+from walle.envs.mujoco.task import (
+    GymnasiumTask,
+    Outcome,
+    State,
+    between,
+    near_rest,
+    never,
+    square_sum,
+)
+from walle.types import AnyArray, BoolArray
+
+
+def _rows(bodies: Array) -> Array:
+    """[L, n, k] as [L, n k]: a row a lane."""
+    return bodies.reshape(len(bodies), -1)
+
+
+@dataclass(kw_only=True)
+class Ant(GymnasiumTask):
+    """Ant-v5.
+
+    reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
+    obs = (positions without x and y, velocities, contact forces on every body but the world)
+    healthy: positions and velocities finite, height inside its closed range. x is that of
+    `main_body`.
+    """
+
+    xml_file: str = "ant.xml"
+    frame_skip: int = 5
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 0.5
+    contact_cost_weight: float = 5e-4
+    healthy_reward: float = 1.0
+    main_body: int | str = 1
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (0.2, 1.0)
+    contact_force_range: tuple[float, float] = (-1.0, 1.0)
+    reset_noise_scale: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+    def __post_init__(self) -> None:
+        """Finds the main body."""
+        super().__post_init__()
+        self._main = int(self.model.body(self.main_body).id)
+        self._hidden = 2 if self.exclude_current_positions_from_observation else 0
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Contact forces only if they are shown or cost something."""
+        felt = self.include_cfrc_ext_in_observation or self.contact_cost_weight != 0
+        return ("qpos", "qvel", "xpos", *(("cfrc_ext",) if felt else ()))
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Where the main body was."""
+        return ("xpos",)
+
+    @property
+    def observation_size(self) -> int:
+        """Positions shown, velocities, and six force entries a body."""
+        forces = 6 * (self.model.nbody - 1) if self.include_cfrc_ext_in_observation else 0
+        return int(self.model.nq + self.model.nv) - self._hidden + forces
+
+    def begin(self, random: np.random.Generator) -> State:
+        """The initial pose with noise."""
+        return near_rest(self, random, self.reset_noise_scale, normal=True)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """See the class."""
+        shown = self.model.nq - self._hidden
+        out[:, :shown] = now.qpos[:, self._hidden :]
+        out[:, shown : shown + self.model.nv] = now.qvel
+        if self.include_cfrc_ext_in_observation:
+            np.clip(
+                _rows(now.cfrc_ext[:, 1:]),
+                *self.contact_force_range,
+                out=out[:, shown + self.model.nv :],
+            )
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane is upright enough, [L]."""
+        low, high = self.healthy_z_range
+        height = now.qpos[:, 2]
+        inside: BoolArray = (low <= height) & (height <= high)
+        finite = np.isfinite(now.qpos).all(axis=1) & np.isfinite(now.qvel).all(axis=1)
+        return inside & finite
+
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+        """See the class."""
+        velocity = (now.xpos[:, self._main, 0] - before.xpos[:, self._main, 0]) / self.dt
+        healthy = self.healthy(now)
+        gain = velocity * self.forward_reward_weight + healthy * self.healthy_reward
+        cost = self.ctrl_cost_weight * square_sum(action) + self._contact_cost(now)
+        reward = gain - cost
+        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+
+    def _contact_cost(self, now: Fields) -> npt.NDArray[np.floating] | float:
+        if self.contact_cost_weight == 0:
+            return 0.0
+        forces = np.clip(_rows(now.cfrc_ext), *self.contact_force_range)
+        return self.contact_cost_weight * square_sum(forces)
+
+
+@dataclass(kw_only=True)
+class _Humanoid(GymnasiumTask):
+    """What Humanoid and HumanoidStandup share: their observation, and where they begin.
+
+    obs = (positions without x and y, velocities, and as asked for the bodies' inertia and velocity
+    about the centre of mass, actuator forces on the joints, contact forces on the bodies)
+    """
+
+    frame_skip: int = 5
+    ctrl_cost_weight: float = 0.1
+    reset_noise_scale: float = 1e-2
+    exclude_current_positions_from_observation: bool = True
+    include_cinert_in_observation: bool = True
+    include_cvel_in_observation: bool = True
+    include_qfrc_actuator_in_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+    def __post_init__(self) -> None:
+        """Lays the observation out: field, first row or entry shown, columns."""
+        super().__post_init__()
+        hidden = 2 if self.exclude_current_positions_from_observation else 0
+        bodies = self.model.nbody - 1
+        parts = [
+            ("qpos", hidden, self.model.nq - hidden, True),
+            ("qvel", 0, self.model.nv, True),
+            ("cinert", 1, 10 * bodies, self.include_cinert_in_observation),
+            ("cvel", 1, 6 * bodies, self.include_cvel_in_observation),
+            # The free joint's six entries have no actuator.
+            ("qfrc_actuator", 6, self.model.nv - 6, self.include_qfrc_actuator_in_observation),
+            ("cfrc_ext", 1, 6 * bodies, self.include_cfrc_ext_in_observation),
+        ]
+        self._layout: list[tuple[str, int, slice]] = []
+        start = 0
+        for field, first, size, shown in parts:
+            if shown:
+                self._layout.append((field, first, slice(start, start + size)))
+                start += size
+        self._observation_size = start
+
+    @property
+    def impact_weight(self) -> float:
+        """What the squared contact forces cost."""
+        raise NotImplementedError
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What the observation shows and the reward needs."""
+        shown = (field for field, _, _ in self._layout)
+        felt = ("cfrc_ext",) if self.impact_weight != 0 else ()
+        return tuple(dict.fromkeys((*shown, *self.remembers, *felt)))
+
+    @property
+    def observation_size(self) -> int:
+        """The parts asked for, together."""
+        return self._observation_size
+
+    def begin(self, random: np.random.Generator) -> State:
+        """The initial pose with noise."""
+        return near_rest(self, random, self.reset_noise_scale, normal=False)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """See the class."""
+        for field, first, columns in self._layout:
+            out[:, columns] = _rows(getattr(now, field)[:, first:])
+
+    def _impact_cost(self, now: Fields, low_high: tuple[float, float]) -> Array | float:
+        if self.impact_weight == 0:
+            return min(max(0.0, low_high[0]), low_high[1])
+        cost: Array = np.clip(self.impact_weight * square_sum(_rows(now.cfrc_ext)), *low_high)
+        return cost
+
+    def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
+        # Unlike the others, Gymnasium computes this from MuJoCo's double precision controls.
+        return self.ctrl_cost_weight * square_sum(action.astype(np.float64))
+
+
+@dataclass(kw_only=True)
+class Humanoid(_Humanoid):
+    """Humanoid-v5.
+
+    reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖u‖² - clip(w_contact ‖f‖²)
+    x is that of the centre of mass; healthy: the height strictly inside its range.
+    """
+
+    xml_file: str = "humanoid.xml"
+    forward_reward_weight: float = 1.25
+    contact_cost_weight: float = 5e-7
+    contact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+    healthy_reward: float = 5.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (1.0, 2.0)
+
+    def __post_init__(self) -> None:
+        """Weighs the bodies."""
+        super().__post_init__()
+        self._mass = self.model.body_mass / self.model.body_mass.sum()
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Where the bodies' masses were."""
+        return ("xipos",)
+
+    @property
+    def impact_weight(self) -> float:
+        """The contact cost's weight."""
+        return self.contact_cost_weight
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane stands, [L]."""
+        return between(now.qpos[:, 2], self.healthy_z_range)
+
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+        """See the class."""
+        # Not a matrix product: BLAS rounds a row according to how many rows there are.
+        moved = (now.xipos[:, :, 0] - before.xipos[:, :, 0]) * self._mass
+        velocity = np.add.reduce(moved, axis=1) / self.dt
+        healthy = self.healthy(now)
+        gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
+        cost = self._control_cost(action) + self._impact_cost(now, self.contact_cost_range)
+        reward: Array = gain - cost
+        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+
+
+@dataclass(kw_only=True)
+class HumanoidStandup(_Humanoid):
+    """HumanoidStandup-v5.
+
+    reward = z / timestep - w_ctrl ‖u‖² - clip(w_impact ‖f‖²) + 1
+
+    `uph_cost_weight` is accepted and has no effect, as in Gymnasium.
+    """
+
+    xml_file: str = "humanoidstandup.xml"
+    uph_cost_weight: float = 1.0
+    impact_cost_weight: float = 0.5e-6
+    impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+
+    @property
+    def impact_weight(self) -> float:
+        """The impact cost's weight."""
+        return self.impact_cost_weight
+
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+        """See the class."""
+        height = now.qpos[:, 2] / self.model.opt.timestep
+        cost = self._control_cost(action) + self._impact_cost(now, self.impact_cost_range)
+        return Outcome(height - cost + 1, never(len(height)))

@@ -1,0 +1,149 @@
+"""Lanes of one MuJoCo task: everything but the physics is computed for all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import seeding
+
+from walle.envs.lanes import Step
+from walle.envs.mujoco.physics import Array, Fields, make_physics
+from walle.envs.mujoco.task import Outcome, Task
+from walle.envs.quiet import catch_mujoco_warnings
+from walle.errors import RolloutError
+from walle.types import AnyArray, BoolArray, IntArray
+
+
+class MujocoLanes:
+    """L lanes of one task, equal to as many Gymnasium environments reset with the same seeds.
+
+    Every lane draws its initial states from a generator of its own, made as Gymnasium makes it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        seeds: Sequence[int],
+        *,
+        episode_limit: int | None = None,
+        repeat: int = 1,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        """Allocates the lanes; `reset` begins their first episodes.
+
+        Args:
+            task: what to simulate.
+            seeds: one a lane.
+            episode_limit: environment steps before an episode is truncated; None: never.
+            repeat: environment steps an action is applied for, rewards summed. An episode's end
+                cuts the repetition short.
+            numbers: what messages call the lanes; None: 0 to L-1.
+        """
+        self.observation_space: gym.spaces.Box = gym.spaces.Box(
+            -np.inf, np.inf, (task.observation_size,), dtype=np.float64
+        )
+        self.action_space: gym.spaces.Box | gym.spaces.Discrete = task.action_space
+        self.episode_limit = episode_limit
+        self._task = task
+        self._repeat = repeat
+        self._limit = np.iinfo(np.int64).max if episode_limit is None else episode_limit
+        self._numbers = range(len(seeds)) if numbers is None else numbers
+        self._generators = [seeding.np_random(seed)[0] for seed in seeds]
+        self._warnings = catch_mujoco_warnings()
+        self._physics = make_physics(task.model, len(seeds), task.fields)
+        self._now = self._physics.fields
+        kept = {name: np.empty_like(getattr(self._now, name)) for name in task.remembers}
+        self._before = Fields(kept)
+        self._remembered = [(array, getattr(self._now, name)) for name, array in kept.items()]
+        self._obs: Array = np.empty((len(seeds), task.observation_size))
+        self._spare_obs: Array = np.empty_like(self._obs)
+        self._elapsed: IntArray = np.zeros(len(seeds), dtype=np.int64)
+        self._action_shape = (len(seeds), task.model.nu)
+        self._steps = 0
+
+    def __len__(self) -> int:
+        """The number of lanes, L."""
+        return len(self._generators)
+
+    def reset(self) -> AnyArray:
+        """Begins a new episode in every lane; returns the first observations, [L, O]."""
+        self._begin(np.arange(len(self)))
+        return self._observe()
+
+    def step(self, action: AnyArray) -> Step:
+        """Applies action[i] to lane i. Lanes whose episode ends begin the next one at once.
+
+        Args:
+            action: [L, nu]; MuJoCo clips it to the control ranges.
+
+        Raises:
+            ValueError: the action has another shape.
+            RolloutError: a function of the user's robot returned what it must not.
+        """
+        if action.shape != self._action_shape:
+            raise ValueError(
+                f"action has shape {action.shape}, but {len(self)} lanes of "
+                f"{self._action_shape[1]} actuators need {self._action_shape}"
+            )
+        self._steps += 1
+        (reward, terminated), truncated = self._advance(action, None)
+        for _ in range(self._repeat - 1):
+            going = np.flatnonzero(~(terminated | truncated))
+            if going.size == 0:
+                break
+            (more, terminated_now), truncated_now = self._advance(action, going)
+            reward[going] += more[going]
+            terminated[going] = terminated_now[going]
+            truncated[going] = truncated_now[going]
+        final_obs = self._observe()
+        ended = terminated | truncated
+        if np.count_nonzero(ended) == 0:
+            return Step(final_obs, reward, terminated, truncated, None)
+        self._obs, self._spare_obs = self._spare_obs, final_obs
+        self._begin(np.flatnonzero(ended))
+        return Step(self._observe(), reward, terminated, truncated, final_obs)
+
+    def close(self) -> None:
+        """Does nothing: lanes hold only memory."""
+
+    def _advance(self, action: AnyArray, lanes: IntArray | None) -> tuple[Outcome, BoolArray]:
+        """One environment step of `lanes` (None: all); what it gave, and truncations, for all."""
+        for array, live in self._remembered:
+            np.copyto(array, live)
+        self._physics.step(action, self._task.frame_skip, lanes)
+        self._warn()
+        if lanes is None:
+            self._elapsed += 1
+        else:
+            self._elapsed[lanes] += 1
+        try:
+            outcome = self._task.outcome(self._before, action, self._now)
+        except RolloutError as fault:
+            raise self._located(fault) from fault
+        return outcome, self._elapsed >= self._limit
+
+    def _observe(self) -> Array:
+        try:
+            self._task.observe(self._now, self._obs)
+        except RolloutError as fault:
+            raise self._located(fault) from fault
+        return self._obs
+
+    def _begin(self, lanes: IntArray) -> None:
+        states = [self._task.begin(self._generators[i]) for i in lanes]
+        qpos, qvel = (np.array(part) for part in zip(*states, strict=True))
+        self._physics.reset(lanes, qpos, qvel)
+        self._warn()
+        self._elapsed[lanes] = 0
+
+    def _located(self, fault: RolloutError) -> RolloutError:
+        first, last = self._numbers[0], self._numbers[-1]
+        return RolloutError(f"{fault} (step {self._steps} of lanes {first} to {last})")
+
+    def _warn(self) -> None:
+        if not self._warnings.pending:
+            return
+        lanes = ", ".join(str(self._numbers[i]) for i in self._physics.warned())
+        self._warnings.flush(f"step {self._steps}, lane {lanes}")

@@ -1,0 +1,147 @@
+"""Planar runners and the swimmer: HalfCheetah, Hopper, Walker2d, Swimmer (Gymnasium's v5)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from walle.envs.mujoco.physics import Array, Fields
+from walle.envs.mujoco.task import (
+    GymnasiumTask,
+    Outcome,
+    State,
+    between,
+    near_rest,
+    never,
+    square_sum,
+)
+from walle.types import AnyArray, BoolArray
+
+
+@dataclass(kw_only=True)
+class _Runner(GymnasiumTask):
+    """Moves along x, and pays for its torques.
+
+    reward = w_forward Δx / dt - w_ctrl ‖a‖²
+    obs = (positions without the first `hidden`, velocities)
+    """
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 0.1
+    reset_noise_scale: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+
+    coordinates: ClassVar[int] = 1
+    """How many leading positions say where the robot is, rather than in what pose."""
+
+    normal_velocities: ClassVar[bool] = False
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Where the robot was."""
+        return ("qpos",)
+
+    @property
+    def hidden(self) -> int:
+        """How many positions the observation leaves out."""
+        return self.coordinates if self.exclude_current_positions_from_observation else 0
+
+    @property
+    def observation_size(self) -> int:
+        """The positions shown and the velocities."""
+        return int(self.model.nq + self.model.nv) - self.hidden
+
+    def begin(self, random: np.random.Generator) -> State:
+        """The initial pose with noise."""
+        return near_rest(self, random, self.reset_noise_scale, normal=self.normal_velocities)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """Positions, then velocities."""
+        shown = self.model.nq - self.hidden
+        out[:, :shown] = now.qpos[:, self.hidden :]
+        out[:, shown:] = now.qvel
+
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+        """See the class."""
+        velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
+        cost = self.ctrl_cost_weight * square_sum(action)
+        return Outcome(self.forward_reward_weight * velocity - cost, never(len(cost)))
+
+
+@dataclass(kw_only=True)
+class HalfCheetah(_Runner):
+    """HalfCheetah-v5."""
+
+    xml_file: str = "half_cheetah.xml"
+    frame_skip: int = 5
+
+    normal_velocities: ClassVar[bool] = True
+
+
+@dataclass(kw_only=True)
+class Swimmer(_Runner):
+    """Swimmer-v5."""
+
+    xml_file: str = "swimmer.xml"
+    frame_skip: int = 4
+    ctrl_cost_weight: float = 1e-4
+
+    coordinates: ClassVar[int] = 2
+
+
+@dataclass(kw_only=True)
+class Walker2d(_Runner):
+    """Walker2d-v5: a runner that is paid for standing, and whose episode ends when it falls.
+
+    reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖²
+    obs = (positions without x, velocities clipped at ±10)
+    healthy: height and torso angle strictly inside their ranges.
+    """
+
+    xml_file: str = "walker2d_v5.xml"
+    frame_skip: int = 4
+    ctrl_cost_weight: float = 1e-3
+    healthy_reward: float = 1.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (0.8, 2.0)
+    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
+    reset_noise_scale: float = 5e-3
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """Positions, then clipped velocities."""
+        shown = self.model.nq - self.hidden
+        out[:, :shown] = now.qpos[:, self.hidden :]
+        np.clip(now.qvel, -10, 10, out=out[:, shown:])
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane stands, [L]."""
+        qpos = now.qpos
+        height = between(qpos[:, 1], self.healthy_z_range)
+        return height & between(qpos[:, 2], self.healthy_angle_range)
+
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+        """See the class."""
+        velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
+        healthy = self.healthy(now)
+        gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
+        reward = gain - self.ctrl_cost_weight * square_sum(action)
+        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+
+
+@dataclass(kw_only=True)
+class Hopper(Walker2d):
+    """Hopper-v5: as Walker2d, and all positions and velocities from the third on are bounded."""
+
+    xml_file: str = "hopper.xml"
+    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
+    healthy_z_range: tuple[float, float] = (0.7, math.inf)
+    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane stands and moves within bounds, [L]."""
+        pose = between(now.qpos[:, 2:], self.healthy_state_range).all(axis=1)
+        motion = between(now.qvel, self.healthy_state_range).all(axis=1)
+        return super().healthy(now) & pose & motion

@@ -1,0 +1,204 @@
+"""The physics of L lanes of one model: step them, begin episodes, read MuJoCo's fields.
+
+Two engines give bit-identical trajectories. `BatchPhysics` lets MuJoCo 4's own batch loop run in C.
+`LoopPhysics` keeps one MjData a lane and loops in Python: for older MuJoCo, and for fields that
+`mj_step` does not compute.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from walle.errors import ConfigError, nearest
+from walle.types import AnyArray, IntArray
+
+Array = npt.NDArray[np.float64]
+_Compute = Callable[[mujoco.MjModel, mujoco.MjData], None]
+
+# Fields that mj_step leaves alone, and the function that computes them after it.
+_AFTER_STEP: dict[str, _Compute] = {
+    "cacc": mujoco.mj_rnePostConstraint,
+    "cfrc_int": mujoco.mj_rnePostConstraint,
+    "cfrc_ext": mujoco.mj_rnePostConstraint,
+    "subtree_linvel": mujoco.mj_subtreeVel,
+    "subtree_angmom": mujoco.mj_subtreeVel,
+}
+_NEVER_COMPUTED = frozenset({"qfrc_inverse"})
+_ARENA = ("efc_", "efm_", "iefc_", "iacc", "ifrc_", "island_", "map_", "dof_island", "tree_island")
+
+
+class Fields:
+    """MuJoCo's arrays for all lanes: `fields.qpos` is [L, nq], `fields.xpos` [L, nbody, 3].
+
+    The names are those of MjData. The values are what `mj_step` leaves behind: `qpos` and `qvel`
+    are the new state, everything derived from them belongs to the start of the last substep.
+    """
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        """Offers read-only views: the arrays may be the simulation's own state."""
+        for name, array in arrays.items():
+            view = array.view()
+            view.flags.writeable = False
+            self.__dict__[name] = view
+
+    def __getattr__(self, name: str) -> Array:
+        """Only reached for a field that was not asked for."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"field {name!r} is not among those kept here: {', '.join(self.__dict__)}. Name it in "
+            "the robot's `fields`, and in `remembers` for its value from before the step"
+        )
+
+
+class Physics(Protocol):
+    """L lanes of one model. The arrays of `fields` are live: they change with every call."""
+
+    fields: Fields
+
+    def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
+        """Sets the controls of all lanes, [L, nu], and advances `lanes` (None: all) in time."""
+        ...
+
+    def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
+        """Puts `lanes` into fresh states: time 0, no warm start, `qpos` [n, nq], `qvel` [n, nv]."""
+        ...
+
+    def warned(self) -> list[int]:
+        """The lanes in which MuJoCo has found something wrong."""
+        ...
+
+
+class BatchPhysics:
+    """All lanes in one call of `mujoco.batch`."""
+
+    def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
+        from mujoco.batch import Batch
+
+        self._batch: Any = Batch(model, lanes, nthread=1)
+        self._ctrl: Array = self._batch.bind("ctrl")
+        self._qpos: Array = self._batch.bind("qpos")
+        self._qvel: Array = self._batch.bind("qvel")
+        self.fields = Fields({name: self._batch.bind(name) for name in fields})
+        self._state: Array = self._batch.state
+        self._fresh_state: Array = self._state[0].copy()
+
+    def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
+        """See `Physics.step`."""
+        self._ctrl[:] = action
+        self._batch.step(lanes, substeps)
+
+    def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
+        """See `Physics.reset`."""
+        self._state[lanes] = self._fresh_state
+        self._qpos[lanes] = qpos
+        self._qvel[lanes] = qvel
+        self._batch.forward(lanes)
+
+    def warned(self) -> list[int]:
+        """See `Physics.warned`."""
+        return [i for i, counters in enumerate(self._batch.warning) if counters[:, 1].any()]
+
+
+class LoopPhysics:
+    """One persistent MjData a lane, stepped in a Python loop."""
+
+    def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
+        self._model = model
+        self._datas = [mujoco.MjData(model) for _ in range(lanes)]
+        self._after = list({id(f): f for f in map(_AFTER_STEP.get, fields) if f}.values())
+        # A view costs more to make than to copy, and a call more than the numbers it copies: the
+        # views are made once, and one concatenation fetches all fields of all lanes.
+        self._ctrls = [data.ctrl for data in self._datas]
+        self._sources = [[getattr(d, name).reshape(-1) for name in fields] for d in self._datas]
+        self._all_sources = [source for lane in self._sources for source in lane]
+        self._rows: Array = np.empty((lanes, sum(source.size for source in self._sources[0])))
+        self._flat_rows = self._rows.reshape(-1)
+        self.fields = Fields(_columns(self._rows, self._datas[0], fields))
+
+    def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
+        """See `Physics.step`."""
+        model, step = self._model, mujoco.mj_step
+        for i in range(len(self._datas)) if lanes is None else lanes:
+            data = self._datas[i]
+            self._ctrls[i][:] = action[i]
+            step(model, data, substeps)
+            for compute in self._after:
+                compute(model, data)
+        if lanes is None:
+            np.concatenate(self._all_sources, out=self._flat_rows)
+        else:
+            self._fetch(lanes)
+
+    def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
+        """See `Physics.reset`."""
+        for i, lane_qpos, lane_qvel in zip(lanes, qpos, qvel, strict=True):
+            data = self._datas[i]
+            mujoco.mj_resetData(self._model, data)
+            data.qpos[:] = lane_qpos
+            data.qvel[:] = lane_qvel
+            mujoco.mj_forward(self._model, data)
+        self._fetch(lanes)
+
+    def warned(self) -> list[int]:
+        """See `Physics.warned`."""
+        return [i for i, d in enumerate(self._datas) if any(w.number for w in d.warning)]
+
+    def _fetch(self, lanes: IntArray) -> None:
+        for i in lanes:
+            np.concatenate(self._sources[i], out=self._rows[i])
+
+
+def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> Physics:
+    """The fastest engine that computes `fields` as `mj_step` on a persistent MjData would.
+
+    Raises:
+        ConfigError: a field does not exist, has no fixed size, or is never computed.
+    """
+    _check_fields(mujoco.MjData(model), fields)
+    if _batchable(model, fields):
+        return BatchPhysics(model, lanes, fields)
+    return LoopPhysics(model, lanes, fields)
+
+
+def batch_available() -> bool:
+    """Whether the installed MuJoCo steps many simulations in one call, as 4.0 and later do."""
+    return importlib.util.find_spec("mujoco.batch") is not None
+
+
+def _batchable(model: mujoco.MjModel, fields: tuple[str, ...]) -> bool:
+    """Whether one MjData can serve all lanes in turn without anything being lost between steps."""
+    if not batch_available():
+        return False
+    sleeps = model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP
+    return not (sleeps or model.nplugin or _AFTER_STEP.keys() & set(fields))
+
+
+def _check_fields(data: mujoco.MjData, fields: tuple[str, ...]) -> None:
+    arrays = [name for name in dir(data) if isinstance(getattr(data, name, None), np.ndarray)]
+    for name in fields:
+        if name not in arrays:
+            hint = nearest(name, arrays)
+            raise ConfigError(f"field {name!r} is not an array of MuJoCo's MjData; {hint}")
+        if name.startswith(_ARENA):
+            raise ConfigError(f"field {name!r} follows the contacts of the moment: it has no batch")
+        if getattr(data, name).size == 0:
+            raise ConfigError(f"field {name!r} has no entries in this model")
+        if name in _NEVER_COMPUTED:
+            raise ConfigError(f"field {name!r} is not computed by mj_step: it is always zero")
+
+
+def _columns(rows: Array, data: mujoco.MjData, fields: tuple[str, ...]) -> dict[str, Array]:
+    """Views of `rows`, [L, n], in which every field has a range of columns and its own shape."""
+    views, start = {}, 0
+    for name in fields:
+        shape, size = getattr(data, name).shape, getattr(data, name).size
+        views[name] = rows[:, start : start + size].reshape(len(rows), *shape)
+        start += size
+    return views

@@ -1,0 +1,138 @@
+"""Which environments the MuJoCo lanes can stand in for, and how to build them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+import gymnasium as gym
+
+from walle.envs.lanes import EnvSpec, Role, env_seed
+from walle.envs.mujoco.arms import Pusher, Reacher
+from walle.envs.mujoco.humanoids import Ant, Humanoid, HumanoidStandup
+from walle.envs.mujoco.lanes import MujocoLanes
+from walle.envs.mujoco.locomotion import HalfCheetah, Hopper, Swimmer, Walker2d
+from walle.envs.mujoco.pendulums import InvertedDoublePendulum, InvertedPendulum
+from walle.envs.mujoco.robot import Robot, RobotTask
+from walle.envs.mujoco.task import GymnasiumTask, Task
+from walle.errors import ConfigError, nearest
+
+_MODULES: Mapping[str, type[GymnasiumTask]] = {
+    "ant_v5": Ant,
+    "half_cheetah_v5": HalfCheetah,
+    "hopper_v5": Hopper,
+    "humanoid_v5": Humanoid,
+    "humanoidstandup_v5": HumanoidStandup,
+    "inverted_double_pendulum_v5": InvertedDoublePendulum,
+    "inverted_pendulum_v5": InvertedPendulum,
+    "pusher_v5": Pusher,
+    "reacher_v5": Reacher,
+    "swimmer_v5": Swimmer,
+    "walker2d_v5": Walker2d,
+}
+
+# By Gymnasium's entry point, so that an id registered anew for the same class is recognised too.
+TASKS: Mapping[str, type[GymnasiumTask]] = {
+    f"gymnasium.envs.mujoco.{module}:{task.__name__}Env": task for module, task in _MODULES.items()
+}
+
+# Arguments of Gymnasium's classes that only say what to draw.
+_DRAWING = frozenset(
+    {
+        "camera_id",
+        "camera_name",
+        "default_camera_config",
+        "height",
+        "max_geom",
+        "render_mode",
+        "visual_options",
+        "width",
+    }
+)
+
+
+def why_not(spec: EnvSpec) -> str | None:
+    """The reason why MuJoCo lanes would not give the same results for `spec`; None if they do."""
+    if find_robot(spec.id) is not None:
+        return None
+    try:
+        entry = _registered(spec.id)
+    except gym.error.Error as error:
+        return str(error)
+    if entry.entry_point not in TASKS:
+        known = ", ".join(sorted(f"{task.__name__}-v5" for task in TASKS.values()))
+        return f"it is neither a walle Robot nor one of {known}"
+    if entry.additional_wrappers:
+        return "it is registered with wrappers"
+    drawing = sorted(_DRAWING & (entry.kwargs | spec.kwargs).keys())
+    if drawing:
+        return f"lanes simulate and do not draw, but the arguments have {', '.join(drawing)}"
+    return None
+
+
+def make_mujoco_lanes(
+    spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"
+) -> MujocoLanes:
+    """Builds the lanes numbered `lanes` of a run.
+
+    Raises:
+        ConfigError: MuJoCo lanes cannot stand in for this environment, an argument is unknown, or
+            the model does not load.
+    """
+    reason = why_not(spec)
+    if reason is not None:
+        raise ConfigError(f"env.backend=mujoco cannot run env.id={spec.id!r}: {reason}")
+    task, registered_limit = _build(spec)
+    return MujocoLanes(
+        task,
+        [env_seed(seed, lane, role) for lane in lanes],
+        episode_limit=registered_limit if spec.episode_limit is None else spec.episode_limit,
+        repeat=spec.frame_skip,
+        numbers=lanes,
+    )
+
+
+def find_robot(env_id: str) -> Robot | None:
+    """The `Robot` that an id of the form "module:NAME" points to, if it points to one."""
+    module, _, name = env_id.rpartition(":")
+    if not module:
+        return None
+    robot = getattr(_imported(module, env_id), name, None)
+    return robot if isinstance(robot, Robot) else None
+
+
+def _build(spec: EnvSpec) -> tuple[Task, int | None]:
+    """The task of `spec`, and the episode limit it comes with."""
+    robot = find_robot(spec.id)
+    if robot is not None:
+        _check_arguments(Robot, spec)
+        robot = dataclasses.replace(robot, **spec.kwargs)
+        return RobotTask(robot), robot.episode_limit
+    entry = _registered(spec.id)
+    task = TASKS[str(entry.entry_point)]
+    _check_arguments(task, spec)
+    return task(**{**entry.kwargs, **spec.kwargs}), entry.max_episode_steps
+
+
+def _check_arguments(described: type[GymnasiumTask] | type[Robot], spec: EnvSpec) -> None:
+    names = [field.name for field in dataclasses.fields(described)]
+    for name in spec.kwargs:
+        if name not in names:
+            hint = nearest(name, names)
+            raise ConfigError(f"env.kwargs.{name}: {spec.id} has no such argument; {hint}")
+
+
+def _registered(env_id: str) -> gym.envs.registration.EnvSpec:
+    module, _, name = env_id.rpartition(":")
+    if module:
+        _imported(module, env_id)
+    return gym.spec(name)
+
+
+def _imported(module: str, env_id: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"env.id={env_id!r}: {error}; is the module importable here?") from error

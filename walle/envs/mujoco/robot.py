@@ -1,0 +1,145 @@
+"""A robot of the user's own: a MuJoCo model and three functions of whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from walle.envs.mujoco.physics import Array, Fields, make_physics
+from walle.envs.mujoco.task import Outcome, State, Task, near_rest, never
+from walle.errors import ConfigError, RolloutError
+from walle.types import AnyArray, BoolArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robot:
+    """What walle needs to know about a robot to simulate many of them at once.
+
+    Every array has the lanes first: `now.qpos` is [L, nq], an action [L, nu], a reward [L].
+
+    Attributes:
+        xml_file: the MuJoCo model.
+        observe: now -> [L, O], what the policy sees.
+        reward: (before, action, now) -> [L], what the step from `before` to `now` was worth.
+        terminated: now -> [L] booleans, whether the episode has reached its end; None: never.
+        begin: (random, qpos, qvel) -> (qpos, qvel), where an episode begins, given one lane's
+            stream and the model's initial state; None adds uniform noise in ± `reset_noise_scale`.
+        fields: the names of the MjData arrays that `now` has.
+        remembers: those that `before` has; each must be in `fields`.
+        frame_skip: physics steps per environment step.
+        episode_limit: environment steps before an episode is truncated; None: never.
+        reset_noise_scale: see `begin`.
+    """
+
+    xml_file: str | Path
+    observe: Callable[[Fields], npt.ArrayLike]
+    reward: Callable[[Fields, AnyArray, Fields], npt.ArrayLike]
+    terminated: Callable[[Fields], npt.ArrayLike] | None = None
+    begin: Callable[[np.random.Generator, Array, Array], tuple[Array, Array]] | None = None
+    fields: tuple[str, ...] = ("qpos", "qvel")
+    remembers: tuple[str, ...] = ("qpos",)
+    frame_skip: int = 1
+    episode_limit: int | None = 1000
+    reset_noise_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked without compiling the model."""
+        missing = sorted(set(self.remembers) - set(self.fields))
+        if missing:
+            raise ConfigError(
+                f"remembers={self.remembers} needs {', '.join(missing)} in fields={self.fields}"
+            )
+        if self.begin is not None and self.reset_noise_scale != 0:
+            raise ConfigError(
+                f"reset_noise_scale={self.reset_noise_scale} has no effect when `begin` is given: "
+                "leave one of them out"
+            )
+
+
+class RobotTask(Task):
+    """A `Robot` as a task, with everything its functions return checked."""
+
+    def __init__(self, robot: Robot) -> None:
+        """Compiles the model and tries `observe` on one lane to learn the observation's size."""
+        self.robot = robot
+        self.load(Path(robot.xml_file).expanduser(), robot.frame_skip)
+        self._observation_size = int(self._first_observation().shape[1])
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """As the robot says."""
+        return self.robot.fields
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """As the robot says."""
+        return self.robot.remembers
+
+    @property
+    def observation_size(self) -> int:
+        """As `observe` returned at first."""
+        return self._observation_size
+
+    @property
+    def action_space(self) -> gym.spaces.Box:
+        """The actuators' control ranges, infinite where there is none."""
+        limited = self.model.actuator_ctrllimited.astype(bool)
+        low, high = self.model.actuator_ctrlrange.astype(np.float32).T
+        return gym.spaces.Box(
+            np.where(limited, low, -np.inf), np.where(limited, high, np.inf), dtype=np.float32
+        )
+
+    def begin(self, random: np.random.Generator) -> State:
+        """Where the robot says, checked."""
+        if self.robot.begin is None:
+            return near_rest(self, random, self.robot.reset_noise_scale, normal=False)
+        model = self.model
+        qpos, qvel = self.robot.begin(random, model.qpos0.copy(), np.zeros(model.nv))
+        state = State(np.asarray(qpos, dtype=np.float64), np.asarray(qvel, dtype=np.float64))
+        _check("begin's qpos", state.qpos, (model.nq,))
+        _check("begin's qvel", state.qvel, (model.nv,))
+        return state
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """What `observe` returns, checked."""
+        obs = np.asarray(self.robot.observe(now))
+        _check("observe", obs, out.shape)
+        out[:] = obs
+
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+        """What `reward` and `terminated` return, checked."""
+        lanes = len(action)
+        reward = np.array(self.robot.reward(before, action, now), dtype=np.float64)
+        _check("reward", reward, (lanes,))
+        if self.robot.terminated is None:
+            return Outcome(reward, never(lanes))
+        terminated: BoolArray = np.array(self.robot.terminated(now))
+        _check("terminated", terminated, (lanes,))
+        if terminated.dtype != np.bool_:
+            raise RolloutError(f"terminated() returned {terminated.dtype}, not booleans")
+        return Outcome(reward, terminated)
+
+    def _first_observation(self) -> AnyArray:
+        physics = make_physics(self.model, 1, self.fields)
+        state = self.begin(np.random.default_rng(0))
+        physics.reset(np.array([0]), state.qpos[None], state.qvel[None])
+        obs = np.asarray(self.robot.observe(physics.fields))
+        if obs.ndim != 2 or len(obs) != 1:
+            raise ConfigError(
+                f"observe() returned shape {obs.shape} for one lane: it must be [lanes, entries], "
+                "(1, entries) here. Index lanes first, as in now.qpos[:, 0]."
+            )
+        return obs
+
+
+def _check(name: str, value: AnyArray, shape: tuple[int, ...]) -> None:
+    if value.shape != shape:
+        raise RolloutError(
+            f"{name} has shape {value.shape} where {shape} is needed: it must be the same for "
+            "every step, with the lanes first"
+        )

@@ -1,0 +1,139 @@
+"""What a task is: a model, where episodes begin, and observation, reward and end of all lanes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from walle.envs.mujoco.compiling import compile_model, xml_path
+from walle.envs.mujoco.physics import Array, Fields
+from walle.errors import ConfigError
+from walle.types import AnyArray, BoolArray
+
+
+class State(NamedTuple):
+    """Where an episode begins: `qpos` [nq] and `qvel` [nv]."""
+
+    qpos: Array
+    qvel: Array
+
+
+class Outcome(NamedTuple):
+    """What a step gave: `reward` [L], and whether it reached a terminal state, [L]."""
+
+    reward: npt.NDArray[np.floating]
+    terminated: BoolArray
+
+
+class Task(ABC):
+    """A model with the batched functions that make it a task.
+
+    Attributes:
+        model: the compiled model, shared by all lanes.
+        frame_skip: physics steps per environment step.
+        dt: seconds of simulated time per environment step.
+    """
+
+    model: mujoco.MjModel
+    frame_skip: int
+    dt: float
+
+    def load(self, path: Path, frame_skip: int) -> None:
+        """Compiles the model: the first thing a task does."""
+        if frame_skip < 1:
+            raise ConfigError(f"frame_skip={frame_skip}: at least one physics step is needed")
+        self.frame_skip = frame_skip
+        self.model = compile_model(path)
+        self.dt = float(self.model.opt.timestep) * frame_skip
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The MuJoCo fields that the task reads."""
+        return ("qpos", "qvel")
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Those whose values from before the step decide the outcome."""
+        return ()
+
+    @property
+    @abstractmethod
+    def observation_size(self) -> int:
+        """The number of entries of one lane's observation."""
+
+    @abstractmethod
+    def begin(self, random: np.random.Generator) -> State:
+        """Draws the state in which an episode begins."""
+
+    @abstractmethod
+    def observe(self, now: Fields, out: Array) -> None:
+        """Writes the observations of all lanes into `out`, [L, observation_size]."""
+
+    @abstractmethod
+    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+        """What the step that took the lanes from `before` to `now` is worth, and what it ended."""
+
+    @property
+    def action_space(self) -> gym.spaces.Box:
+        """The actuators' control ranges."""
+        low, high = self.model.actuator_ctrlrange.astype(np.float32).T
+        return gym.spaces.Box(low, high, dtype=np.float32)
+
+
+@dataclass(kw_only=True)
+class GymnasiumTask(Task):
+    """A task of Gymnasium's. Its dataclass fields are the arguments of Gymnasium's constructor.
+
+    Attributes:
+        xml_file: a path beginning with `/`, `.` or `~`, or a model that Gymnasium ships.
+        frame_skip: physics steps per environment step.
+    """
+
+    xml_file: str
+    frame_skip: int
+
+    def __post_init__(self) -> None:
+        """Compiles the model."""
+        self.load(xml_path(self.xml_file), self.frame_skip)
+
+
+def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: bool) -> State:
+    """The model's initial state with noise on every position and velocity.
+
+    Positions get uniform noise in [-scale, scale); velocities the same, or with `normal` noise of
+    standard deviation `scale`.
+    """
+    model = task.model
+    if normal:
+        qpos = model.qpos0 + random.uniform(-scale, scale, model.nq)
+        return State(qpos, scale * random.standard_normal(model.nv))
+    noise = random.uniform(-scale, scale, model.nq + model.nv)
+    return State(model.qpos0 + noise[: model.nq], noise[model.nq :])
+
+
+def never(lanes: int) -> BoolArray:
+    """No lane is in a terminal state."""
+    return np.zeros(lanes, dtype=np.bool_)
+
+
+def square_sum(x: AnyArray) -> npt.NDArray[np.floating]:
+    """Σ_j x[i, j]² in the precision of `x`.
+
+    Actions are float32, and so is Gymnasium's control cost: its last bits depend on that.
+    """
+    total: npt.NDArray[np.floating] = np.add.reduce(np.square(x), axis=1)
+    return total
+
+
+def between(x: Array, low_high: tuple[float, float]) -> BoolArray:
+    """Low < x < high, entry by entry."""
+    low, high = low_high
+    inside: BoolArray = (low < x) & (x < high)
+    return inside
