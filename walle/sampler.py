@@ -102,7 +102,13 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 
 def _check_finite(rollout: Rollout) -> None:
-    for name, values in (("reward", rollout.reward), ("observation", rollout.obs)):
+    ended = (rollout.terminated | rollout.truncated)[..., None]
+    checked = {
+        "reward": rollout.reward,
+        "observation": rollout.obs,
+        "last observation of an episode": np.where(ended, rollout.final_obs, 0),
+    }
+    for name, values in checked.items():
         finite = np.isfinite(values)
         if finite.all():
             continue
