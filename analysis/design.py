@@ -22,7 +22,8 @@ def resolve_key(sweep: Sweep, key: str) -> str:
     if key in known:
         return key
     of_group = [f"{key}.{leaf}" for leaf in NAMING_LEAVES if f"{key}.{leaf}" in known]
-    of_leaf = [k for k in known if k.endswith(f".{key}")]
+    leaves = [k for k in known if k.endswith(f".{key}")]
+    of_leaf = [k for k in leaves if k in sweep.varying] or leaves
     if of_group:
         return next((k for k in of_group if k in sweep.varying), of_group[0])
     if len(of_leaf) == 1:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import stats
 from analysis.design import design, resolve_key
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import BadInputError, Scalar, Sweep, listed
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -90,7 +90,7 @@ def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
             f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller one"
         )
     if short:
-        sweep.note(f"{len(short)} runs are no longer than the warm-up of {warmup}: {short}")
+        sweep.note(f"{len(short)} runs are no longer than the warm-up of {warmup}: {listed(short)}")
     return frame
 
 

@@ -22,7 +22,7 @@ import pandas as pd
 
 from analysis import cli, style
 from analysis.design import resolve_key, sort_key
-from analysis.runs import BadInputError, Sweep, load
+from analysis.runs import BadInputError, Sweep, listed, load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,7 +125,11 @@ def _select(
     for column in [*columns, *([where[0]] if where else [])]:
         if column not in frame:
             near = difflib.get_close_matches(column, [str(c) for c in frame], n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {list(frame)}"
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"there are {', '.join(map(str, frame))}"
+            )
             raise BadInputError(f"no column {column!r} in {file}.csv; {hint}")
     if where:
         frame = frame[frame[where[0]].astype(str) == where[1]]
@@ -134,7 +138,7 @@ def _select(
         raise BadInputError(f"no row of {file}.csv has all of {', '.join(columns)}" + _said(where))
     without = [run.name for run in sweep.runs if run.name not in set(rows["run"])]
     if without:
-        sweep.note(f"{len(without)} runs have no value in {', '.join(columns)}: {without}")
+        sweep.note(f"{len(without)} runs have no value in {', '.join(columns)}: {listed(without)}")
     return rows
 
 

@@ -185,7 +185,8 @@ def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
         label = f"{line.label or 'mean'} ({repeats_text(line.runs, line.seeds)})"
         whole = np.where(found.complete, found.y, np.nan)
         axes.plot(found.x, whole, color=look.color, linestyle=look.dash, label=label)
-        axes.plot(found.x, found.y, color=look.color, linestyle=look.dash, linewidth=0.5)
+        rest = np.where(found.complete, np.nan, found.y)
+        axes.plot(found.x, rest, color=look.color, linestyle=look.dash, linewidth=0.5)
         axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
 
 

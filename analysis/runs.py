@@ -192,7 +192,7 @@ class Sweep:
 
     def _note_broken(self, name: str, dropped: dict[int, int]) -> None:
         if dropped:
-            runs = _some([self.runs[i].name for i in dropped])
+            runs = listed([self.runs[i].name for i in dropped])
             self.notes.append(
                 f"{sum(dropped.values())} broken rows of {name}.csv left out (runs {runs}): "
                 "a run was stopped in the middle of a write"
@@ -206,7 +206,7 @@ class Sweep:
         repeated = _repeated(frame[keys[name]])
         if not repeated.any():
             return frame
-        runs = _some(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
+        runs = listed(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
         self.note(
             f"{int(repeated.sum())} rows of {name}.csv were written again after a resume "
             f"(runs {runs}): the last writing of each counts"
@@ -281,6 +281,12 @@ def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in RUN_FILES)
 
 
+def listed(names: list[str], joint: str = ", ", most: int = 6) -> str:
+    """The names in a row, the last ones only counted when they are many."""
+    shown = joint.join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
     """Every leaf of a nested configuration under its dotted key; lists and null as text."""
     for key, value in config.items():
@@ -303,7 +309,7 @@ def _note_not_started(sweep: Sweep, path: Path) -> None:
         names = [str(job["directory"]) for job in asked if "directory" in job]
         missing = [name for name in names if not is_run(path / name)]
         if missing:
-            sweep.note(f"{len(missing)} of {len(asked)} jobs have not started ({_some(missing)})")
+            sweep.note(f"{len(missing)} of {len(asked)} jobs have not started ({listed(missing)})")
 
 
 def _walk(path: Path, depth: int = SWEEP_DEPTH) -> Iterator[Path]:
@@ -394,15 +400,10 @@ def _state_notes(runs: list[Run]) -> Iterator[str]:
     for state, meaning in meanings.items():
         names = [run.name for run in runs if run.state == state]
         if names:
-            yield f"{len(names)} of {len(runs)} runs {meaning} ({_some(names)})"
+            yield f"{len(names)} of {len(runs)} runs {meaning} ({listed(names)})"
 
 
 def _nothing_usable(paths: list[Path], left_out: list[LeftOut]) -> str:
     where = ", ".join(str(path) for path in paths)
-    reasons = _some([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
+    reasons = listed([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
     return f"{where}: none of {len(left_out)} runs can be used ({reasons})"
-
-
-def _some(names: list[str], joint: str = ", ", most: int = 6) -> str:
-    shown = joint.join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

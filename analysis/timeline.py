@@ -20,7 +20,7 @@ import pandas as pd
 
 from analysis import cli, style
 from analysis.measures import FloatArray
-from analysis.runs import BadInputError, Run, Sweep
+from analysis.runs import BadInputError, Run, Sweep, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,7 +154,9 @@ def _choose(sweep: Sweep, name: str | None) -> Run:
     for run in traced:
         if name in (run.name, str(run.path)):
             return run
-    raise BadInputError(f"--run {name}: the runs with a trace are {[r.name for r in traced]}")
+    raise BadInputError(
+        f"--run {name}: the runs with a trace are {listed([r.name for r in traced])}"
+    )
 
 
 def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:

@@ -140,11 +140,20 @@ def _write(args: argparse.Namespace) -> None:
     cli.write_text(numbers, sweep.summary().to_csv(index=False))
     print(f"specification: {path}\nruns:          {numbers}")
     if args.save:
-        report.save()
+        _publish(report, path)
         cli.open_viewer("wandb_report", report.url, wanted=args.show)
     else:
         print("not published: --save --entity NAME does that")
         cli.open_viewer("wandb_report", path.resolve().as_uri(), wanted=args.show)
+
+
+def _publish(report: Report, path: Path) -> None:
+    import wandb
+
+    try:
+        report.save()
+    except (wandb.errors.Error, OSError, ValueError) as error:
+        raise BadInputError(f"not published: {error}; the specification is in {path}") from error
 
 
 def _reports() -> Any:

@@ -69,6 +69,12 @@ def write_run(path: Path, job: Job) -> Path:
     return path
 
 
+def keep_rows(run: Path, rows: int) -> None:
+    """Cuts a run's iterations.csv after so many rows, as if it had been stopped there."""
+    lines = (run / "iterations.csv").read_text().splitlines(keepends=True)
+    (run / "iterations.csv").write_text("".join(lines[: rows + 1]))
+
+
 def collect_seconds(job: Job) -> float:
     """The true mean of collect_s."""
     return job.collect_1_s * ((1 - job.serial) / job.n + job.serial)
@@ -210,6 +216,7 @@ def _provenance(job: Job) -> dict[str, Any]:
         "algo": {"name": job.algo, "epochs": 10, "clip": 0.2},
         "env": {"id": job.env, "kwargs": {}, "max_steps": len(job.env) * 50},
         "net": {"hidden": [64, 64]},
+        "learner": {"n": 1},
         "sampler": {"name": "process", "n": job.n, "lanes": 64, "max_lag": job.max_lag},
     }
     return {
@@ -243,6 +250,8 @@ def _status(job: Job) -> dict[str, Any]:
 
 
 def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -46,7 +46,7 @@ def test_two_sweeps_differ_in_the_key_sweep(tmp_path: Path) -> None:
     b = write_sweep(tmp_path / "b", [Job(seed=0), Job(seed=1)])
     sweep = load(a, b)
     assert sweep.varying == ["sweep"]
-    assert sweep.iterations.groupby("sweep")["run"].nunique().to_dict() == {str(a): 1, str(b): 2}
+    assert sweep.iterations.groupby("sweep")["run"].nunique().to_dict() == {"a": 1, "b": 2}
     assert sweep.name == "a + b"
 
 

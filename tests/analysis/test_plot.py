@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import plot
+from analysis.runs import BadInputError, load
+from tests.analysis.synthetic import Job, write_sweep
+
+
+def test_any_column_against_any_column(speedup_sweep: Path) -> None:
+    sweep = load(speedup_sweep)
+    study = plot.study(sweep, x="wall_s", y=["collect_s", "learn_s"])
+    first = sweep.iterations[sweep.iterations["run"] == "0"]
+    line = study.figure.axes[0].get_lines()[0]
+    np.testing.assert_array_equal(line.get_xdata(), first["wall_s"])
+    np.testing.assert_array_equal(line.get_ydata(), first["collect_s"])
+    assert len(study.figure.axes) == 2
+    assert study.figure.axes[0].get_ylabel() == "collect (s)"
+
+
+def test_rows_of_one_process(speedup_sweep: Path) -> None:
+    study = plot.study(
+        load(speedup_sweep),
+        x="iteration",
+        y=["update_s"],
+        file="timing",
+        where=("process", "agent"),
+    )
+    assert study.points is not None
+    assert len(study.points) == 15 * 30
+
+
+def test_episodes_as_points(speedup_sweep: Path) -> None:
+    study = plot.study(
+        load(speedup_sweep), x="env_steps", y=["return"], file="episodes", points=True
+    )
+    assert study.figure.axes[0].get_lines()[0].get_linestyle() == "None"
+
+
+def test_runs_that_agree_share_a_colour(speedup_sweep: Path) -> None:
+    lines = plot.study(load(speedup_sweep), x="iteration", y=["collect_s"]).figure.axes[0].lines
+    colors = [line.get_color() for line in lines]
+    assert len(colors) == 15
+    assert len(set(colors)) == 5
+
+
+def test_a_baseline(speedup_sweep: Path, lag_sweep: Path) -> None:
+    study = plot.study(
+        load(lag_sweep), x="iteration", y=["lag_mean"], by="max_lag", baseline=load(speedup_sweep)
+    )
+    labels = [line.get_label() for line in study.figure.axes[0].lines]
+    assert labels.count("baseline") == 1
+    assert len(labels) == 9 + 15
+
+
+def test_a_column_of_another_algorithm_is_said(tmp_path: Path) -> None:
+    sweep = load(write_sweep(tmp_path / "s", [Job(algo="ppo"), Job(algo="ppo_kl")]))
+    study = plot.study(sweep, x="env_steps", y=["kl"], by="algo")
+    assert len(study.table) == 1
+    assert "1 runs have no value in env_steps, kl: 1" in sweep.notes[0]
+
+
+def test_a_typo_names_the_nearest_column(speedup_sweep: Path) -> None:
+    with pytest.raises(BadInputError, match=r"no column 'colect_s' .* did you mean collect_s"):
+        plot.study(load(speedup_sweep), x="env_steps", y=["colect_s"])
+
+
+def test_a_file_that_no_run_has(speedup_sweep: Path) -> None:
+    with pytest.raises(BadInputError, match=r"no run has a row in trace.csv"):
+        plot.study(load(speedup_sweep), x="start_s", y=["end_s"], file="trace")
+
+
+def test_a_condition_that_nothing_meets(speedup_sweep: Path) -> None:
+    with pytest.raises(BadInputError, match="where process is 'agnet'"):
+        plot.study(
+            load(speedup_sweep),
+            x="iteration",
+            y=["update_s"],
+            file="timing",
+            where=("process", "agnet"),
+        )

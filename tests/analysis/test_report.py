@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from analysis import page, report
+from analysis.runs import load
+from tests.analysis.synthetic import Job, write_sweep
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+VOID = {"meta", "img", "source", "br", "hr", "link"}
+
+
+class Checker(HTMLParser):
+    """Fails on tags that do not match; collects addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self.addresses += [v or "" for k, v in attrs if k in ("href", "src", "srcset")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def check(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    return checker
+
+
+def test_the_page_is_whole_and_needs_no_other_file(speedup_sweep: Path, tmp_path: Path) -> None:
+    assert report.main([str(speedup_sweep), "-o", str(tmp_path / "r.html"), "--paper"]) == 0
+    text = (tmp_path / "r.html").read_text()
+    pictures = [a for a in check(text).addresses if a.startswith("data:image/svg+xml;base64,")]
+    assert len(pictures) == 12  # six figures, for a wide and for a narrow screen
+    assert "http" not in text
+    for words in ("Speedup", "Amdahl", "15 of 15 runs used.", "cpu model", "OMP_NUM_THREADS"):
+        assert words in text
+    assert (tmp_path / "r.csv").read_text().count("\n") == 16
+
+
+def test_links_lead_to_the_runs(speedup_sweep: Path, tmp_path: Path) -> None:
+    assert report.main([str(speedup_sweep), "-o", str(tmp_path / "r.html")]) == 0
+    links = [
+        a for a in check((tmp_path / "r.html").read_text()).addresses if not a.startswith("data:")
+    ]
+    assert len(links) == 15
+    assert all((tmp_path / link / "run.json").is_file() for link in links)
+
+
+def test_failures_and_their_reasons(tmp_path: Path) -> None:
+    killed = Job(n=4, state="failed", status={"error": "MemoryError: <no> room"})
+    text = report.build(load(write_sweep(tmp_path / "s", [Job(), Job(n=2), killed])))
+    check(text)
+    assert "2 of 3 runs used." in text
+    assert "MemoryError: &lt;no&gt; room" in text
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+    text = report.build(
+        load(write_sweep(tmp_path / "s", [Job(iterations=1), Job(n=2, iterations=1)])), warmup=0
+    )
+    check(text)
+    assert "Not drawn: return_mean is empty in every run" in text
+
+
+def test_the_question_is_put_together_from_what_varies(
+    speedup_sweep: Path, lag_sweep: Path, tasks_sweep: Path
+) -> None:
+    assert report.ask(load(speedup_sweep), "sampler.n") == (
+        "What changes with sampler.n (1, 2, 4, 8, 16) with ppo on HalfCheetah-v5? 3 seeds."
+    )
+    assert report.ask(load(tasks_sweep), "sampler.n") == (
+        "What changes with sampler.n (1, 4) and env.id (HalfCheetah-v5, Hopper-v5) with ppo? "
+        "3 seeds."
+    )
+    assert report.axis_of(load(lag_sweep)) == "sampler.max_lag"
+    assert "How fast?" in report.build(load(lag_sweep), question="How fast?")
+
+
+def test_the_figures_suit_the_sweep(lag_sweep: Path, tmp_path: Path) -> None:
+    found = report.sections(load(lag_sweep), "sampler.max_lag", warmup=1, paper=False)
+    assert "Policy lag" in [section.title for section in found]
+    assert "Speedup" not in [section.title for section in found]
+    traced = load(write_sweep(tmp_path / "s", [Job(trace=True)]))
+    titles = [s.title for s in report.sections(traced, "sampler.n", warmup=1, paper=False)]
+    assert "Timeline" in titles
+
+
+def test_cells_are_escaped() -> None:
+    import pandas as pd
+
+    text = page.table(pd.DataFrame({"a<b": ["<script>", 1.5, float("nan")]}))
+    assert "<script>" not in text
+    assert "a&lt;b" in text
+    assert "<td>1.5</td>" in text
+    assert "<td></td>" in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("width", [375, 1200])
+def test_no_screen_scrolls_sideways(lag_sweep: Path, tmp_path: Path, width: int) -> None:
+    """A browser lays the page out in a frame of this width and says how wide it became."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip("no Chromium here")
+    assert report.main([str(lag_sweep), "-o", str(tmp_path / "r.html")]) == 0
+    script = (
+        "onload=()=>{const d=f.contentDocument, e=d.documentElement;"
+        "const images=[...d.images];"
+        "document.title=[e.scrollWidth, e.clientWidth,"
+        "images.filter(i=>i.complete&&i.naturalWidth>0).length, images.length,"
+        "Math.max(...images.map(i=>i.getBoundingClientRect().right))].join(' ')}"
+    )
+    (tmp_path / "frame.html").write_text(
+        f"<iframe id=f src=r.html width={width} height=800></iframe><script>{script}</script>"
+    )
+    run = subprocess.run(
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--allow-file-access-from-files",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=10000",
+            "--dump-dom",
+            (tmp_path / "frame.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    title = re.search(r"<title>([\d. ]+)</title>", run.stdout)
+    assert title, run.stdout[:2000]
+    scroll, client, drawn, images, right = (float(word) for word in title.group(1).split())
+    assert scroll <= client
+    assert drawn == images > 4
+    assert right <= width

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import timeline
+from analysis.runs import BadInputError, load
+from tests.analysis.synthetic import Job, write_run, write_sweep
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", Job(n=12, iterations=8, trace=True))
+
+
+def spans(*rows: tuple[str, float, float]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["section", "start_s", "end_s"])
+
+
+def test_shares_of_each_bin_by_hand() -> None:
+    found = timeline.shares(
+        spans(("act", 0.0, 0.5), ("env_step", 0.5, 1.5), ("act", 1.5, 1.75)), np.array([0, 1, 2.0])
+    )
+    np.testing.assert_allclose(found["act"], [0.5, 0.25])
+    np.testing.assert_allclose(found["env_step"], [0.5, 0.5])
+
+
+def test_shares_of_stays_much_shorter_than_a_bin() -> None:
+    starts = np.arange(1000) / 1000
+    rows = [(s, t, t + 0.0005) for t in starts for s in ("act",)]
+    found = timeline.shares(spans(*rows), np.array([0, 0.5, 1]))
+    np.testing.assert_allclose(found["act"], 0.5, rtol=1e-6)
+
+
+def test_a_track_a_process_in_the_perfetto_trace(traced: Path) -> None:
+    sweep = load(traced)
+    rows = timeline.trace_of(sweep, sweep.runs[0])
+    events = timeline.perfetto("run", rows)["traceEvents"]
+    names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert names == ["agent", *(f"sampler-{k}" for k in range(12))]
+    complete = [e for e in events if e["ph"] == "X"]
+    assert len(complete) == len(rows)
+    first = next(e for e in complete if e["tid"] == 0)
+    row = rows[rows["process"] == "agent"].iloc[0]
+    assert first["name"] == row["section"] == "wait_experience"
+    assert first["cat"] == "wait"
+    assert first["dur"] == pytest.approx((row["end_s"] - row["start_s"]) * 1e6)
+
+
+def test_the_figure_shows_some_iterations_in_the_middle(traced: Path) -> None:
+    sweep = load(traced)
+    axes = timeline.study(sweep).figure.axes[0]
+    start, end = axes.get_xlim()
+    seconds = sweep.iterations["iteration_s"].median()
+    assert end - start == pytest.approx(3 * seconds)
+    assert [t.get_text() for t in axes.get_yticklabels()][:2] == ["agent", "sampler-0"]
+
+
+def test_a_window(traced: Path) -> None:
+    study = timeline.study(load(traced), start_s=1.0, end_s=2.0)
+    per_process = study.table.groupby("process")["seconds"].sum()
+    np.testing.assert_allclose(per_process, 1.0, rtol=0.05)
+
+
+def test_windows_that_make_no_sense(traced: Path) -> None:
+    sweep = load(traced)
+    with pytest.raises(BadInputError, match="the end is not after the start"):
+        timeline.study(sweep, start_s=2.0, end_s=1.0)
+    with pytest.raises(BadInputError, match="nothing happened between 1000 and 2000 s"):
+        timeline.study(sweep, start_s=1000.0, end_s=2000.0)
+
+
+def test_the_first_run_with_a_trace_or_the_named_one(tmp_path: Path) -> None:
+    jobs = [Job(), Job(seed=1, trace=True), Job(seed=2, trace=True)]
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    assert timeline.study(sweep).sentences[0].startswith("Run 1,")
+    assert timeline.study(sweep, run="2").sentences[0].startswith("Run 2,")
+    with pytest.raises(BadInputError, match="--run 0: the runs with a trace are"):
+        timeline.study(sweep, run="0")
+
+
+def test_without_a_trace(speedup_sweep: Path) -> None:
+    with pytest.raises(BadInputError, match="run with trace=true"):
+        timeline.study(load(speedup_sweep))

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import wandb_report
+from analysis.runs import load
+from tests.analysis.synthetic import Job, write_sweep
+
+
+def blocks(spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [block for block in spec["spec"]["blocks"] if block["type"] == kind]
+
+
+def test_the_specification_needs_no_server(speedup_sweep: Path, tmp_path: Path) -> None:
+    pytest.importorskip("wandb_workspaces")
+    path = tmp_path / "spec.json"
+    assert wandb_report.main([str(speedup_sweep), "-o", str(path), "--project", "scaling"]) == 0
+    spec = json.loads(path.read_text())
+    assert spec["project"] == "scaling"
+    assert spec["title"] == "speedup"
+    words = blocks(spec, "markdown-block")[0]["content"]
+    assert "| collection | 16 |" in words
+    assert "- Amdahl (4 points): serial fraction" in words
+    (grid,) = blocks(spec, "panel-grid")
+    panels = grid["metadata"]["panelBankSectionConfig"]["panels"]
+    titles = [panel["config"]["chartTitle"] for panel in panels]
+    assert "Return by wall clock" in titles
+    assert "Share of learning" in titles
+    assert {panel["config"]["groupBy"] for panel in panels} == {"sampler.value.n"}
+
+
+def test_a_run_set_for_each_group_of_runs(tmp_path: Path) -> None:
+    pytest.importorskip("wandb_workspaces")
+    root = write_sweep(tmp_path / "s", [Job(), Job(n=2), Job(n=4)])
+    for number, group in (("0", "first"), ("1", "second"), ("2", "second")):
+        path = root / number / "run.json"
+        content = json.loads(path.read_text())
+        content["config"]["logger"] = {"name": "wandb", "group": group, "project": "mine"}
+        path.write_text(json.dumps(content))
+    sweep = load(root)
+    assert wandb_report.wandb_groups(sweep) == ["first", "second"]
+    spec = wandb_report.specification(
+        wandb_report.build(sweep, entity="me", project="mine", by="sampler.n")
+    )
+    sets = blocks(spec, "panel-grid")[0]["metadata"]["runSets"]
+    assert [found["name"] for found in sets] == ["first", "second"]
+    assert "second" in json.dumps(sets[1]["filters"])
+
+
+def test_without_speedup_the_reason_stands_there(lag_sweep: Path) -> None:
+    text = wandb_report.findings(load(lag_sweep), "sampler.max_lag", 1)
+    assert text.startswith("No speedup: --by sampler.max_lag")
+
+
+def test_a_report_that_cannot_be_published_leaves_its_specification(
+    speedup_sweep: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reports = pytest.importorskip("wandb_workspaces.reports.v2")
+
+    def no_network(report: object) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(reports.Report, "save", no_network)
+    path = tmp_path / "spec.json"
+    assert wandb_report.main([str(speedup_sweep), "-o", str(path), "--save", "--entity", "me"]) == 2
+    assert "not published: no route to host; the specification is in" in capsys.readouterr().err
+    assert json.loads(path.read_text())["entity"] == "me"
+
+
+def test_save_needs_an_entity(speedup_sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        wandb_report.main([str(speedup_sweep), "--save"])
+    assert caught.value.code == 2
+    assert "--save needs --entity" in capsys.readouterr().err
+
+
+def test_without_the_package_the_cure_is_named(
+    speedup_sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("wandb_workspaces"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert wandb_report.main([str(speedup_sweep)]) == 2
+    assert "pip install 'walle[wandb]'" in capsys.readouterr().err
