@@ -135,7 +135,7 @@ def profile(matrix: FloatArray) -> FloatArray:
 
 def _draw_profile(axes: Axes, scores: Scores, by: str, look: style.Look) -> None:
     draws = stats.stratified_draws(scores.matrix, profile, stats.generator())
-    low, high = stats.band_bounds(draws, len(scores.matrix))
+    low, high = np.clip(stats.band_bounds(draws, len(scores.matrix)), 0, 100)
     label = f"{by} = {scores.value} ({len(scores.matrix)} seeds a task)"
     axes.plot(
         THRESHOLDS, profile(scores.matrix), color=look.color, linestyle=look.dash, label=label

@@ -43,13 +43,14 @@ class Cell:
         """The mean over the runs."""
         return float(self.values.mean())
 
-    def interval(self) -> stats.Interval:
-        """The mean and its 95% interval."""
-        return stats.Interval(self.mean, *stats.interval_bounds(self.draws, self.values.size))
+    def interval(self, *, positive: bool = False) -> stats.Interval:
+        """The mean and its 95% interval; `positive` for times, which cannot fall below zero."""
+        bounds = stats.interval_bounds(self.draws, self.values.size, positive=positive)
+        return stats.Interval(self.mean, *bounds)
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: seconds an iteration as iterations a second."""
-        bounds = stats.interval_bounds(1 / self.draws, self.values.size)
+        bounds = stats.interval_bounds(1 / self.draws, self.values.size, positive=True)
         return stats.Interval(1 / self.mean, *bounds)
 
     @property

@@ -45,7 +45,7 @@ def speedups(cells: list[Cell]) -> list[Point]:
     for cell in cells:
         draws = base.draws / cell.draws
         n = min(base.values.size, cell.values.size)
-        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n)
+        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n, positive=True)
         value = stats.Interval(base.mean / cell.mean, *bounds)
         points.append(Point(cell, float(base.by), value, draws))
     return points

@@ -92,7 +92,7 @@ def _draw_line(
 ) -> None:
     x = [places[cell.by] for cell in cells]
     for at, cell in zip(x, cells, strict=True):
-        style.point(axes, at, cell.interval(), look, hollow=cell.oversubscribed)
+        style.point(axes, at, cell.interval(positive=True), look, hollow=cell.oversubscribed)
     label = f"{line or 'measured'} ({repeats_label(cells)})"
     axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
@@ -128,7 +128,7 @@ def _dress(
 def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
     rows = []
     for cell in cells:
-        value, low, high = cell.interval()
+        value, low, high = cell.interval(positive=True)
         rows.append(
             {
                 "line": cell.line,

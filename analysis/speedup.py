@@ -191,7 +191,7 @@ def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
 
 
 def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
-    seconds = point.cell.interval()
+    seconds = point.cell.interval(positive=True)
     return {
         "line": line,
         "of": name,

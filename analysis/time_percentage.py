@@ -197,7 +197,7 @@ def _range(cells: list[Cell], by: str) -> str:
 def _table(shares: list[Share], by: str) -> pd.DataFrame:
     rows = []
     for panel, part, cell in shares:
-        value, low, high = cell.interval()
+        value, low, high = np.clip(cell.interval(), 0, 1)
         rows.append(
             {
                 "line": cell.line,
