@@ -54,12 +54,28 @@ def test_gaussian_agrees_with_torch_distributions(gaussian):
     torch.testing.assert_close(ours.kl(p, q), D.kl_divergence(theirs, torch_gaussian(q)))
 
 
-def test_gaussian_sample_and_mode(gaussian):
-    dist = torch.tensor([[1.0, 2.0, 0.0, math.log(3.0)]])
-    assert gaussian.mode(dist).tolist() == [[1.0, 2.0]]
-    torch.testing.assert_close(
-        gaussian.sample(dist, torch.tensor([[1.0, -1.0]])), torch.tensor([[2.0, -1.0]])
-    )
+def drawn(policy, params, head, noise):
+    action = torch.empty(head.shape[:-1] if noise.ndim < head.ndim else noise.shape)
+    action = action.to(torch.int64) if noise.ndim < head.ndim else action
+    policy.pick(head, policy.prepare(params, noise), action)
+    return action
+
+
+def test_gaussian_action_and_mode(gaussian):
+    params = {"log_std": torch.tensor([0.0, math.log(3.0)])}
+    head = torch.tensor([[1.0, 2.0]])
+    assert gaussian.mode(gaussian.complete(params, head)).tolist() == [[1.0, 2.0]]
+    action = drawn(gaussian, params, head, torch.tensor([[1.0, -1.0]]))
+    torch.testing.assert_close(action, torch.tensor([[2.0, -1.0]]))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "categorical"])
+def test_acting_computes_what_dist_does(name, request, generator):
+    policy = request.getfixturevalue(name)
+    params = policy.layout.unflatten(policy.init(generator))
+    obs = torch.randn(8, 3)
+    head = policy.acting(params, 8)(obs)
+    torch.testing.assert_close(policy.complete(params, head), policy.dist(params, obs))
 
 
 def test_gaussian_starts_near_zero_with_the_asked_scale(gaussian, generator):
@@ -82,13 +98,13 @@ def test_categorical_agrees_with_torch_distributions(categorical):
 def test_categorical_samples_by_inverse_transform(categorical):
     dist = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().expand(5, 4)
     noise = torch.tensor([0.0, 0.05, 0.15, 0.59, 0.9999999])
-    assert categorical.sample(dist, noise).tolist() == [0, 0, 1, 2, 3]
+    assert drawn(categorical, {}, dist, noise).tolist() == [0, 0, 1, 2, 3]
 
 
 def test_categorical_sampling_frequencies(categorical):
     dist = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().expand(40_000, 4)
     noise = torch.from_numpy(categorical.noise(np.random.default_rng(0), 40_000))
-    found = torch.bincount(categorical.sample(dist, noise)) / 40_000
+    found = torch.bincount(drawn(categorical, {}, dist, noise)) / 40_000
     torch.testing.assert_close(found, torch.tensor([0.1, 0.2, 0.3, 0.4]), atol=0.01, rtol=0)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from walle.envs import EnvSpec, make_lanes
 from walle.nets import Policy
 from walle.sampler import Actor
-from walle.types import PolicySnapshot
+from walle.types import AnyArray, FloatArray, PolicySnapshot
 
 
 class Evaluation(NamedTuple):
@@ -44,13 +45,17 @@ class Evaluator:
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)
         running = np.ones(n, np.bool_)
         while running.any():
-            dist = self._actor.dist(np.asarray(obs, np.float32))
-            step = self._lanes.step(self._actor.policy.mode(dist).numpy())
+            step = self._lanes.step(self._likeliest(np.asarray(obs, np.float32)))
             returns += np.where(running, step.reward, 0.0)
             lengths += running
             running &= ~(step.terminated | step.truncated)
             obs = step.obs
         return Evaluation(returns.tolist(), lengths.tolist())
+
+    @torch.inference_mode()
+    def _likeliest(self, obs: FloatArray) -> AnyArray:
+        policy, head = self._actor.policy, self._actor.head(torch.from_numpy(obs))
+        return policy.mode(policy.complete(self._actor.params, head)).numpy()
 
     def close(self) -> None:
         """Closes the lanes."""

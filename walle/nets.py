@@ -21,6 +21,7 @@ from walle.types import AnyArray
 
 Params = Mapping[str, Tensor]
 Activation = Callable[[Tensor], Tensor]
+Forward = Callable[[Tensor], Tensor]
 
 ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
@@ -29,6 +30,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
 }
+_IN_PLACE: dict[Activation, Activation] = {torch.tanh: torch.tanh_, torch.relu: torch.relu_}
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -99,16 +101,35 @@ class MLP:
                 x = self.activation(x)
         return x
 
+    def acting(self, params: Params, rows: int) -> Forward:
+        """The same function for [rows, sizes[0]], its memory allocated once: for the hot loop.
+
+        The result is overwritten by the next call.
+        """
+        layers = [(params[f"{name}.weight"].T, params[f"{name}.bias"]) for name in self.layers]
+        outputs = [torch.empty(rows, len(bias)) for _, bias in layers]
+        activate = _IN_PLACE.get(self.activation, self.activation)
+
+        def forward(x: Tensor) -> Tensor:
+            for (weight, bias), out in zip(layers[:-1], outputs, strict=False):
+                x = activate(torch.addmm(bias, x, weight, out=out))
+            weight, bias = layers[-1]
+            return torch.addmm(bias, x, weight, out=outputs[-1])
+
+        return forward
+
 
 class Policy(Protocol):
     """A stochastic policy. Its distribution travels as one tensor, `dist`, of width D.
 
-    Sampling is a deterministic function of `dist` and of noise drawn beforehand, so that every
-    lane's actions depend on its own random stream alone.
+    The `head`, of width H, is the part of `dist` that depends on the observation. Acting is split
+    by how often a thing must be done: `prepare` and `complete` once a rollout, `acting` and `pick`
+    once a step. An action is a deterministic function of the head and of noise drawn beforehand,
+    so that a lane's actions depend on its own random stream alone.
     """
 
     layout: Layout
-    dist_size: int
+    head_size: int
 
     def init(self, generator: torch.Generator) -> Tensor:
         """An initial parameter vector, [layout.size]."""
@@ -118,12 +139,24 @@ class Policy(Protocol):
         """The distribution at observations [..., O]: [..., D]."""
         ...
 
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> head [rows, H], its memory allocated once."""
+        ...
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:
+        """The distribution [..., D] of a head [..., H]."""
+        ...
+
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """What `steps` actions of one lane will need: [steps, *N]."""
         ...
 
-    def sample(self, dist: Tensor, noise: Tensor) -> Tensor:
-        """Actions [..., *A] from [..., D] and noise [..., *N]."""
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:
+        """What `pick` needs of the noise [..., *N]."""
+        ...
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """Writes the actions [L, *A] of heads [L, H] into `out`."""
         ...
 
     def mode(self, dist: Tensor) -> Tensor:
@@ -154,7 +187,7 @@ class GaussianPolicy:
     ) -> None:
         """`log_std` is where every action's log standard deviation starts."""
         self.action_dim = action_dim
-        self.dist_size = 2 * action_dim
+        self.head_size = action_dim
         self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
         self._initial_log_std = log_std
         self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
@@ -167,17 +200,27 @@ class GaussianPolicy:
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., 2 A]."""
-        mean = self._mlp(params, obs)
-        return torch.cat((mean, params["log_std"].expand_as(mean)), -1)
+        return self.complete(params, self._mlp(params, obs))
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> the means, [rows, A]."""
+        return self._mlp.acting(params, rows)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:
+        """The means, then the log standard deviations."""
+        return torch.cat((head, params["log_std"].expand_as(head)), -1)
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Standard normal, [steps, A]."""
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
-    def sample(self, dist: Tensor, noise: Tensor) -> Tensor:
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:
+        """Std x noise."""
+        return params["log_std"].exp() * noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
         """Mean + std x noise."""
-        mean, log_std = dist.chunk(2, -1)
-        return mean + log_std.exp() * noise
+        torch.add(head, prepared, out=out)
 
     def mode(self, dist: Tensor) -> Tensor:
         """The mean."""
@@ -207,7 +250,7 @@ class CategoricalPolicy:
 
     def __init__(self, obs_dim: int, actions: int, hidden: Sequence[int], act: Activation) -> None:
         """`actions` is K."""
-        self.dist_size = actions
+        self.head_size = actions
         self._mlp = MLP("policy", (obs_dim, *hidden, actions), act)
         self.layout = Layout(self._mlp.shapes)
 
@@ -221,14 +264,28 @@ class CategoricalPolicy:
         """[..., O] -> [..., K]."""
         return torch.log_softmax(self._mlp(params, obs), -1)
 
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> the log probabilities, [rows, K]."""
+        logits = self._mlp.acting(params, rows)
+        return lambda x: torch.log_softmax(logits(x), -1)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
+        """The head is the whole distribution."""
+        return head
+
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps]."""
         return rng.random(steps, dtype=np.float32)
 
-    def sample(self, dist: Tensor, noise: Tensor) -> Tensor:
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """The noise itself."""
+        return noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
         """Inverse transform: the number of cumulated probabilities that lie at or below noise."""
-        below = dist.exp().cumsum(-1) <= noise.unsqueeze(-1)
-        return below.sum(-1).clamp(max=self.dist_size - 1)  # rounding may leave the sum under 1
+        below = head.exp().cumsum(-1) <= prepared.unsqueeze(-1)
+        torch.sum(below, -1, out=out)
+        out.clamp_(max=self.head_size - 1)  # rounding may leave the sum under 1
 
     def mode(self, dist: Tensor) -> Tensor:
         """The action of the largest probability."""

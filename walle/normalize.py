@@ -81,9 +81,18 @@ class ObservationNormalizer:
 
 
 def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | None) -> Tensor:
-    """(obs - mean) x inv_std, clipped to [-clip, clip]; the one formula of samplers and agent."""
+    """(obs - mean) x inv_std, clipped to [-clip, clip] on demand."""
     scaled = (obs - mean) * inv_std
     return scaled if clip is None else scaled.clamp(-clip, clip)
+
+
+def normalize_into(
+    out: Tensor, obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | None
+) -> None:
+    """`apply_normalizer` into memory that is there already: for the hot loop."""
+    torch.sub(obs, mean, out=out).mul_(inv_std)
+    if clip is not None:
+        out.clamp_(-clip, clip)
 
 
 class RewardNormalizer:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
 from walle.errors import RolloutError
-from walle.nets import Policy
-from walle.normalize import apply_normalizer
+from walle.nets import Forward, Policy
+from walle.normalize import normalize_into
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import AnyArray, PolicySnapshot, Rollout
@@ -40,28 +40,28 @@ class Actor:
     def __init__(self, policy: Policy, obs_dim: int, lanes: int, clip: float | None) -> None:
         """Acts for `lanes` lanes; normalised observations are clipped to [-clip, clip]."""
         self.policy = policy
-        self._obs_dim = obs_dim
+        self.params: dict[str, Tensor] = {}
         self._clip = clip
         self._lanes = lanes
-        self._x = torch.zeros(-(-lanes // _ROWS) * _ROWS, obs_dim)
-        self._params: dict[str, Tensor] = {}
+        self._padded = torch.zeros(-(-lanes // _ROWS) * _ROWS, obs_dim)
+        self._x = self._padded[:lanes]
         self._mean = self._inv_std = torch.zeros(obs_dim)
+        self._forward: Forward = lambda x: x
 
     def load(self, snapshot: PolicySnapshot) -> None:
         """Takes over the snapshot's parameters and normaliser."""
         vector = torch.from_numpy(snapshot.vector)
         size = self.policy.layout.size
         params = self.policy.layout.unflatten(vector[:size])
-        self._params = {name: value.clone() for name, value in params.items()}
-        mean, inv_std = vector[size:].view(2, self._obs_dim)
+        self.params = {name: value.clone() for name, value in params.items()}
+        mean, inv_std = vector[size:].view(2, -1)
         self._mean, self._inv_std = mean.clone(), inv_std.clone()
+        self._forward = self.policy.acting(self.params, len(self._padded))
 
-    @torch.inference_mode()
-    def dist(self, obs: AnyArray) -> Tensor:
-        """[L, O] raw observations -> [L, D]."""
-        raw = torch.from_numpy(obs)
-        self._x[: self._lanes] = apply_normalizer(raw, self._mean, self._inv_std, self._clip)
-        return self.policy.dist(self._params, self._x)[: self._lanes]
+    def head(self, obs: Tensor) -> Tensor:
+        """[L, O] raw observations -> [L, H]; overwritten by the next call."""
+        normalize_into(self._x, obs, self._mean, self._inv_std, self._clip)
+        return self._forward(self._padded)[: self._lanes]
 
 
 @torch.inference_mode()
@@ -78,13 +78,13 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
     Raises:
         RolloutError: an observation or a reward is not finite.
     """
-    policy, steps = actor.policy, len(out.reward)
-    dists = torch.empty(steps, len(lanes), policy.dist_size)
-    for t in range(steps):
+    policy, actions = actor.policy, torch.from_numpy(out.action)
+    heads = torch.empty(*out.reward.shape, policy.head_size)
+    prepared = policy.prepare(actor.params, torch.from_numpy(noise))
+    views = zip(torch.from_numpy(out.obs[:-1]), prepared, heads, actions, strict=True)
+    for t, (obs, drawn, head, action) in enumerate(views):
         timer.switch("act")
-        dist = actor.dist(out.obs[t])
-        dists[t] = dist
-        out.action[t] = policy.sample(dist, torch.from_numpy(noise[t])).numpy()
+        policy.pick(head.copy_(actor.head(obs)), drawn, action)
         timer.switch("env_step")
         step = lanes.step(out.action[t])
         out.obs[t + 1] = step.obs
@@ -95,13 +95,20 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
             ended = step.terminated | step.truncated
             out.final_obs[t, ended] = step.final_obs[ended]
     timer.switch("act")
-    out.log_prob[:] = policy.log_prob(dists, torch.from_numpy(out.action)).numpy()
+    dist = policy.complete(actor.params, heads)
+    out.log_prob[:] = policy.log_prob(dist, actions).numpy()
     timer.switch("other")
     _check_finite(out)
 
 
 def _check_finite(rollout: Rollout) -> None:
-    for name, values in (("reward", rollout.reward), ("observation", rollout.obs)):
+    ended = (rollout.terminated | rollout.truncated)[..., None]
+    checked = {
+        "reward": rollout.reward,
+        "observation": rollout.obs,
+        "last observation of an episode": np.where(ended, rollout.final_obs, 0),
+    }
+    for name, values in checked.items():
         finite = np.isfinite(values)
         if finite.all():
             continue

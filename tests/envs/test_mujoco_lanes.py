@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import walle
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.gymnasium_lanes import GymnasiumLanes
 from walle.envs.mujoco import physics
@@ -139,6 +138,7 @@ def test_an_id_registered_anew_keeps_its_arguments_and_its_limit():
     [
         ({"forward_rewardweight": 2}, "did you mean 'forward_reward_weight'"),
         ({"xml_file": "./nowhere.xml"}, "there is no file at .*nowhere.xml"),
+        ({"xml_file": "half_cheeta.xml"}, "did you mean 'half_cheetah.xml'.*begins with '/'"),
         ({"frame_skip": 0}, "frame_skip=0"),
     ],
 )
@@ -216,7 +216,7 @@ def test_half_cheetah_compiles_in_silence(tmp_path):
     done = subprocess.run(
         command,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(walle.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,

@@ -4,6 +4,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.registry import make_mujoco_lanes
 from walle.envs.mujoco.robot import RobotTask
 from walle.errors import ConfigError, RolloutError
+
+ROOT = Path(__file__).parents[2]
 
 
 def lanes_of(lanes=3, **changes):
@@ -49,7 +52,7 @@ def test_the_example_equals_its_gymnasium_twin():
 
 def test_the_example_runs():
     command = [sys.executable, "-W", "error", "-m", "examples.scooter"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("32000 steps")
 
 
@@ -166,5 +169,5 @@ def test_a_warning_made_an_error_does_not_kill_the_process(backend):
         "    print(warning)\n"
     )
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "lane 3: MuJoCo: Nan, Inf or huge value" in done.stdout

@@ -19,7 +19,8 @@ class EnvSpec:
     """Everything needed to build lanes in any process. Picklable.
 
     Attributes:
-        id: a registered Gymnasium id, or "module:Id-v0" to import `module` first.
+        id: a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME"
+            for the `walle.envs.mujoco.robot.Robot` of that name.
         kwargs: the environment's own constructor arguments.
         backend: "auto" takes the fastest implementation that gives the same results.
         frame_skip: environment steps per action, rewards summed; 1 leaves the environment as is.

@@ -48,7 +48,7 @@ class Reacher(GymnasiumTask):
 
     def begin(self, random: np.random.Generator) -> State:
         """An arm nearly straight, and a target uniformly drawn from a disc of radius 0.2 m."""
-        qpos = random.uniform(-0.1, 0.1, self.model.nq) + self.model.qpos0
+        qpos = random.uniform(-0.1, 0.1, len(self.rest)) + self.rest
         target = random.uniform(-0.2, 0.2, 2)
         while np.linalg.norm(target) >= 0.2:
             target = random.uniform(-0.2, 0.2, 2)
@@ -111,7 +111,7 @@ class Pusher(GymnasiumTask):
         place = self._draw_place(random)
         while np.linalg.norm(place) <= 0.17:
             place = self._draw_place(random)
-        qpos = self.model.qpos0.copy()
+        qpos = self.rest.copy()
         qpos[-4:] = (*place, 0.0, 0.0)
         qvel = random.uniform(-0.005, 0.005, self.model.nv)
         qvel[-4:] = 0

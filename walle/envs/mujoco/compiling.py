@@ -8,17 +8,27 @@ from pathlib import Path
 import mujoco
 
 from walle.envs.quiet import catch_mujoco_warnings
-from walle.errors import ConfigError
+from walle.errors import ConfigError, nearest
 
 
 def xml_path(xml_file: str) -> Path:
     """Where an `xml_file` argument points, by Gymnasium's rule.
 
     A path beginning with `/`, `.` or `~` is the user's; anything else is a model Gymnasium ships.
+
+    Raises:
+        ConfigError: Gymnasium ships no such model.
     """
     if xml_file.startswith(("/", ".", "~")):
         return Path(xml_file).expanduser()
-    return _gymnasium_models() / xml_file
+    directory = _gymnasium_models()
+    if not (directory / xml_file).is_file():
+        hint = nearest(xml_file, (path.name for path in directory.glob("*.xml")))
+        raise ConfigError(
+            f"xml_file={xml_file!r} is not a model that Gymnasium ships; {hint} The path of a "
+            "model of your own begins with '/', './' or '~'"
+        )
+    return directory / xml_file
 
 
 def compile_model(path: Path) -> mujoco.MjModel:
@@ -31,10 +41,7 @@ def compile_model(path: Path) -> mujoco.MjModel:
         ConfigError: there is no file, MuJoCo does not accept it, or nothing in it can be moved.
     """
     if not path.is_file():
-        raise ConfigError(
-            f"xml_file: there is no file at {path.absolute()}. The path of a model of your own "
-            "begins with '/', './' or '~'."
-        )
+        raise ConfigError(f"xml_file: there is no file at {path.absolute()}")
     caught = catch_mujoco_warnings()
     try:
         model = mujoco.MjModel.from_xml_path(str(path))

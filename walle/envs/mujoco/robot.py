@@ -99,7 +99,7 @@ class RobotTask(Task):
         if self.robot.begin is None:
             return near_rest(self, random, self.robot.reset_noise_scale, normal=False)
         model = self.model
-        qpos, qvel = self.robot.begin(random, model.qpos0.copy(), np.zeros(model.nv))
+        qpos, qvel = self.robot.begin(random, self.rest.copy(), np.zeros(model.nv))
         state = State(np.asarray(qpos, dtype=np.float64), np.asarray(qvel, dtype=np.float64))
         _check("begin's qpos", state.qpos, (model.nq,))
         _check("begin's qvel", state.qvel, (model.nv,))

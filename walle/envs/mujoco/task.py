@@ -39,11 +39,13 @@ class Task(ABC):
         model: the compiled model, shared by all lanes.
         frame_skip: physics steps per environment step.
         dt: seconds of simulated time per environment step.
+        rest: [nq] the model's initial positions; its velocities are zero.
     """
 
     model: mujoco.MjModel
     frame_skip: int
     dt: float
+    rest: Array
 
     def load(self, path: Path, frame_skip: int) -> None:
         """Compiles the model: the first thing a task does."""
@@ -52,6 +54,7 @@ class Task(ABC):
         self.frame_skip = frame_skip
         self.model = compile_model(path)
         self.dt = float(self.model.opt.timestep) * frame_skip
+        self.rest = self.model.qpos0.copy()
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -110,12 +113,12 @@ def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: 
     Positions get uniform noise in [-scale, scale); velocities the same, or with `normal` noise of
     standard deviation `scale`.
     """
-    model = task.model
+    nq, nv = len(task.rest), task.model.nv
     if normal:
-        qpos = model.qpos0 + random.uniform(-scale, scale, model.nq)
-        return State(qpos, scale * random.standard_normal(model.nv))
-    noise = random.uniform(-scale, scale, model.nq + model.nv)
-    return State(model.qpos0 + noise[: model.nq], noise[model.nq :])
+        qpos = task.rest + random.uniform(-scale, scale, nq)
+        return State(qpos, scale * random.standard_normal(nv))
+    noise = random.uniform(-scale, scale, nq + nv)
+    return State(task.rest + noise[:nq], noise[nq:])
 
 
 def never(lanes: int) -> BoolArray:
