@@ -20,10 +20,11 @@ import pandas as pd
 
 from analysis import cli, stats, style
 from analysis.design import resolve_key, sort_key
+from analysis.directories import BadInputError, Scalar
 from analysis.lag import final_returns
 from analysis.measures import FloatArray, column_per_run
 from analysis.returns import task_of
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,8 @@ import pandas as pd
 
 from analysis import stats
 from analysis.design import design, resolve_key
-from analysis.runs import BadInputError, Scalar, Sweep, listed
+from analysis.directories import BadInputError, Scalar, listed
+from analysis.runs import Sweep
 
 FloatArray = npt.NDArray[np.float64]
 

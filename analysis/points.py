@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import stats
+from analysis.directories import BadInputError
 from analysis.measures import Cell, FloatArray, measure
-from analysis.runs import BadInputError, Sweep
+from analysis.runs import Sweep
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,9 @@ from analysis import (
     timeline,
 )
 from analysis.design import is_numeric, line_keys, resolve_key, sort_key
+from analysis.directories import BadInputError, Scalar
 from analysis.measures import warmup_sentence
-from analysis.runs import BadInputError, Scalar, Sweep, load
+from analysis.runs import Sweep, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

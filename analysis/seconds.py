@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import cli, published, style
 from analysis.design import is_numeric, resolve_key, sort_key
+from analysis.directories import BadInputError, Scalar
 from analysis.measures import (
     Cell,
     column_per_run,
@@ -21,7 +22,7 @@ from analysis.measures import (
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import cli, fits, published, scaling, style
+from analysis.directories import BadInputError
 from analysis.measures import (
     Cell,
     column_per_run,
@@ -29,7 +30,7 @@ from analysis.measures import (
     warmup_sentence,
 )
 from analysis.points import Point, all_reached, speedups
-from analysis.runs import BadInputError, Sweep
+from analysis.runs import Sweep
 from analysis.seconds import axis_name, axis_places
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import cli, style
+from analysis.directories import BadInputError, Run, listed
 from analysis.measures import FloatArray
-from analysis.runs import BadInputError, Run, Sweep, listed
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

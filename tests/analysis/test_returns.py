@@ -8,7 +8,8 @@ import pytest
 
 from analysis import across_tasks, returns
 from analysis.curves import common_grid, curve, on_grid
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, keep_rows, write_run, write_sweep
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from analysis import speedup
+from analysis.directories import BadInputError
 from analysis.measures import measure
 from analysis.points import first_reached, speedups
-from analysis.runs import BadInputError, load
+from analysis.runs import load
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
 
 

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from analysis import timeline
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, write_run, write_sweep
 
 
