@@ -1,0 +1,37 @@
+"""Hydra's own suites for third-party launchers."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hydra.test_utils.launcher_common_tests import (
+    BatchedSweeperTestSuite,
+    IntegrationTestSuite,
+    LauncherTestSuite,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(("launcher_name", "overrides"), [("walle", [])])
+class TestLauncher(LauncherTestSuite):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("launcher_name", "overrides"),
+    [("walle", ["hydra/sweeper=basic", "hydra.sweeper.max_batch_size=2"])],
+)
+class TestBatches(BatchedSweeperTestSuite):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task_launcher_cfg", "extra_flags"), [({}, ["-m", "hydra/launcher=walle"])]
+)
+class TestIntegration(IntegrationTestSuite):
+    @pytest.fixture(autouse=True)
+    def _find_the_plugin(self, monkeypatch):
+        """The applications of this suite are processes that start in another directory."""
+        monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from hydra_plugins.walle_launcher._identity import Known
+from hydra_plugins.walle_launcher._records import (
+    JobRecord,
+    Manifest,
+    Progress,
+    RecordError,
+    duration_s,
+    is_done,
+    last_lines,
+    plain,
+    progress,
+    read_manifest,
+    read_status,
+    recordable,
+    set_aside,
+    update_status,
+    write_index,
+    write_manifest,
+)
+
+
+def manifest():
+    jobs = tuple(
+        JobRecord(Known(n, (f"n={n}", "a=1"), f"hash{n}", {"n": n, "a": 1}), str(n), n)
+        for n in (0, 1)
+    )
+    return Manifest(("n",), {"order": "given"}, jobs, ({"started": "now"},))
+
+
+def test_a_manifest_comes_back_as_it_was(tmp_path):
+    write_manifest(tmp_path, manifest())
+    assert read_manifest(tmp_path) == manifest()
+    content = json.loads((tmp_path / "manifest.json").read_text())
+    assert content["common"] == {"a": 1}
+    assert [job["config"] for job in content["jobs"]] == [{"n": 0}, {"n": 1}]
+
+
+def test_a_directory_without_a_manifest_is_refused(tmp_path):
+    with pytest.raises(RecordError, match=r"holds no manifest\.json"):
+        read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"jobs": 3}')
+    with pytest.raises(RecordError, match="is damaged"):
+        read_manifest(tmp_path)
+
+
+def test_status_keeps_what_the_job_wrote(tmp_path):
+    update_status(tmp_path / "0", state="running", mine=1)
+    update_status(tmp_path / "0", state="failed", error="x")
+    assert read_status(tmp_path / "0") == {"state": "failed", "mine": 1, "error": "x"}
+    (tmp_path / "0" / "status.json").write_text('{"state": "runn')
+    assert read_status(tmp_path / "0") == {}
+    assert read_status(tmp_path / "1") == {}
+
+
+def test_done_is_completed_with_this_config_and_a_value():
+    status = {"state": "completed", "config_hash": "h", "return_value": None}
+    assert is_done(status, "h")
+    assert not is_done(status, "other")
+    assert not is_done(status | {"state": "failed"}, "h")
+    assert not is_done({"state": "completed", "config_hash": "h"}, "h")
+
+
+@pytest.mark.parametrize(
+    "value", [None, 1, 1.5, "x", [1, 2], {"a": [1.0]}, float("inf"), float("nan")]
+)
+def test_values_that_json_gives_back(value):
+    assert recordable(value)
+
+
+def test_scalars_of_other_libraries_become_pythons():
+    assert type(plain(np.float32(0.5))) is float
+    assert type(plain(np.int64(3))) is int
+    assert plain([1]) == [1]
+
+
+@pytest.mark.parametrize("value", [(1, 2), [(1,)], {1: 2}, object(), {3}, b"x"])
+def test_values_that_json_changes(value):
+    assert not recordable(value)
+
+
+def test_an_earlier_attempt_is_set_aside_whole(tmp_path):
+    job = tmp_path / "0"
+    for attempt in (1, 2):
+        update_status(job, attempts=attempt)
+        (job / ".hydra").mkdir()
+        set_aside(job)
+    assert [entry.name for entry in job.iterdir()] == ["attempts"]
+    for attempt in (1, 2):
+        assert read_status(job / "attempts" / str(attempt)) == {"attempts": attempt}
+        assert (job / "attempts" / str(attempt) / ".hydra").is_dir()
+    set_aside(job)  # nothing left to move
+    set_aside(tmp_path / "never existed")
+    assert len(list((job / "attempts").iterdir())) == 2
+
+
+def test_the_index_has_a_row_a_job(tmp_path):
+    write_manifest(tmp_path, manifest())
+    update_status(
+        tmp_path / "0",
+        state="completed",
+        cores=[0, 1],
+        started="2026-01-01T00:00:00+00:00",
+        ended="2026-01-01T00:00:02.500+00:00",
+        return_value=3.5,
+    )
+    (tmp_path / "0" / "iterations.csv").write_text("iteration,env_steps,extra\n1,10,x\n2,20,y\n")
+    write_index(tmp_path)
+    with (tmp_path / "index.csv").open() as file:
+        done, pending = csv.DictReader(file)
+    assert (done["job"], done["state"], done["directory"], done["n"]) == (
+        "0",
+        "completed",
+        "0",
+        "0",
+    )
+    assert (done["cores"], done["duration_s"], done["return_value"]) == ("0 1", "2.5", "3.5")
+    assert (done["iteration"], done["env_steps"], done["return_mean"]) == ("2", "20", "")
+    assert (pending["state"], pending["overrides"]) == ("pending", "n=1 a=1")
+
+
+def test_progress_is_the_last_row(tmp_path):
+    assert progress(tmp_path) == Progress()
+    file = tmp_path / "iterations.csv"
+    file.write_text("iteration,env_steps,wall_s,return_mean,env_steps_per_s\n")
+    assert progress(tmp_path) == Progress()
+    with file.open("a") as stream:
+        for iteration in range(1, 2001):  # longer than what is read from the end
+            stream.write(f"{iteration},{iteration * 10},{iteration / 2},,7.5\n")
+    assert progress(tmp_path) == Progress(2000, 20000, 1000.0, None, 7.5)
+
+
+def test_the_last_lines_of_a_log(tmp_path):
+    log = tmp_path / "output.log"
+    assert last_lines(log) == []
+    log.write_text("one\n\ntwo\nthree\n\n")
+    assert last_lines(log, lines=2) == ["two", "three"]
+
+
+def test_durations():
+    started, ended = "2026-01-01T00:00:00+00:00", "2026-01-01T00:01:00.250+00:00"
+    assert duration_s({"started": started, "ended": ended}) == 60.25
+    assert duration_s({}) is None
+    assert duration_s({"started": started}) > 0

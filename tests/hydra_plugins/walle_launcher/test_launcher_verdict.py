@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from hydra_plugins.walle_launcher._job import Outcome
+from hydra_plugins.walle_launcher._server import Ended
+from hydra_plugins.walle_launcher._verdict import Circumstances, judge
+
+GIB = 2**30
+
+
+def ended(exit_code=None, signum=None):
+    return Ended(exit_code, signum, None, 3 * GIB, [])
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome", "around", "state", "error"),
+    [
+        (ended(0), Outcome(value=7), Circumstances(), "completed", None),
+        # It returned, then crashed while Python closed down: what it returned counts.
+        (ended(None, signal.SIGSEGV), Outcome(value=7), Circumstances(), "completed", None),
+        (ended(1), Outcome(error="ValueError: x"), Circumstances(), "failed", "ValueError: x"),
+        (ended(2), Outcome(error="SystemExit: 2"), Circumstances(), "failed", "SystemExit: 2"),
+        (
+            ended(2),
+            Outcome(error="SystemExit: 2"),
+            Circumstances(own_state="failed", own_error="ConfigError: n=0"),
+            "failed",
+            "ConfigError: n=0",
+        ),
+        (
+            ended(0),
+            None,
+            Circumstances(),
+            "failed",
+            "its process ended with exit code 0 before the job returned",
+        ),
+        (ended(None, signal.SIGKILL), None, Circumstances(), "failed", "killed by SIGKILL"),
+        (
+            ended(None, signal.SIGKILL),
+            None,
+            Circumstances(out_of_memory=True),
+            "failed",
+            "killed by the kernel: out of memory (peak 3.0 GiB)",
+        ),
+        (
+            ended(1),
+            Outcome(error="WorkerError: sampler-0 died"),
+            Circumstances(out_of_memory=True),
+            "failed",
+            "WorkerError: sampler-0 died; the kernel was ending processes for want of memory",
+        ),
+        (
+            ended(None, signal.SIGTERM),
+            None,
+            Circumstances(timeout_s=5.0),
+            "failed",
+            "ran past its limit of 5 s",
+        ),
+        # It was told to stop, and returned instead: it was done anyway.
+        (ended(0), Outcome(value=1), Circumstances(interrupted=True), "completed", None),
+        (
+            ended(0),
+            Outcome(value=1),
+            Circumstances(own_state="interrupted"),
+            "interrupted",
+            "stopped before its end",
+        ),
+        (
+            ended(130),
+            Outcome(error="SystemExit: 130"),
+            Circumstances(),
+            "interrupted",
+            "stopped before its end",
+        ),
+        (
+            ended(None, signal.SIGKILL),
+            None,
+            Circumstances(interrupted=True),
+            "interrupted",
+            "stopped before its end",
+        ),
+    ],
+)
+def test_ends_are_told_apart(end, outcome, around, state, error):
+    verdict = judge(end, outcome, around)
+    assert (verdict.state, verdict.error) == (state, error)
+    assert verdict.exit_code == end.exit_code
+    assert verdict.signal == (signal.Signals(end.signal).name if end.signal else None)
+    assert verdict.value == (outcome.value if state == "completed" else None)
+
+
+def test_the_signal_a_job_obeyed_is_told_with_its_exit_code():
+    around = Circumstances(own_state="interrupted", own_signal="SIGINT")
+    verdict = judge(ended(130), Outcome(error="SystemExit: 130"), around)
+    assert (verdict.state, verdict.exit_code, verdict.signal) == ("interrupted", 130, "SIGINT")

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from hydra_plugins.walle_launcher._identity import Known
+from hydra_plugins.walle_launcher._lock import locked
+from hydra_plugins.walle_launcher._records import (
+    JobRecord,
+    Manifest,
+    update_status,
+    write_manifest,
+)
+from walle.sweep import main, rows, summary
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two jobs: one half done and running, one not started."""
+    config = {"total_steps": 100}
+    jobs = tuple(
+        JobRecord(Known(n, (f"seed={n}", "total_steps=100"), "hash", config), str(n), 1)
+        for n in (0, 1)
+    )
+    write_manifest(tmp_path, Manifest(("seed",), {}, jobs, ()))
+    update_status(tmp_path / "0", state="running", cores=[2, 3])
+    (tmp_path / "0" / "iterations.csv").write_text(
+        "iteration,env_steps,wall_s,return_mean\n1,25,10.0,\n2,50,20.0,1.5\n"
+    )
+    return tmp_path
+
+
+def test_a_running_sweep(sweep):
+    with locked(sweep, 0):
+        running, pending = rows(sweep)
+    assert (running.state, running.label, running.cores) == ("running", "seed=0", "2-3")
+    assert (running.reached.iteration, running.remaining_s) == (2, 20.0)
+    assert (pending.num, pending.state, pending.remaining_s) == (1, "pending", None)
+
+
+def test_a_running_job_without_a_launcher_is_lost(sweep):
+    assert [(row.state, row.remaining_s) for row in rows(sweep)] == [
+        ("lost", None),
+        ("pending", None),
+    ]
+
+
+def test_status_prints_the_table_and_the_sum(sweep, capsys):
+    assert main(["status", str(sweep)]) == 0
+    printed = capsys.readouterr().out
+    assert "seed=0" in printed
+    assert "1 lost, 1 pending" in printed
+
+
+def test_index_is_rebuilt(sweep, capsys):
+    assert main(["index", str(sweep)]) == 0
+    assert "index.csv: 2 jobs" in capsys.readouterr().out
+    with (sweep / "index.csv").open() as file:
+        assert [row["state"] for row in csv.DictReader(file)] == ["running", "pending"]
+
+
+def test_a_directory_that_is_no_sweep(tmp_path, capsys):
+    assert main(["status", str(tmp_path)]) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err
+    (tmp_path / "manifest.json").write_text(json.dumps([]))
+    assert main(["index", str(tmp_path)]) == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_the_sum_begins_with_the_most_frequent():
+    assert summary(["failed", "completed", "completed"]) == "2 completed, 1 failed"

@@ -1,0 +1,79 @@
+"""The files of sweeps/: each composes, and runs at a tiny size."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from walle.config import config_directory, validate
+
+ROOT = Path(__file__).resolve().parents[1]
+SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
+TINY = ("batch_size=320", "total_steps=640", "seed=0", "eval.every=null")
+
+
+def test_all_questions_are_there():
+    names = {"batch", "lag", "returns", "simulators", "slow", "speedup", "tasks", "threads"}
+    assert {file.stem for file in SWEEPS} >= names
+
+
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+def test_each_composes_at_the_ends_of_its_axes(file):
+    with initialize_config_dir(str(file.parent), version_base="1.3"):
+        search = [f"hydra.searchpath=[file://{config_directory()}]"]
+        composed = compose(file.stem, overrides=search, return_hydra_config=True)
+        params = OmegaConf.to_container(composed.hydra.sweeper.params)
+        assert composed.name == file.stem
+        assert composed.hydra.mode.name == "MULTIRUN"
+        for end in (0, -1):
+            point = [f"{key}={str(values).split(',')[end]}" for key, values in params.items()]
+            validate(compose(file.stem, overrides=[*search, *point]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "place"),
+    [(["name=mine"], r"in multirun/mine,"), ([], r"in multirun/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d,")],
+)
+def test_a_sweep_is_placed_by_its_name_or_by_the_time(overrides, place, tmp_path):
+    dry = ["-m", "seed=0,1", "hydra.launcher.dry_run=true", *overrides]
+    ran = run(dry, tmp_path)
+    assert re.search(place, ran.stdout), ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+def test_each_runs_at_a_tiny_size(file, tmp_path):
+    params = OmegaConf.load(file).hydra.sweeper.params
+    axis = next(key for key in params if key != "seed")
+    first, second = str(params[axis]).split(",")[:2]
+    fixed = [override for override in TINY if override.partition("=")[0] != axis]
+    others = [f"{key}={str(params[key]).split(',')[0]}" for key in params if key != axis]
+    chosen = ["-cd", str(file.parent), "-cn", file.stem]
+    ran = run([*chosen, *others, *fixed, f"{axis}={first},{second}"], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    with (tmp_path / "multirun" / file.stem / "index.csv").open() as index:
+        rows = list(csv.DictReader(index))
+    assert [row["state"] for row in rows] == ["completed", "completed"]
+    assert [row[axis] for row in rows] == [first, second]
+    assert all(int(row["env_steps"]) > 0 for row in rows)
+
+
+def run(arguments, directory):
+    """`python -m walle.run` in that directory."""
+    return subprocess.run(
+        [sys.executable, "-m", "walle.run", *arguments],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
