@@ -81,7 +81,7 @@ def parser(
 
 def guard(name: str, action: Callable[[], None]) -> int:
     """Runs `action`; bad input is one line on stderr and exit code 2."""
-    from analysis.runs import BadInputError
+    from analysis.directories import BadInputError
 
     try:
         action()
@@ -128,7 +128,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         BadInputError: the place cannot be written to.
     """
-    from analysis.runs import BadInputError
+    from analysis.directories import BadInputError
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def _report(sweep: Sweep, result: Study, *, newest: bool) -> None:
 
 def _write(result: Study, figure: Path, numbers: Path) -> None:
     from analysis import style
-    from analysis.runs import BadInputError
+    from analysis.directories import BadInputError
 
     try:
         style.save(result.figure, figure)

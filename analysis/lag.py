@@ -19,6 +19,7 @@ import pandas as pd
 
 from analysis import cli, style
 from analysis.design import resolve_key
+from analysis.directories import BadInputError, Scalar
 from analysis.measures import (
     Cell,
     FloatArray,
@@ -28,7 +29,7 @@ from analysis.measures import (
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import Sweep
 from analysis.stats import Interval
 
 if TYPE_CHECKING:

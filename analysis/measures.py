@@ -11,7 +11,8 @@ import pandas as pd
 
 from analysis import stats
 from analysis.design import design, resolve_key
-from analysis.runs import BadInputError, Scalar, Sweep, listed
+from analysis.directories import BadInputError, Scalar, listed
+from analysis.runs import Sweep
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -43,13 +44,14 @@ class Cell:
         """The mean over the runs."""
         return float(self.values.mean())
 
-    def interval(self) -> stats.Interval:
-        """The mean and its 95% interval."""
-        return stats.Interval(self.mean, *stats.interval_bounds(self.draws, self.values.size))
+    def interval(self, *, positive: bool = False) -> stats.Interval:
+        """The mean and its 95% interval; `positive` for times, which cannot fall below zero."""
+        bounds = stats.interval_bounds(self.draws, self.values.size, positive=positive)
+        return stats.Interval(self.mean, *bounds)
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: seconds an iteration as iterations a second."""
-        bounds = stats.interval_bounds(1 / self.draws, self.values.size)
+        bounds = stats.interval_bounds(1 / self.draws, self.values.size, positive=True)
         return stats.Interval(1 / self.mean, *bounds)
 
     @property

@@ -20,8 +20,9 @@ import pandas as pd
 from analysis import cli, published, style
 from analysis.curves import Curve, common_grid, curve, on_grid
 from analysis.design import design, resolve_key
+from analysis.directories import BadInputError, Run, Scalar
 from analysis.measures import repeats_text
-from analysis.runs import BadInputError, Run, Scalar, Sweep, load
+from analysis.runs import Sweep, load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import cli, published, style
 from analysis.design import is_numeric, resolve_key, sort_key
+from analysis.directories import BadInputError, Scalar
 from analysis.measures import (
     Cell,
     column_per_run,
@@ -21,7 +22,7 @@ from analysis.measures import (
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +93,7 @@ def _draw_line(
 ) -> None:
     x = [places[cell.by] for cell in cells]
     for at, cell in zip(x, cells, strict=True):
-        style.point(axes, at, cell.interval(), look, hollow=cell.oversubscribed)
+        style.point(axes, at, cell.interval(positive=True), look, hollow=cell.oversubscribed)
     label = f"{line or 'measured'} ({repeats_label(cells)})"
     axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
@@ -128,7 +129,7 @@ def _dress(
 def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
     rows = []
     for cell in cells:
-        value, low, high = cell.interval()
+        value, low, high = cell.interval(positive=True)
         rows.append(
             {
                 "line": cell.line,

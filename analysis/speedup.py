@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import cli, fits, published, scaling, style
+from analysis.directories import BadInputError
 from analysis.measures import (
     Cell,
     column_per_run,
@@ -29,7 +30,7 @@ from analysis.measures import (
     warmup_sentence,
 )
 from analysis.points import Point, all_reached, speedups
-from analysis.runs import BadInputError, Sweep
+from analysis.runs import Sweep
 from analysis.seconds import axis_name, axis_places
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
 
 
 def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
-    seconds = point.cell.interval()
+    seconds = point.cell.interval(positive=True)
     return {
         "line": line,
         "of": name,

@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import cli, style
+from analysis.directories import BadInputError, Run, listed
 from analysis.measures import FloatArray
-from analysis.runs import BadInputError, Run, Sweep, listed
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,6 +104,11 @@ def main(argv: list[str] | None = None) -> int:
     return cli.run(args, "timeline", study_and_export)
 
 
+def traced(sweep: Sweep) -> list[Run]:
+    """The runs that have a trace."""
+    return [run for run in sweep.runs if (run.path / "trace.csv").is_file()]
+
+
 def trace_of(sweep: Sweep, run: Run) -> pd.DataFrame:
     """Rows `process`, `section`, `start_s`, `end_s` of one run, the categories as text."""
     rows = sweep.trace[sweep.trace["run"] == run.name]
@@ -146,17 +152,15 @@ def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
 
 
 def _choose(sweep: Sweep, name: str | None) -> Run:
-    traced = [run for run in sweep.runs if (run.path / "trace.csv").is_file()]
-    if not traced:
+    found = traced(sweep)
+    if not found:
         raise BadInputError("no run has a trace.csv: run with trace=true")
     if name is None:
-        return traced[0]
-    for run in traced:
+        return found[0]
+    for run in found:
         if name in (run.name, str(run.path)):
             return run
-    raise BadInputError(
-        f"--run {name}: the runs with a trace are {listed([r.name for r in traced])}"
-    )
+    raise BadInputError(f"--run {name}: runs with a trace are {listed([r.name for r in found])}")
 
 
 def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:

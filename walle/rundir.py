@@ -53,7 +53,7 @@ def set_aside_previous(directory: Path) -> None:
 
     status.json stays: it counts the attempts.
     """
-    if not (directory / "status.json").exists():
+    if not (directory / "run.json").exists():
         return
     attempt = json.loads((directory / "status.json").read_text()).get("attempts", 1)
     aside = directory / f"attempt-{attempt}"

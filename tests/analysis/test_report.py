@@ -94,9 +94,10 @@ def test_the_figures_suit_the_sweep(lag_sweep: Path, tmp_path: Path) -> None:
     found = report.sections(load(lag_sweep), "sampler.max_lag", warmup=1, paper=False)
     assert "Policy lag" in [section.title for section in found]
     assert "Speedup" not in [section.title for section in found]
-    traced = load(write_sweep(tmp_path / "s", [Job(trace=True)]))
+    jobs = [Job(trace=True, max_lag=lag) for lag in (0, 0, 1)]
+    traced = load(write_sweep(tmp_path / "s", jobs))
     titles = [s.title for s in report.sections(traced, "sampler.n", warmup=1, paper=False)]
-    assert "Timeline" in titles
+    assert titles[-2:] == ["Timeline, max_lag 0", "Timeline, max_lag 1"]
 
 
 def test_cells_are_escaped() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from analysis import across_tasks, returns
 from analysis.curves import common_grid, curve, on_grid
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, keep_rows, write_run, write_sweep
 
 
@@ -33,8 +34,8 @@ def test_a_curve_says_how_many_runs_it_is_over() -> None:
     np.testing.assert_array_equal(found.y, [3, 5, 7, 8, 10])
     assert found.runs.tolist() == [2, 2, 2, 1, 1]
     assert found.complete.tolist() == [True, True, True, False, False]
-    assert found.low[:3].tolist() == [2, 4, 6]
-    assert found.high[:3].tolist() == [4, 6, 8]
+    assert (found.low[:3] < [2, 4, 6]).all()
+    assert (found.high[:3] > [4, 6, 8]).all()
     assert np.isnan(found.low[3:]).all()
 
 

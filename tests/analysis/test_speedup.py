@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from analysis import speedup
+from analysis.directories import BadInputError
 from analysis.measures import measure
 from analysis.points import first_reached, speedups
-from analysis.runs import BadInputError, load
+from analysis.runs import load
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
 
 
@@ -141,5 +142,6 @@ def test_the_base_is_one_without_doubt(speedup_sweep: Path) -> None:
     values = {run.name: np.array([1.0 + run.config["seed"]]) for run in sweep.runs}
     points = speedups(measure(sweep, values, "sampler.n"))
     assert points[0].speedup == (1.0, 1.0, 1.0)
-    assert points[1].speedup.low == pytest.approx(1 / 3)
-    assert points[1].speedup.high == pytest.approx(3)
+    assert points[1].speedup.value == 1
+    assert points[1].speedup.low < 1 / 3
+    assert points[1].speedup.high > 3

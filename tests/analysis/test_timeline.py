@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from analysis import timeline
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, write_run, write_sweep
 
 
@@ -78,7 +79,7 @@ def test_the_first_run_with_a_trace_or_the_named_one(tmp_path: Path) -> None:
     sweep = load(write_sweep(tmp_path / "s", jobs))
     assert timeline.study(sweep).sentences[0].startswith("Run 1,")
     assert timeline.study(sweep, run="2").sentences[0].startswith("Run 2,")
-    with pytest.raises(BadInputError, match="--run 0: the runs with a trace are"):
+    with pytest.raises(BadInputError, match="--run 0: runs with a trace are"):
         timeline.study(sweep, run="0")
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analysis import learning_time, rollout_time, time_percentage
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
 
 
