@@ -89,7 +89,5 @@ def _bottleneck_sentence(fitted: Fitted, learn_s: float) -> str:
 
 
 def _percent(interval: stats.Interval) -> str:
-    value, low, high = (
-        f"{100 * x:.{0 if x >= 0.1 else 1 if x >= 0.001 else 4}f}%" for x in interval
-    )
+    value, low, high = (f"{float(f'{100 * x:.2g}'):g}%" for x in interval)
     return value if math.isnan(interval.low) else f"{value} [{low}, {high}]"

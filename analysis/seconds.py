@@ -69,9 +69,13 @@ def study(
         if quantity.divides and numeric:
             _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
     _dress(axes, cells, quantity, axis_name(by), places, log=log and numeric)
+    if paper and by == "sampler.n":
+        style.more_ticks(axes, published.beyond(published.collection(), axes.get_xticks()[-1]))
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
     sentences = [warmup_sentence(warmup), *single_run_note(cells)]
+    if paper:
+        sentences += published.caveat(set(sweep.values("batch_size")))
     return cli.Study(figure, _table(cells, by, quantity.column), sentences)
 
 

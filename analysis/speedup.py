@@ -85,6 +85,10 @@ def study(
     for panel, (name, found) in zip(axes, points.items(), strict=True):
         _draw(panel, found, _laws(found, fit_all=fit_all), paper=paper and name == COLLECTION)
         _dress(panel, found, f"{name} " if len(points) > 1 else "", by=by, log=log)
+        if paper and name == COLLECTION:
+            style.more_ticks(
+                panel, published.beyond(published.collection(), panel.get_xticks()[-1])
+            )
         style.mark_cores(panel, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)

@@ -145,3 +145,9 @@ def test_the_base_is_one_without_doubt(speedup_sweep: Path) -> None:
     assert points[1].speedup.value == 1
     assert points[1].speedup.low < 1 / 3
     assert points[1].speedup.high > 3
+
+
+def test_panels_with_one_scale_show_all_points(speedup_sweep: Path) -> None:
+    figure = speedup.study(load(speedup_sweep), paper=True, end_to_end=True).figure
+    assert all(axes.get_ylim()[1] > 19.5 for axes in figure.axes)
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()][-1] == "20"

@@ -40,6 +40,13 @@ def test_learning_time_has_no_ideal(speedup_sweep: Path) -> None:
     np.testing.assert_allclose(study.table["learn_s"], 0.5, rtol=0.05)
 
 
+def test_iterations_of_another_size_than_the_papers_are_said(tmp_path: Path) -> None:
+    for size, said in ((20_000, False), (2048, True)):
+        root = write_sweep(tmp_path / str(size), [Job(batch_size=size), Job(n=2, batch_size=size)])
+        study = rollout_time.study(load(root), paper=True)
+        assert any("compare the slopes" in text for text in study.sentences) == said
+
+
 def test_words_on_the_axis(lag_sweep: Path) -> None:
     study = learning_time.study(load(lag_sweep), by="max_lag")
     assert study.table["sampler.max_lag"].tolist() == [0, 1, "null"]
