@@ -59,9 +59,14 @@ def main() -> None:
     import hydra
     from hydra.errors import HydraException
 
-    from walle.config import config_directory, explain
+    from walle.config import config_directory, explain, sweeps_directory
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through; they are told below
+    named, placed = (
+        _flag(sys.argv, *f) for f in (("-cn", "--config-name"), ("-cd", "--config-dir"))
+    )
+    if named and not placed:  # then it may lie in sweeps/
+        sys.argv += ["--config-dir", str(sweeps_directory())]
     app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
         run
     )
@@ -69,6 +74,10 @@ def main() -> None:
         app()
     except HydraException as error:
         sys.exit(_told(explain(error), 2))
+
+
+def _flag(arguments: list[str], *names: str) -> bool:
+    return any(a in names or a.startswith(tuple(f"{n}=" for n in names)) for a in arguments)
 
 
 def _told(error: object, code: int) -> int:
