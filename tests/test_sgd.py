@@ -16,7 +16,7 @@ def problem():
     return {"x": x, "y": x @ torch.tensor([1.0, -2.0, 3.0])}
 
 
-def minimise(data, vector=None, **changed):
+def minimise(data, vector=None, stop=None, **changed):
     vector = torch.zeros(3) if vector is None else vector
     arguments = {
         "epochs": 1,
@@ -25,7 +25,7 @@ def minimise(data, vector=None, **changed):
         "generator": torch.Generator().manual_seed(0),
         **changed,
     }
-    engine = Sgd(quadratic, AdamSettings())
+    engine = Sgd(quadratic, AdamSettings(), stop)
     return engine.minimise(vector, AdamState.zeros_like(vector), data, **arguments)
 
 
@@ -82,17 +82,58 @@ def test_the_same_generator_gives_the_same_numbers(problem):
     assert torch.equal(minimise(problem).vector, minimise(problem).vector)
 
 
-def test_data_may_be_made_anew_before_each_epoch(problem):
+def test_data_may_be_made_anew_before_each_epoch_but_the_first(problem):
     vectors = []
 
-    def make(vector):
+    def remake(vector):
         vectors.append(vector.clone())
         return problem
 
-    minimise(make, epochs=3)
-    assert len(vectors) == 3
-    assert vectors[0].tolist() == [0, 0, 0]
-    assert not torch.equal(vectors[0], vectors[1])
+    result = minimise(problem, epochs=3, remake=remake)
+    assert len(vectors) == 2
+    first = minimise(problem, epochs=1).vector
+    assert torch.equal(vectors[0], first)
+    assert not torch.equal(vectors[1], first)
+    assert not torch.equal(vectors[1], result.vector)
+
+
+def test_what_has_no_rows_reaches_every_minibatch():
+    seen = []
+
+    def loss(vector, batch):
+        seen.append((len(batch["x"]), batch["weight"].item()))
+        return (vector * 0).sum(), {}
+
+    vector = torch.zeros(1)
+    data = {"weight": torch.tensor(7.0), "x": torch.arange(5)}
+    Sgd(loss, AdamSettings()).minimise(
+        vector,
+        AdamState.zeros_like(vector),
+        data,
+        epochs=1,
+        minibatch_size=3,
+        learning_rate=0.1,
+        generator=torch.Generator(),
+    )
+    assert seen == [(3, 7.0), (2, 7.0)]
+
+
+def test_info_is_averaged_over_the_minibatches():
+    def loss(vector, batch):
+        return (vector * batch["x"].mean()).sum(), {"mean": batch["x"].mean()}
+
+    vector = torch.zeros(1)
+    result = Sgd(loss, AdamSettings()).minimise(
+        vector,
+        AdamState.zeros_like(vector),
+        {"x": torch.tensor([1.0, 2.0, 3.0, 4.0])},
+        epochs=1,
+        minibatch_size=2,
+        learning_rate=0.0,
+        generator=torch.Generator().manual_seed(0),
+    )
+    assert result.info["mean"] == 2.5
+    assert result.info["grad_norm"] == 2.5
 
 
 def test_stop_ends_before_the_step(problem):

@@ -99,10 +99,21 @@ class Agent:
 
     def run(self, total_steps: int, interrupted: Callable[[], bool]) -> None:
         """Iterates until `total_steps` environment steps have been learned from, or interrupted."""
+        self._warm_up(interrupted)
+        self._sampling.wait_ready()
         self._publish()
         while self.env_steps < total_steps and not interrupted():
             self._iterate(last_at=total_steps)
         self._save("last")
+
+    def _warm_up(self, interrupted: Callable[[], bool]) -> None:
+        """Compiles while the samplers start: a section of its own, never learning time."""
+        with self._timer.section("compile"):
+            try:
+                self._out.progress.say(self._algorithm.warm_up())
+            except Exception:
+                if not interrupted():  # else the compiler died of the Ctrl-C that ends this run
+                    raise
 
     def _iterate(self, last_at: int) -> None:
         self._timer.switch("wait_experience")

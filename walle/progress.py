@@ -12,6 +12,10 @@ from walle.metrics import Row
 class Progress(Protocol):
     """Shows iterations as they come."""
 
+    def say(self, line: str) -> None:
+        """Prints a line on stdout."""
+        ...
+
     def show(self, row: Row) -> None:
         """Takes a row of iterations.csv."""
         ...
@@ -33,6 +37,9 @@ def make_progress(kind: str, total_steps: int, print_every_s: float) -> Progress
 class Quiet:
     """Nothing."""
 
+    def say(self, line: str) -> None:
+        """Says nothing."""
+
     def show(self, row: Row) -> None:
         """Shows nothing."""
 
@@ -48,6 +55,10 @@ class Lines:
         self._total = total_steps
         self._every_s = every_s
         self._next = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """Prints it at once."""
+        print(line, flush=True)
 
     def show(self, row: Row) -> None:
         """Prints the row if it is time."""
@@ -79,6 +90,10 @@ class Bar:
         )
         self._task = self._bar.add_task("starting", total=total_steps)
         self._bar.start()
+
+    def say(self, line: str) -> None:
+        """Prints it at once."""
+        print(line, flush=True)
 
     def show(self, row: Row) -> None:
         """Moves the bar."""

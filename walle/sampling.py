@@ -60,6 +60,15 @@ class Interrupted(Exception):  # noqa: N818 - asked for, not an error
 class Sampling(Protocol):
     """Takes policies, gives rounds."""
 
+    def wait_ready(self) -> None:
+        """Waits until every sampler could begin.
+
+        Raises:
+            WorkerError: a sampler ended.
+            Interrupted: a signal arrived while waiting.
+        """
+        ...
+
     def publish(self, snapshot: PolicySnapshot) -> None:
         """Makes the policy available to every sampler."""
         ...
@@ -152,7 +161,7 @@ class ProcessSampling:
         batch_size: int,
         signals: Signals,
     ) -> None:
-        """Starts the samplers and waits until all of them are ready.
+        """Starts the samplers; they build their environments meanwhile.
 
         Args:
             tasks: one a sampler.
@@ -177,11 +186,14 @@ class ProcessSampling:
         try:
             self._start(context)
             self._watch()
-            while not self._experience.all_ready():
-                self._wait()
         except BaseException:
             self.close()
             raise
+
+    def wait_ready(self) -> None:
+        """Waits until every sampler has built its lanes."""
+        while not self._experience.all_ready():
+            self._wait()
 
     def _start(self, context: Any) -> None:
         _start_fork_server()
@@ -350,6 +362,9 @@ class SerialSampling:
         self._slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), sections)
         self._snapshot: PolicySnapshot | None = None
         self._timer.switch("wait_policy")
+
+    def wait_ready(self) -> None:
+        """The lanes are there."""
 
     @contextmanager
     def busy(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
 AGENT_SECTIONS = (
+    "compile",
     "wait_experience",
     "update",
     "publish",

@@ -140,7 +140,15 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
     probe = make_lanes(env, [0], config.seed)
     spaces = probe.observation_space, probe.action_space
     probe.close()
-    return Problem(*spaces, config.lanes, config.total_steps, config.seed, config.device), env
+    problem = Problem(
+        *spaces,
+        lanes=config.lanes,
+        total_steps=config.total_steps,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        device=config.device,
+    )
+    return problem, env
 
 
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:

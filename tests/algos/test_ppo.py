@@ -87,7 +87,7 @@ def test_a_kl_target_ends_the_updates_early():
 def test_gradients_reach_policy_scale_and_critic():
     algorithm, rollout = trained(0, "env=hopper", "batch_size=64", "sampler.lanes=8")
     x = algorithm.normalizers.experience(rollout)
-    batch = algorithm.batch(x, torch.zeros(8, 8), algorithm.vector)
+    batch = algorithm.batch(x, algorithm.vector)
     vector = algorithm.vector.clone().requires_grad_()
     loss, info = algorithm.loss(vector, batch)
     loss.backward()

@@ -44,7 +44,7 @@ def test_the_value_function_sees_the_previous_round_too():
         seen.append(len(data["target"])) or _Done
     )
     with pytest.raises(AttributeError):
-        algorithm.fit_value(algorithm.batch(rollout))
+        algorithm.fit_value(algorithm.batch(algorithm.normalizers.experience(rollout)))
     assert seen == [512]
 
 

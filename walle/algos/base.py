@@ -15,7 +15,6 @@ from walle.nets import (
     CategoricalPolicy,
     Critic,
     GaussianPolicy,
-    Params,
     Policy,
     activation,
 )
@@ -31,6 +30,7 @@ class Problem(NamedTuple):
         action_space: of one lane.
         lanes: how many lanes the run has in all.
         total_steps: environment steps the run will take.
+        batch_size: environment steps a round.
         seed: the run's seed.
         device: where the agent computes.
     """
@@ -39,8 +39,14 @@ class Problem(NamedTuple):
     action_space: gym.spaces.Box | gym.spaces.Discrete
     lanes: int
     total_steps: int
+    batch_size: int
     seed: int
     device: str
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run will take."""
+        return -(-self.total_steps // self.batch_size)
 
     @property
     def obs_dim(self) -> int:
@@ -85,6 +91,10 @@ class Algorithm(Protocol):
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
 
+    def warm_up(self) -> str:
+        """Compiles what is to be compiled; says in one line what was chosen, and why."""
+        ...
+
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learns from one round of experience; returns what to log."""
         ...
@@ -105,23 +115,48 @@ class Algorithm(Protocol):
 class Experience(NamedTuple):
     """A rollout as tensors, normalised and ready to learn from.
 
+    A step's true successor is the next step's observation, except where an episode ended and
+    after the last step: only those M are observations that the policy never saw.
+
     Attributes:
-        obs: [T, L, O] normalised.
+        states: [T L + M, O] normalised: every observation, then the successors just named.
+        anew: [T, L] where those M belong.
         action: [T, L, *A].
         reward: [T, L] scaled.
         continues: [T, L] 0 after a terminal state, else 1.
         ended: [T, L] an episode ended here, whichever way.
         log_prob: [T, L] under the policy that acted.
-        successor: [T, L, O] normalised true successors.
     """
 
-    obs: Tensor
+    states: Tensor
+    anew: Tensor
     action: Tensor
     reward: Tensor
     continues: Tensor
     ended: Tensor
     log_prob: Tensor
-    successor: Tensor
+
+    @property
+    def obs(self) -> Tensor:
+        """[T, L, O] normalised observations."""
+        return self.states[: self.ended.numel()].view(*self.ended.shape, -1)
+
+    @classmethod
+    def zeros(cls, problem: Problem) -> Experience:
+        """What a round looks like."""
+        T, L = problem.batch_size // problem.lanes, problem.lanes
+        space = problem.action_space
+        dtype = torch.int64 if isinstance(space, gym.spaces.Discrete) else torch.float32
+        zero = torch.zeros(T, L, device=problem.device)
+        return cls(
+            states=torch.zeros((T + 1) * L, problem.obs_dim, device=problem.device),
+            anew=torch.arange(T, device=problem.device).unsqueeze(1).expand(T, L) == T - 1,
+            action=torch.zeros((T, L, *(space.shape or ())), dtype=dtype, device=problem.device),
+            reward=zero,
+            continues=zero,
+            ended=zero.bool(),
+            log_prob=zero,
+        )
 
 
 class Normalizers:
@@ -140,22 +175,22 @@ class Normalizers:
         """Normalises with the observation moments as the samplers had them."""
         ended = rollout.terminated | rollout.truncated
         mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
-
-        def normalized(obs: Any) -> Tensor:
-            raw = torch.from_numpy(np.ascontiguousarray(obs))
-            return apply_normalizer(raw, mean, inv_std, self.obs_clip).to(self._device)
+        anew = ended.copy()
+        anew[-1] = True
+        obs = rollout.obs[:-1].reshape(ended.size, -1)
+        raw = torch.from_numpy(np.concatenate((obs, rollout.successors()[anew])))
 
         def tensor(x: Any) -> Tensor:
             return torch.from_numpy(x).to(self._device)
 
         return Experience(
-            obs=normalized(rollout.obs[:-1]),
+            states=apply_normalizer(raw, mean, inv_std, self.obs_clip).to(self._device),
+            anew=tensor(anew),
             action=tensor(rollout.action),
             reward=self._rewards(rollout.reward, ended, rollout.lane).to(self._device),
             continues=1 - tensor(rollout.terminated).float(),
             ended=tensor(ended),
             log_prob=tensor(rollout.log_prob),
-            successor=normalized(rollout.successors()),
         )
 
     def update(self, rollout: Rollout) -> None:
@@ -177,16 +212,11 @@ class Normalizers:
         self._rewards.load_state_dict(state["reward"])
 
 
-def values(critic: Critic, params: Params, experience: Experience) -> tuple[Tensor, Tensor]:
-    """V at every step and at its true successor, [T, L] each.
-
-    A successor is the next step's observation except where an episode ended and after the last
-    step, so only those are computed anew.
-    """
-    value = critic(params, experience.obs)
-    next_value = torch.empty_like(value)
-    next_value[:-1] = value[1:]
-    anew = experience.ended.clone()
-    anew[-1] = True
-    next_value[anew] = critic(params, experience.successor[anew])
+def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tuple[Tensor, Tensor]:
+    """V at every step and at its true successor, [T, L] each; `value_of` maps [N, O] to [N]."""
+    x = experience
+    found = value_of(x.states)
+    value = found[: x.ended.numel()].view(x.ended.shape)
+    next_value = value.roll(-1, 0)
+    next_value[x.anew] = found[x.ended.numel() :]
     return value, next_value

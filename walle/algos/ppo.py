@@ -10,6 +10,7 @@ Departures from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from walle import losses, returns
 from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
+from walle.compiled import MODES, Blocks, attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
 from walle.types import PolicySnapshot, Rollout
@@ -46,6 +48,7 @@ class PPOSettings:
     normalize_observations: bool
     normalize_rewards: bool
     obs_clip: float
+    compile: str
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
@@ -68,6 +71,9 @@ def check_on_policy(settings: Any) -> None:
         value = getattr(settings, name, 1)
         if value <= 0:
             raise ConfigError(f"algo.{name}={value} must be positive")
+    settings.compile = str(settings.compile).lower()  # YAML's true and false are not strings
+    if settings.compile not in MODES:
+        raise ConfigError(f"algo.compile={settings.compile!r} must be 'auto', 'true' or 'false'")
     if getattr(settings, "schedule", "constant") not in ("linear", "constant"):
         raise ConfigError(f"algo.schedule={settings.schedule!r} must be 'linear' or 'constant'")
 
@@ -96,7 +102,16 @@ class PPO:
             gamma=settings.gamma,
         )
         self.obs_clip = self.normalizers.obs_clip
-        self.sgd = Sgd(self.loss, AdamSettings(max_grad_norm=settings.max_grad_norm))
+        self.sgd = Sgd(
+            self.loss,
+            AdamSettings(max_grad_norm=settings.max_grad_norm),
+            stop=self.too_far if settings.target_kl is not None else None,
+        )
+        self.value_of: Callable[[Tensor, Tensor], Tensor] = self.value
+        minibatches = -(-problem.batch_size // settings.minibatch_size)
+        self.choice = choose(
+            settings.compile, problem.rounds * settings.epochs * minibatches, problem.device
+        )
         self.version = 0
         self.env_steps = 0
 
@@ -120,11 +135,31 @@ class PPO:
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
 
+    def value(self, vector: Tensor, obs: Tensor) -> Tensor:
+        """V of observations [N, O] under the critic in `vector`: [N]."""
+        return self.critic(self.split(vector)[1], obs)
+
+    def warm_up(self) -> str:
+        """Compiles the gradient step and the critic."""
+
+        def compile_all() -> None:
+            example = self.batch(Experience.zeros(self.problem), self.vector)
+            self.sgd.compile(self.vector, example, self.settings.minibatch_size)
+            self.value_of = Blocks(self.value, self.vector, self.problem.obs_dim)
+
+        self.choice = attempt(self.choice, self.settings.compile, compile_all)
+        return f"learning {self.choice}"
+
     @torch.no_grad()
-    def batch(self, experience: Experience, old_value: Tensor, vector: Tensor) -> Batch:
-        """The rows to learn from, advantages estimated with the critic in `vector`."""
+    def batch(
+        self, experience: Experience, vector: Tensor, old_value: Tensor | None = None
+    ) -> Batch:
+        """The rows to learn from, advantages estimated with the critic in `vector`.
+
+        `old_value` ([T L]) is the round's first estimate; None if this is it.
+        """
         s, x = self.settings, experience
-        value, next_value = values(self.critic, self.split(vector)[1], x)
+        value, next_value = values(partial(self.value_of, vector), x)
         advantage = returns.gae(
             x.reward, x.continues, x.ended, value, next_value, s.gamma, s.gae_lambda
         )
@@ -137,28 +172,28 @@ class PPO:
             "log_prob": x.log_prob,
             "advantage": advantage,
             "target": target,
-            "value": old_value,
+            "value": value,
         }
-        return {name: tensor.flatten(0, 1) for name, tensor in rows.items()}
+        batch = {name: tensor.flatten(0, 1) for name, tensor in rows.items()}
+        return batch if old_value is None else {**batch, "value": old_value}
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learns from one round; then the normaliser takes it in."""
         s = self.settings
         experience = self.normalizers.experience(rollout)
-        with torch.no_grad():
-            old_value = self.critic(self.split(self.vector)[1], experience.obs)
-        make = partial(self.batch, experience, old_value)
-        first = make(self.vector)
+        first = self.batch(experience, self.vector)
         rate = s.learning_rate * self.remaining()
         result = self.sgd.minimise(
             self.vector,
             self.adam,
-            make if s.recompute_advantages else first,
+            first,
             epochs=s.epochs,
             minibatch_size=s.minibatch_size,
             learning_rate=rate,
             generator=self.generator,
-            stop=self.too_far if s.target_kl is not None else None,
+            remake=partial(self.batch, experience, old_value=first["value"])
+            if s.recompute_advantages
+            else None,
         )
         self.vector, self.adam = result.vector, result.state
         self.normalizers.update(rollout)

@@ -14,14 +14,16 @@ Departures from WALL-E's code:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from walle import losses, returns
-from walle.algos.base import NetSettings, Normalizers, Problem, values
+from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
 from walle.algos.ppo import check_on_policy
+from walle.compiled import attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Result, Sgd
 from walle.types import PolicySnapshot, Rollout
@@ -50,6 +52,7 @@ class PPOKLSettings:
     normalize_observations: bool
     normalize_rewards: bool
     obs_clip: float
+    compile: str
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
@@ -101,8 +104,14 @@ class PPOKL:
             gamma=settings.gamma,
         )
         self.obs_clip = self.normalizers.obs_clip
-        self.policy_sgd = Sgd(self.policy_loss, AdamSettings(epsilon=1e-8))
+        self.policy_sgd = Sgd(self.policy_loss, AdamSettings(epsilon=1e-8), stop=self.too_far)
         self.critic_sgd = Sgd(self.critic_loss, AdamSettings(epsilon=1e-8))
+        minibatches = -(-2 * problem.batch_size // settings.value_minibatch_size)
+        steps = {"policy": settings.epochs, "value function": settings.value_epochs * minibatches}
+        self.choices = {
+            name: choose(settings.compile, problem.rounds * count, problem.device)
+            for name, count in steps.items()
+        }
         self.beta, self.rate = 1.0, 1.0
         self.previous: Batch | None = None
         self.version = 0
@@ -115,7 +124,7 @@ class PPOKL:
             batch["log_prob"],
             batch["advantage"],
             self.policy.kl(batch["dist"], dist),
-            self.beta,
+            batch["beta"],
             self.settings.eta,
             self.settings.kl_target,
         )
@@ -126,11 +135,31 @@ class PPOKL:
         value = self.critic(self.critic.layout.unflatten(vector), batch["obs"])
         return losses.value_loss(value, batch["target"]), {}
 
+    def value(self, obs: Tensor) -> Tensor:
+        """V of observations [..., O]: [...]."""
+        return self.critic(self.critic.layout.unflatten(self.critic_vector), obs)
+
+    def warm_up(self) -> str:
+        """Compiles the steps of the policy and of the value function, each if it pays."""
+        example = self.batch(Experience.zeros(self.problem))
+        rows = {name: example[name] for name in ("obs", "target")}
+        both = {name: torch.cat((x, x)) for name, x in rows.items()}
+        size = self.settings.value_minibatch_size
+        makers = {
+            "policy": partial(self.policy_sgd.compile, self.vector, example, len(rows["obs"])),
+            "value function": partial(self.critic_sgd.compile, self.critic_vector, both, size),
+        }
+        self.choices = {
+            name: attempt(self.choices[name], self.settings.compile, make)
+            for name, make in makers.items()
+        }
+        return "; ".join(f"{name} {choice}" for name, choice in self.choices.items())
+
     @torch.no_grad()
-    def batch(self, rollout: Rollout) -> Batch:
-        """The round's rows: advantages, λ-returns and the old policy's distributions."""
-        s, x = self.settings, self.normalizers.experience(rollout)
-        value, next_value = values(self.critic, self.critic.layout.unflatten(self.critic_vector), x)
+    def batch(self, experience: Experience) -> Batch:
+        """The round's rows: advantages, λ-returns, the old policy's distributions; and β."""
+        s, x = self.settings, experience
+        value, next_value = values(self.value, x)
         advantage = returns.gae(
             x.reward, x.continues, x.ended, value, next_value, s.gamma, s.gae_lambda
         )
@@ -146,11 +175,12 @@ class PPOKL:
             "target": target,
             "value": value,
         }
-        return {name: tensor.flatten(0, 1) for name, tensor in rows.items()}
+        beta = torch.tensor(self.beta, device=self.vector.device)
+        return {name: tensor.flatten(0, 1) for name, tensor in rows.items()} | {"beta": beta}
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Improves the policy, adapts β and the step, fits the value function."""
-        batch = self.batch(rollout)
+        batch = self.batch(self.normalizers.experience(rollout))
         used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
         kl = self.kl(batch)
@@ -180,10 +210,13 @@ class PPOKL:
             minibatch_size=len(batch["obs"]),
             learning_rate=rate,
             generator=self.generator,
-            stop=lambda info: float(info["kl"]) > 4 * self.settings.kl_target,
         )
         self.vector, self.adam = result.vector, result.state
         return result
+
+    def too_far(self, info: Info) -> bool:
+        """Whether the KL has passed four times its target."""
+        return float(info["kl"]) > 4 * self.settings.kl_target
 
     @torch.no_grad()
     def kl(self, batch: Batch) -> float:
@@ -213,8 +246,7 @@ class PPOKL:
     @torch.no_grad()
     def explained_variance(self, batch: Batch) -> float:
         """Of the fitted value function on this round's targets."""
-        value = self.critic(self.critic.layout.unflatten(self.critic_vector), batch["obs"])
-        return losses.explained_variance(value, batch["target"])
+        return losses.explained_variance(self.value(batch["obs"]), batch["target"])
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's vector, and the normaliser."""
