@@ -56,6 +56,7 @@ def test_slow_passes_its_step_on():
         (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* at least 3"),
         (["sampler=serial", "sampler.n=2"], r"sampler=serial"),
         (["sampler=serial", "sampler.max_lag=1"], r"cannot overlap"),
+        (["sampler=serial", "sampler.slots=2"], r"sampler.slots=2 .* no queue"),
         (["env=gym"], r"env.id has no value"),
         (["env.action=resacle"], r"did you mean 'rescale'"),
         (["env.backend=jax"], r"env.backend='jax' is unknown"),

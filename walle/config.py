@@ -339,6 +339,10 @@ def _checked_sampler(config: Config) -> Config:
             f"sampler.max_lag={asked.max_lag} with sampler=serial, which cannot overlap; "
             "use sampler.max_lag=0 or sampler=process"
         )
+    if asked.name == "serial" and asked.slots is not None:
+        raise ConfigError(
+            f"sampler.slots={asked.slots} with sampler=serial, which has no queue; drop it"
+        )
     _check_lanes(config.batch_size, n, lanes, chosen=asked.lanes is None)
     _check_lag(sampler)
     return replace(config, sampler=sampler)

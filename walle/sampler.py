@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
         timer: charged with `act` and `env_step`.
 
     Raises:
-        RolloutError: an observation or a reward is not finite.
+        RolloutError: an observation, a reward or the policy's output is not finite.
     """
     policy, actions = actor.policy, torch.from_numpy(out.action)
     heads = torch.empty(*out.reward.shape, policy.head_size)
@@ -103,6 +104,11 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 def _check_finite(rollout: Rollout) -> None:
     ended = (rollout.terminated | rollout.truncated)[..., None]
+    if not np.isfinite(rollout.log_prob).all():
+        raise RolloutError(
+            "the policy has diverged: its actions have a log-probability that is not finite; "
+            "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
+        )
     checked = {
         "reward": rollout.reward,
         "observation": rollout.obs,
@@ -117,7 +123,7 @@ def _check_finite(rollout: Rollout) -> None:
         raise RolloutError(
             f"the environment gave a {name} of {values[tuple(place)]} in lane {lane} at step "
             f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
-            "environment, or lower the learning rate if the policy has diverged"
+            "environment"
         )
 
 
@@ -192,13 +198,14 @@ class SamplerTask:
 def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
     """The body of a sampler process."""
     _become_sampler(task.core)
-    try:
-        _sample(task, experience, policies)
-    except Closed:
-        return
-    except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
-        experience.fail(traceback.format_exc())
-        sys.exit(1)
+    with ExitStack() as stack:
+        try:
+            _sample(task, experience, policies, stack)
+        except Closed:
+            return
+        except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
+            experience.fail(traceback.format_exc())
+            sys.exit(1)
 
 
 def _become_sampler(core: int | None) -> None:
@@ -221,10 +228,14 @@ def _die_with_agent() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _sample(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
+def _sample(
+    task: SamplerTask, experience: SlotWriter, policies: PolicyReader, stack: ExitStack
+) -> None:
+    """Collects until told to end; what is to be closed after that goes to `stack`."""
     timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
     trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
     sampler = task.build()
+    stack.callback(sampler.close)
     experience.ready()
     round_ = 0
     while task.rounds is None or round_ < task.rounds:
