@@ -88,6 +88,12 @@ def test_what_cannot_work_says_why_and_what_would(overrides, message):
         compose(overrides)
 
 
+def test_a_logger_without_its_package_is_refused(monkeypatch):
+    monkeypatch.setattr("walle.config.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"logger=wandb needs .* install walle\[wandb\]"):
+        compose(["logger=wandb"])
+
+
 def test_the_hash_is_of_what_decides_the_result():
     assert config_hash(compose()) == config_hash(compose(["name=other"]))
     assert config_hash(compose()) != config_hash(compose(["seed=1"]))

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,12 @@ def _check_values(config: Config) -> None:
     if isinstance(config.logger, WandbConfig) and config.logger.mode not in _WANDB_MODES:
         mode = config.logger.mode
         raise ConfigError(f"logger.mode={mode!r} is unknown; {nearest(mode, _WANDB_MODES)}")
+    logger = config.logger.name
+    if logger != "files" and find_spec(logger) is None:
+        raise ConfigError(
+            f"logger={logger} needs a package that is missing; install walle[{logger}], or use "
+            "logger=files"
+        )
     threads, cores = config.learner.threads, os.cpu_count() or 1
     if threads > cores:
         raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")

@@ -258,14 +258,7 @@ def _sinks(config: Config, directory: Path) -> list[Sink]:
         "tensorboard": lambda: [TensorBoardSink(directory / "tensorboard")],
         "wandb": lambda: [_wandb(config, directory)],
     }
-    name = config.logger.name
-    try:
-        return makers[name]()
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"logger={name} needs a package that is missing ({error.name}); "
-            f"install walle[{name}], or use logger=files"
-        ) from None
+    return makers[config.logger.name]()
 
 
 def _wandb(config: Config, directory: Path) -> Sink:
