@@ -14,6 +14,7 @@ LONG = (
     "env=cartpole",
     "total_steps=1e9",
     "eval.every=null",
+    "algo.compile=false",
     "sampler.n=2",
     "logger.progress=lines",
 )
@@ -52,12 +53,18 @@ def wait_until(condition):
         time.sleep(0.02)
 
 
-def samplers_of(run):
+def servers_of(run):
     try:
         children = psutil.Process(run.pid).children()
-        servers = [child for child in children if "forkserver" in " ".join(child.cmdline())]
-        return [sampler for server in servers for sampler in server.children()]
+        return [child for child in children if "forkserver" in " ".join(child.cmdline())]
     except psutil.NoSuchProcess:  # a short-lived one, gone between two looks
+        return []
+
+
+def samplers_of(run):
+    try:
+        return [sampler for server in servers_of(run) for sampler in server.children()]
+    except psutil.NoSuchProcess:
         return []
 
 
@@ -104,6 +111,37 @@ def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code,
     found = status(tmp_path)
     assert (found["state"], found["signal"]) == ("interrupted", signal.Signals(number).name)
     assert gone(everything)
+
+
+def test_an_interrupt_while_the_samplers_start(tmp_path):
+    command = [sys.executable, "-m", "walle.run", *LONG, f"hydra.run.dir={tmp_path}"]
+    run = subprocess.Popen(command, start_new_session=True)
+    wait_until(lambda: servers_of(run))
+    os.killpg(run.pid, signal.SIGINT)  # while the fork server imports torch
+    assert run.wait(timeout=LIMIT_S) == 130
+    assert status(tmp_path)["state"] == "interrupted"
+
+
+def test_the_second_signal_ends_a_run_at_once(started, tmp_path):
+    run, _ = started("algo.epochs=1000000", iterations=0)
+    time.sleep(2)  # the first round takes milliseconds to collect and hours to learn
+    for _ in range(2):
+        run.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+    run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 143
+    assert (status(tmp_path)["signal"], status(tmp_path)["exit_code"]) == ("SIGTERM", 143)
+
+
+def test_serial_collecting_is_broken_off(tmp_path):
+    slow = ("env=slow", "env.step_ms=1000", "sampler=serial", "sampler.n=1")  # 34 minutes a round
+    command = [sys.executable, "-m", "walle.run", *LONG, *slow, f"hydra.run.dir={tmp_path}"]
+    run = subprocess.Popen(command, start_new_session=True)
+    wait_until(lambda: (tmp_path / "episodes.csv").exists())
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    assert run.wait(timeout=LIMIT_S) == 130
+    assert (tmp_path / "checkpoints" / "last.pt").exists()
 
 
 def test_when_the_agent_is_killed_its_samplers_end(started):

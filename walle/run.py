@@ -24,8 +24,10 @@ def run(composed: DictConfig) -> float | None:
         sys.exit(_told(error, 2))
     except WorkerError as error:
         sys.exit(_told(error, 1))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        from walle.sampling import stopped_by
+
+        sys.exit(128 + stopped_by(stop))
 
 
 def _run(composed: DictConfig) -> float | None:
@@ -53,6 +55,13 @@ def _run(composed: DictConfig) -> float | None:
 
 def main() -> None:
     """Runs Hydra; what a user got wrong is one line on stderr and exit code 2."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # before there was a run
+        sys.exit(130)
+
+
+def _main() -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
 

@@ -209,8 +209,14 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
 
 
 def _become_sampler(core: int | None) -> None:
-    """Leaves Ctrl-C to the agent, dies with it, and keeps to one thread."""
+    """Leaves signals to the agent, dies with it, and keeps to one thread.
+
+    A program that an environment starts survives Ctrl-C too, but can be terminated: it inherits
+    that a signal is ignored, or blocked as in the fork server, and it does not inherit a handler.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
     torch.set_num_threads(1)
     if core is not None:

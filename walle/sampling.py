@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -115,11 +115,15 @@ def join(received: Sequence[Received]) -> Round:
 
 
 class Signals:
-    """SIGINT and SIGTERM ask once for an orderly end; the second time they end at once."""
+    """SIGINT and SIGTERM ask once for an orderly end; the second time they end at once.
+
+    The second one raises `KeyboardInterrupt` with the signal's number.
+    """
 
     def __init__(self) -> None:
         """Nothing is installed yet."""
         self.received: int | None = None
+        self._breaks_off = False
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)
 
     @property
@@ -141,11 +145,29 @@ class Signals:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
 
+    @contextmanager
+    def breaking_off(self) -> Iterator[None]:
+        """Has the first signal, too, break off the body, with `Interrupted`."""
+        self._breaks_off = True
+        try:
+            if self.received is not None:
+                raise Interrupted
+            yield
+        finally:
+            self._breaks_off = False
+
     def _handle(self, number: int, *_: Any) -> None:
         if self.received is not None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         self.received = number
         self._writer.send_bytes(b"\0")
+        if self._breaks_off:
+            raise Interrupted
+
+
+def stopped_by(stop: KeyboardInterrupt) -> int:
+    """The number of the signal that raised `stop`."""
+    return stop.args[0] if stop.args else signal.SIGINT
 
 
 class ProcessSampling:
@@ -313,12 +335,17 @@ class ProcessSampling:
 def _start_fork_server() -> None:
     """A server with torch loaded, from which a sampler forks in milliseconds.
 
-    It, and so every sampler, gets its thread limits before anything is imported, and ignores the
-    SIGTERM that a shell, a container or Slurm sends to the whole group: the agent ends them.
+    It, and so every sampler, gets its thread limits before anything is imported, and is deaf to
+    the SIGINT and SIGTERM that a terminal, a container or Slurm sends to the whole group: the agent
+    ends them. (Python's server ignores SIGINT too, but not before it has imported torch.)
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
-    with _environment(dict.fromkeys(_SINGLE_THREADED, "1")), _ignored(signal.SIGTERM):
+    resource_tracker.ensure_running()  # first: it would lift the blocking again
+    with (
+        _environment(dict.fromkeys(_SINGLE_THREADED, "1")),
+        _blocked(signal.SIGINT, signal.SIGTERM),
+    ):
         forkserver.ensure_running()
 
 
@@ -338,16 +365,13 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _ignored(number: int) -> Iterator[None]:
-    """Lets what the body starts inherit that the signal is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, signal.SIG_IGN)
+def _blocked(*numbers: int) -> Iterator[None]:
+    """Lets what the body starts inherit blocked signals; here they come after the body."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:
-        signal.signal(number, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class SerialSampling:
@@ -382,11 +406,10 @@ class SerialSampling:
 
     def receive(self) -> Round:
         """Collects a round, here and now."""
-        if self._signals.received is not None:
-            raise Interrupted
         assert self._snapshot is not None
         self._timer.switch("other")
-        self._sampler.fill(self._slot, self._snapshot, self._timer)
+        with self._signals.breaking_off():
+            self._sampler.fill(self._slot, self._snapshot, self._timer)
         self._timer.switch("send")
         self._slot.sent_ns[0] = time.monotonic_ns()
         if self._trace:

@@ -26,7 +26,15 @@ from walle.progress import make_progress
 from walle.queues import RolloutShape
 from walle.rundir import Status, set_aside_previous, usable_cores, write_provenance
 from walle.sampler import SamplerTask
-from walle.sampling import Interrupted, ProcessSampling, Sampling, SerialSampling, Signals, deal
+from walle.sampling import (
+    Interrupted,
+    ProcessSampling,
+    Sampling,
+    SerialSampling,
+    Signals,
+    deal,
+    stopped_by,
+)
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 
 
@@ -111,8 +119,10 @@ def _reported(status: Status) -> Iterator[None]:
     """Writes into status.json that the body failed, or was broken off."""
     try:
         yield
-    except KeyboardInterrupt:
-        status.end("interrupted", exit_code=130, signal="SIGINT", error="interrupted twice")
+    except KeyboardInterrupt as stop:
+        number = stopped_by(stop)
+        name = signal.Signals(number).name
+        status.end("interrupted", exit_code=128 + number, signal=name, error="interrupted twice")
         raise
     except BaseException as error:
         status.end("failed", exit_code=1, error=f"{type(error).__name__}: {error}")
