@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ LONG = (
     "total_steps=1e9",
     "eval.every=null",
     "sampler.n=2",
+    "algo.compile=false",
     "logger.progress=lines",
 )
 LIMIT_S = 60
@@ -87,6 +89,20 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
     assert status(tmp_path)["state"] == "failed"
     assert gone(everything)
     assert set(os.listdir("/dev/shm")) <= segments
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing compiled yet
+    run, samplers = started("algo.compile=true", iterations=0)
+    wait_until(lambda: list((tmp_path / "walle").glob("building-*")))
+    everything = psutil.Process(run.pid).children(recursive=True)
+    samplers[0].kill()
+    _, stderr = run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 1
+    assert f"sampler-0 (pid {samplers[0].pid}) was killed by SIGKILL" in stderr
+    assert gone(everything)
+    assert not list((tmp_path / "walle").glob("building-*"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -108,7 +108,7 @@ class Agent:
 
     def _warm_up(self, interrupted: Callable[[], bool]) -> None:
         """Compiles while the samplers start: a section of its own, never learning time."""
-        with self._timer.section("compile"):
+        with self._timer.section("compile"), self._sampling.busy():
             try:
                 self._out.progress.say(self._algorithm.warm_up())
             except Exception:

@@ -68,6 +68,7 @@ class SamplerConfig:
 class LearnerConfig:
     """conf/learner/."""
 
+    n: int
     threads: int
 
 
@@ -165,6 +166,7 @@ _POSITIVE = (
     "sampler.n",
     "sampler.lanes",
     "sampler.slots",
+    "learner.n",
     "learner.threads",
     "logger.return_window",
     "eval.every",
@@ -215,6 +217,7 @@ def validate(composed: DictConfig) -> Config:
     top = _typed("", OmegaConf.create(rest), _TopLevel)
     config = Config(**groups, **vars(top))
     _check_values(config)
+    _check_learners(config)
     return _checked_sampler(config)
 
 
@@ -298,6 +301,33 @@ def _check_device(device: str) -> None:
         raise ConfigError(f"device={device!r} is unknown; use cpu, cuda or cuda:N") from None
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device={device!r}: this torch sees no CUDA device; use device=cpu")
+
+
+def _check_learners(config: Config) -> None:
+    """Every learner gets the same share of a minibatch."""
+    n = config.learner.n
+    for key in ("minibatch_size", "value_minibatch_size"):
+        size = getattr(config.algo, key, n)
+        if size % n:
+            below, above = size // n * n, -(-size // n) * n
+            fits = f"{below} or {above}" if below else str(above)
+            raise ConfigError(
+                f"algo.{key}={size} cannot be dealt evenly to learner.n={n}; "
+                f"the nearest that fits: {fits}"
+            )
+    if config.device.startswith("cuda") and n > 1:
+        _check_devices(config.device, n)
+
+
+def _check_devices(device: str, n: int) -> None:
+    import torch
+
+    have = torch.cuda.device_count()
+    if device != "cuda" or n > have:
+        raise ConfigError(
+            f"learner.n={n} with device={device!r}: each learner needs a GPU of its own, and this "
+            f"machine has {have}; use device=cuda and learner.n={max(1, have)} at most"
+        )
 
 
 def _checked_sampler(config: Config) -> Config:

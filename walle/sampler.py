@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
 import os
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +17,7 @@ from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
 from walle.errors import RolloutError
 from walle.nets import Forward, Policy
 from walle.normalize import normalize_into
+from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import AnyArray, PolicySnapshot, Rollout
@@ -191,7 +188,9 @@ class SamplerTask:
 
 def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
     """The body of a sampler process."""
-    _become_sampler(task.core)
+    become_worker(threads=1)
+    if task.core is not None:
+        os.sched_setaffinity(0, {task.core})
     try:
         _sample(task, experience, policies)
     except Closed:
@@ -199,26 +198,6 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
     except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
         experience.fail(traceback.format_exc())
         sys.exit(1)
-
-
-def _become_sampler(core: int | None) -> None:
-    """Leaves Ctrl-C to the agent, dies with it, and keeps to one thread."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
-    torch.set_num_threads(1)
-    if core is not None:
-        os.sched_setaffinity(0, {core})
-
-
-def _die_with_agent() -> None:
-    """Ends this process when the agent's ends, by whatever signal.
-
-    A waiting sampler sees its pipes close; this covers one that is busy in its environment.
-    """
-    agent = multiprocessing.parent_process()
-    assert agent is not None
-    multiprocessing.connection.wait([agent.sentinel])
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _sample(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:

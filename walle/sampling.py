@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from walle.errors import WorkerError
+from walle.errors import Interrupted, WorkerError
+from walle.processes import forkserver_context, how_it_ended
 from walle.queues import (
     ExperienceQueue,
     Failed,
@@ -29,7 +28,6 @@ from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot, Rollout
 
 _GRACE_S = 2.0
-_SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Round(NamedTuple):
@@ -51,10 +49,6 @@ class Round(NamedTuple):
         idle = ("wait_policy", "wait_slot")
         busy = [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
         return sum(busy) / len(busy)
-
-
-class Interrupted(Exception):  # noqa: N818 - asked for, not an error
-    """A signal asked the run to end."""
 
 
 class Sampling(Protocol):
@@ -175,7 +169,7 @@ class ProcessSampling:
         self._by_round = tasks[0].max_lag is not None
         self._batch_size = batch_size
         self._signals = signals
-        context = multiprocessing.get_context("forkserver")
+        context = forkserver_context()
         depth = max(2, (tasks[0].max_lag or 1) + 1)
         self._experience = ExperienceQueue(context, shapes, slots)
         self._policies = PolicyQueue(context, len(tasks), vector_length, depth)
@@ -196,7 +190,6 @@ class ProcessSampling:
             self._wait()
 
     def _start(self, context: Any) -> None:
-        _start_fork_server()
         for task in self._tasks:
             ends = (self._experience.writer(task.index), self._policies.reader(task.index))
             process = context.Process(
@@ -284,12 +277,7 @@ class ProcessSampling:
         except Failed as failed:
             name = self._tasks[failed.sampler].name
             raise WorkerError(f"{name} failed:\n{failed.report}") from None
-        process = self._processes[sampler]
-        process.join()
-        code = process.exitcode
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        hint = "; was it out of memory?" if code == -signal.SIGKILL else ""
-        raise WorkerError(f"{process.name} (pid {process.pid}) {how}{hint}")
+        raise WorkerError(how_it_ended(self._processes[sampler]))
 
     def close(self) -> None:
         """Asks the samplers to end, and ends those that do not within two seconds."""
@@ -305,46 +293,6 @@ class ProcessSampling:
             process.join()
             process.close()
         self._processes = []
-
-
-def _start_fork_server() -> None:
-    """A server with torch loaded, from which a sampler forks in milliseconds.
-
-    It, and so every sampler, gets its thread limits before anything is imported, and ignores the
-    SIGTERM that a shell, a container or Slurm sends to the whole group: the agent ends them.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
-    with _environment(dict.fromkeys(_SINGLE_THREADED, "1")), _ignored(signal.SIGTERM):
-        forkserver.ensure_running()
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for what the body starts."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _ignored(number: int) -> Iterator[None]:
-    """Lets what the body starts inherit that the signal is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 class SerialSampling:
