@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 def run(composed: DictConfig) -> float | None:
     """Hydra's task: one run in Hydra's output directory; returns the final return_mean.
 
-    Exits with 2 when the configuration cannot work, 1 when a sampler died, 128 + the signal's
+    Exits with 2 when the configuration cannot work, 1 when a sampler failed or
+    died, 128 + the signal's
     number when interrupted.
     """
-    from walle.errors import ConfigError, WorkerError
+    from walle.errors import ConfigError, WalleError
 
     try:
         return _run(composed)
     except ConfigError as error:
         sys.exit(_told(error, 2))
-    except WorkerError as error:
+    except WalleError as error:
         sys.exit(_told(error, 1))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -202,6 +202,9 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
         _sample(task, experience, policies)
     except Closed:
         return
+    except RolloutError as error:  # it says all there is to say
+        experience.fail(str(error))
+        sys.exit(1)
     except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
         experience.fail(traceback.format_exc())
         sys.exit(1)
