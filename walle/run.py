@@ -34,6 +34,11 @@ def _run(composed: DictConfig) -> float | None:
 
     from hydra.core.hydra_config import HydraConfig
 
+    if composed.sampler.name == "process":
+        from walle.forkserver import start_fork_server
+
+        start_fork_server()  # it imports torch while this process does
+
     from walle.config import validate
     from walle.train import train
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from walle.errors import WorkerError
+from walle.forkserver import start_fork_server
 from walle.queues import (
     ExperienceQueue,
     Failed,
@@ -29,7 +28,6 @@ from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot, Rollout
 
 _GRACE_S = 2.0
-_SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Round(NamedTuple):
@@ -184,7 +182,7 @@ class ProcessSampling:
             raise
 
     def _start(self, context: Any) -> None:
-        _start_fork_server()
+        start_fork_server()
         for task in self._tasks:
             ends = (self._experience.writer(task.index), self._policies.reader(task.index))
             process = context.Process(
@@ -282,46 +280,6 @@ class ProcessSampling:
             process.join()
             process.close()
         self._processes = []
-
-
-def _start_fork_server() -> None:
-    """A server with torch loaded, from which a sampler forks in milliseconds.
-
-    It, and so every sampler, gets its thread limits before anything is imported, and ignores the
-    SIGTERM that a shell, a container or Slurm sends to the whole group: the agent ends them.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
-    with _environment(dict.fromkeys(_SINGLE_THREADED, "1")), _ignored(signal.SIGTERM):
-        forkserver.ensure_running()
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for what the body starts."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _ignored(number: int) -> Iterator[None]:
-    """Lets what the body starts inherit that the signal is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 class SerialSampling:
