@@ -153,7 +153,7 @@ _VARIANTS: dict[tuple[str, str], type] = {
     ("logger", "wandb"): WandbConfig,
 }
 _CHOICES = {
-    "env.backend": ("auto", "mujoco", "gymnasium"),
+    "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
     "sampler.name": ("process", "serial"),
     "logger.name": ("files", "tensorboard", "wandb"),
