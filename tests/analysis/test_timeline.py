@@ -72,7 +72,7 @@ def test_a_window_of_which_one_end_is_given(traced: Path) -> None:
     for start, end, shown in ((0.5, None, (0.5, 0.5 + width)), (None, 2.0, (2.0 - width, 2.0))):
         axes = timeline.study(sweep, start_s=start, end_s=end).figure.axes[0]
         assert axes.get_xlim() == pytest.approx(shown)
-    with pytest.raises(BadInputError, match="between .* and 0 s"):
+    with pytest.raises(BadInputError, match=r"between .* and 0 s"):
         timeline.study(sweep, end_s=0.0)
 
 
