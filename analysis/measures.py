@@ -92,7 +92,7 @@ def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
             f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller one"
         )
     if short:
-        sweep.note(f"{len(short)} runs are no longer than the warm-up of {warmup}: {listed(short)}")
+        sweep.note(f"No longer than the warm-up of {warmup}, so not counted: {listed(short)}")
     return frame
 
 
@@ -175,7 +175,8 @@ def warmup_sentence(warmup: int) -> str:
     """Says how many iterations are left out."""
     if not warmup:
         return "No warm-up: every iteration counts."
-    return f"Warm-up: the first {warmup} of each run's iterations left out."
+    which = "iteration" if warmup == 1 else f"{warmup} iterations"
+    return f"Warm-up: the first {which} of each run left out."
 
 
 def single_run_note(cells: Iterable[Cell]) -> list[str]:
@@ -184,6 +185,6 @@ def single_run_note(cells: Iterable[Cell]) -> list[str]:
     if not single:
         return []
     return [
-        f"{len(single)} points have one seed only: their intervals are over the iterations of that "
-        "run and say nothing of other seeds."
+        f"One seed only at {len(single)} of the points: intervals there are over the iterations of "
+        "that run and say nothing of other seeds."
     ]
