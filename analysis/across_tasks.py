@@ -20,10 +20,11 @@ import pandas as pd
 
 from analysis import cli, stats, style
 from analysis.design import resolve_key, sort_key
+from analysis.directories import BadInputError, Scalar
 from analysis.lag import final_returns
 from analysis.measures import FloatArray, column_per_run
 from analysis.returns import task_of
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,7 +136,7 @@ def profile(matrix: FloatArray) -> FloatArray:
 
 def _draw_profile(axes: Axes, scores: Scores, by: str, look: style.Look) -> None:
     draws = stats.stratified_draws(scores.matrix, profile, stats.generator())
-    low, high = stats.band_bounds(draws, len(scores.matrix))
+    low, high = np.clip(stats.band_bounds(draws, len(scores.matrix)), 0, 100)
     label = f"{by} = {scores.value} ({len(scores.matrix)} seeds a task)"
     axes.plot(
         THRESHOLDS, profile(scores.matrix), color=look.color, linestyle=look.dash, label=label

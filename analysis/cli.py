@@ -81,7 +81,7 @@ def parser(
 
 def guard(name: str, action: Callable[[], None]) -> int:
     """Runs `action`; bad input is one line on stderr and exit code 2."""
-    from analysis.runs import BadInputError
+    from analysis.directories import BadInputError
 
     try:
         action()
@@ -128,7 +128,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         BadInputError: the place cannot be written to.
     """
-    from analysis.runs import BadInputError
+    from analysis.directories import BadInputError
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,10 @@ def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table for people: intervals in brackets, four significant digits, empty for nothing."""
+    """The table for people: intervals in brackets, four significant digits, empty for nothing.
+
+    Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
+    """
     bounds = {c + end for c in table.columns for end in ("_low", "_high")}
     shown = {}
     for name in table.columns:
@@ -178,7 +181,7 @@ def _report(sweep: Sweep, result: Study, *, newest: bool) -> None:
 
 def _write(result: Study, figure: Path, numbers: Path) -> None:
     from analysis import style
-    from analysis.runs import BadInputError
+    from analysis.directories import BadInputError
 
     try:
         style.save(result.figure, figure)
@@ -208,12 +211,16 @@ def _count(text: str) -> int:
 def _with_range(value: float, low: float, high: float) -> str:
     if low != low:
         return _plain(value)
-    return f"{value:.4g} [{low:.4g}, {high:.4g}]"
+    return f"{_number(value)} [{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def _plain(value: object) -> str:
     if isinstance(value, bool) or type(value).__name__ == "bool":
         return "yes" if value else ""
     if isinstance(value, float):
-        return "" if value != value else f"{value:.4g}"
+        return "" if value != value else _number(value)
     return str(value)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from analysis.runs import BadInputError, Run, Scalar, Sweep
+from analysis.directories import BadInputError, Run, Scalar
+from analysis.runs import Sweep
 
 NAMING_LEAVES = ("id", "name")
 

@@ -25,11 +25,13 @@ class Fitted(NamedTuple):
     draws: list[scaling.Law]
     cells: list[Cell]
 
-    def interval(self, of: Callable[[scaling.Law], float]) -> stats.Interval:
-        """What `of` says of the law, with its 95% interval."""
+    def interval(
+        self, of: Callable[[scaling.Law], float], most: float = math.inf
+    ) -> stats.Interval:
+        """What `of` says of the law, between 0 and `most`, with its 95% interval."""
         repeats = min(cell.values.size for cell in self.cells)
-        bounds = stats.interval_bounds([of(law) for law in self.draws], repeats)
-        return stats.Interval(of(self.law), *bounds)
+        low, high = stats.interval_bounds([of(law) for law in self.draws], repeats)
+        return stats.Interval(of(self.law), max(0.0, low), min(most, high))
 
 
 def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
@@ -57,14 +59,14 @@ def describe(cells: list[Cell], learn_s: float | None) -> list[str]:
 
 
 def _amdahl_sentence(fitted: Fitted) -> str:
-    serial = fitted.interval(lambda law: law.serial)
+    serial = fitted.interval(lambda law: law.serial, most=1)
     limit = f"at most {fitted.law.limit:.3g}x" if fitted.law.serial > 0 else "no limit in sight"
     points = "two points only" if len(fitted.cells) == 2 else f"{len(fitted.cells)} points"
     return f"Amdahl ({points}): serial fraction {_percent(serial)}, so {limit}."
 
 
 def _usl_sentence(fitted: Fitted) -> str:
-    contention = fitted.interval(lambda law: law.serial)
+    contention = fitted.interval(lambda law: law.serial, most=1)
     coherence = fitted.interval(lambda law: law.coherence)
     best = fitted.law.best_n
     peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}"
@@ -75,7 +77,9 @@ def _usl_sentence(fitted: Fitted) -> str:
 
 
 def _bottleneck_sentence(fitted: Fitted, learn_s: float) -> str:
-    n = fitted.interval(lambda law: law.workers_for(learn_s))
+    # One over N is finite even where no N is enough, so that it has an interval.
+    share = fitted.interval(lambda law: 1 / law.workers_for(learn_s), most=1)
+    n = stats.Interval(*(1 / x if x else math.inf for x in (share.value, share.high, share.low)))
     said = f"Learning takes {learn_s:.3g} s an iteration"
     if n.value <= 1:
         return f"{said}: it is the bottleneck with one sampler already."
@@ -85,7 +89,5 @@ def _bottleneck_sentence(fitted: Fitted, learn_s: float) -> str:
 
 
 def _percent(interval: stats.Interval) -> str:
-    value, low, high = (
-        f"{100 * x:.{0 if x >= 0.1 else 1 if x >= 0.001 else 4}f}%" for x in interval
-    )
+    value, low, high = (f"{float(f'{100 * x:.2g}'):g}%" for x in interval)
     return value if math.isnan(interval.low) else f"{value} [{low}, {high}]"

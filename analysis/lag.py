@@ -19,6 +19,7 @@ import pandas as pd
 
 from analysis import cli, style
 from analysis.design import resolve_key
+from analysis.directories import BadInputError, Scalar
 from analysis.measures import (
     Cell,
     FloatArray,
@@ -28,7 +29,7 @@ from analysis.measures import (
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import Sweep
 from analysis.stats import Interval
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _draw_distribution(
     axes.set_xlabel("mean lag (policy versions)")
     axes.set_ylabel("iterations with at most this lag (%)")
     axes.set_ylim(0, 103)
-    axes.margins(x=0.05)
+    reach = max(1.0, float(frame["lag_mean"].max()))  # lock-step alone has no width of its own
+    axes.set_xlim(-0.05 * reach, 1.05 * reach)
 
 
 def _draw_cells(

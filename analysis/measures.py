@@ -11,7 +11,8 @@ import pandas as pd
 
 from analysis import stats
 from analysis.design import design, resolve_key
-from analysis.runs import BadInputError, Scalar, Sweep, listed
+from analysis.directories import BadInputError, Scalar, listed
+from analysis.runs import Sweep
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -43,13 +44,14 @@ class Cell:
         """The mean over the runs."""
         return float(self.values.mean())
 
-    def interval(self) -> stats.Interval:
-        """The mean and its 95% interval."""
-        return stats.Interval(self.mean, *stats.interval_bounds(self.draws, self.values.size))
+    def interval(self, *, positive: bool = False) -> stats.Interval:
+        """The mean and its 95% interval; `positive` for times, which cannot fall below zero."""
+        bounds = stats.interval_bounds(self.draws, self.values.size, positive=positive)
+        return stats.Interval(self.mean, *bounds)
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: seconds an iteration as iterations a second."""
-        bounds = stats.interval_bounds(1 / self.draws, self.values.size)
+        bounds = stats.interval_bounds(1 / self.draws, self.values.size, positive=True)
         return stats.Interval(1 / self.mean, *bounds)
 
     @property
@@ -90,7 +92,7 @@ def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
             f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller one"
         )
     if short:
-        sweep.note(f"{len(short)} runs are no longer than the warm-up of {warmup}: {listed(short)}")
+        sweep.note(f"No longer than the warm-up of {warmup}, so not counted: {listed(short)}")
     return frame
 
 
@@ -173,7 +175,8 @@ def warmup_sentence(warmup: int) -> str:
     """Says how many iterations are left out."""
     if not warmup:
         return "No warm-up: every iteration counts."
-    return f"Warm-up: the first {warmup} of each run's iterations left out."
+    which = "iteration" if warmup == 1 else f"{warmup} iterations"
+    return f"Warm-up: the first {which} of each run left out."
 
 
 def single_run_note(cells: Iterable[Cell]) -> list[str]:
@@ -182,6 +185,6 @@ def single_run_note(cells: Iterable[Cell]) -> list[str]:
     if not single:
         return []
     return [
-        f"{len(single)} points have one seed only: their intervals are over the iterations of that "
-        "run and say nothing of other seeds."
+        f"One seed only at {len(single)} of the points: intervals there are over the iterations of "
+        "that run and say nothing of other seeds."
     ]

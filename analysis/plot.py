@@ -22,7 +22,8 @@ import pandas as pd
 
 from analysis import cli, style
 from analysis.design import resolve_key, sort_key
-from analysis.runs import BadInputError, Sweep, listed, load
+from analysis.directories import BadInputError, listed
+from analysis.runs import Sweep, load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

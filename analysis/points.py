@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import stats
+from analysis.directories import BadInputError
 from analysis.measures import Cell, FloatArray, measure
-from analysis.runs import BadInputError, Sweep
+from analysis.runs import Sweep
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def speedups(cells: list[Cell]) -> list[Point]:
     for cell in cells:
         draws = base.draws / cell.draws
         n = min(base.values.size, cell.values.size)
-        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n)
+        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n, positive=True)
         value = stats.Interval(base.mean / cell.mean, *bounds)
         points.append(Point(cell, float(base.by), value, draws))
     return points

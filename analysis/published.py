@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 REFERENCE = Path(__file__).parent / "reference"
 WALLE = "WALL-E 2018"
+STEPS_PER_ITERATION = 20_000
 FRANS_HAFNER = "Frans & Hafner 2016"
 MARKERS = {WALLE: "x", FRANS_HAFNER: "+"}
 
@@ -44,6 +45,22 @@ def collection() -> pd.DataFrame:
         ],
         ignore_index=True,
     )
+
+
+def caveat(batch_sizes: set[object]) -> list[str]:
+    """Says so where the runs' iterations are of another size than the papers'."""
+    if batch_sizes == {STEPS_PER_ITERATION}:
+        return []
+    ours = ", ".join(sorted(str(size) for size in batch_sizes))
+    return [
+        f"The papers' iterations were of {STEPS_PER_ITERATION:,} steps, these are of {ours}: "
+        "compare the slopes, not the seconds."
+    ]
+
+
+def beyond(rows: pd.DataFrame, n: float) -> list[float]:
+    """The numbers of workers in `rows` that are greater than `n`, for the axis."""
+    return sorted({float(value) for value in rows["n"] if value > n})
 
 
 def draw(axes: Axes, rows: pd.DataFrame, column: str) -> None:

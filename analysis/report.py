@@ -33,8 +33,9 @@ from analysis import (
     timeline,
 )
 from analysis.design import is_numeric, line_keys, resolve_key, sort_key
+from analysis.directories import BadInputError, Scalar
 from analysis.measures import warmup_sentence
-from analysis.runs import BadInputError, Scalar, Sweep, load
+from analysis.runs import Sweep, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,9 +74,19 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> list[Section
     if any(run.overlapped for run in sweep.runs):
         lag_by = "sampler.max_lag" if "sampler.max_lag" in sweep.varying else by
         found.append(Section("Policy lag", lambda s: lag.study(s, by=lag_by, warmup=warmup)))
-    if any((run.path / "trace.csv").is_file() for run in sweep.runs):
-        found.append(Section("Timeline", timeline.study))
+    return found + [_timeline(name, title) for title, name in _traced(sweep).items()]
+
+
+def _traced(sweep: Sweep) -> dict[str, str]:
+    """The first run with a trace for each `sampler.max_lag`, under the title of its section."""
+    found: dict[str, str] = {}
+    for run in timeline.traced(sweep):
+        found.setdefault(f"Timeline, max_lag {run.config.get('sampler.max_lag')}", run.name)
     return found
+
+
+def _timeline(run: str, title: str) -> Section:
+    return Section(title, lambda sweep: timeline.study(sweep, run=run))
 
 
 def build(

@@ -14,74 +14,27 @@ which runs are missing from the frames and why, `notes` what else a reader has t
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pandas as pd
 
+from analysis.directories import (
+    BadInputError,
+    LeftOut,
+    Run,
+    Scalar,
+    find_runs,
+    is_run,
+    listed,
+    newest,
+    read_json,
+    read_run,
+)
 from analysis.tables import read_tables
 
-Scalar = int | float | str | bool
-RUN_FILES = ("status.json", "run.json", "iterations.csv")
-SWEEP_DEPTH = 4
 ALWAYS_JOINED = ("seed", "sampler.n")
-
-
-class BadInputError(ValueError):
-    """What the user asked for cannot be done; the message says why and what would help."""
-
-
-class LeftOut(NamedTuple):
-    """A run that is in none of the frames, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run's directory and what it says about itself.
-
-    Attributes:
-        path: the directory.
-        name: the directory relative to its sweep; unique among the runs loaded together.
-        config: every leaf of the configuration under its dotted key, such as `sampler.n`.
-        provenance: run.json, whole.
-        status: status.json, whole; empty when the run has none.
-    """
-
-    path: Path
-    name: str
-    config: Mapping[str, Scalar]
-    provenance: Mapping[str, Any] = field(repr=False)
-    status: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def state(self) -> str:
-        """`running`, `completed`, `failed` or `interrupted`; `unknown` without status.json."""
-        return str(self.status.get("state", "unknown"))
-
-    @property
-    def cores(self) -> int:
-        """Cores that the run could use at the same time: usable ones, hardware threads apart."""
-        usable = self.status.get("cores") or self.provenance.get("usable_cores") or []
-        physical = int(self.provenance.get("physical_cores") or len(usable))
-        return min(len(usable), physical) if usable else physical
-
-    @property
-    def overlapped(self) -> bool:
-        """Whether the agent learns while the samplers collect."""
-        return self.config.get("sampler.max_lag", 0) != 0
-
-    @property
-    def oversubscribed(self) -> bool:
-        """Whether the run's busy processes outnumbered its cores."""
-        samplers = int(self.config.get("sampler.n", 1))
-        return 0 < self.cores < samplers + self.overlapped
 
 
 class Sweep:
@@ -227,7 +180,7 @@ def load(*directories: str | Path) -> Sweep:
     for path in paths:
         for directory in find_runs(path):
             label = _label(directory, path, several=len(paths) > 1)
-            found = _load_run(directory, label, names.get(path))
+            found = read_run(directory, label, names.get(path))
             if isinstance(found, Run):
                 runs.append(found)
             else:
@@ -240,68 +193,10 @@ def load(*directories: str | Path) -> Sweep:
     return sweep
 
 
-def newest(root: str | Path = "multirun") -> Path:
-    """The sweep under `root` that was written to last.
-
-    A sweep is a directory with a manifest.json, or one whose folders are runs.
-
-    Raises:
-        BadInputError: there is none.
-    """
-    root = Path(root)
-    sweeps = {d.parent for d in _walk(root)} if root.is_dir() else set()
-    sweeps |= {f.parent for f in root.glob("*/manifest.json")}
-    if not sweeps:
-        raise BadInputError(
-            f"no sweep under {root.resolve()}: start one with "
-            "`python -m walle.run -m sampler.n=1,2`, or name its directory"
-        )
-    return max(sweeps, key=_last_write)
-
-
-def find_runs(path: Path) -> list[Path]:
-    """The run directories in `path`, or `path` itself when it is one, in natural order.
-
-    Raises:
-        BadInputError: `path` does not exist or has no run in it.
-    """
-    if not path.is_dir():
-        raise BadInputError(f"{path}: no such directory")
-    found = sorted(_walk(path), key=_natural)
-    if not found:
-        raise BadInputError(
-            f"{path}: no run in this directory; a run's directory holds run.json and "
-            "iterations.csv, a sweep's directory holds one such directory a job"
-        )
-    return found
-
-
-def is_run(path: Path) -> bool:
-    """Whether a directory is a run's."""
-    return any((path / name).is_file() for name in RUN_FILES)
-
-
-def listed(names: list[str], joint: str = ", ", most: int = 6) -> str:
-    """The names in a row, the last ones only counted when they are many."""
-    shown = joint.join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
-    """Every leaf of a nested configuration under its dotted key; lists and null as text."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        elif isinstance(value, int | float | str | bool):
-            yield prefix + key, value
-        else:
-            yield prefix + key, json.dumps(value)
-
-
 def _note_not_started(sweep: Sweep, path: Path) -> None:
     """Notes the jobs that the launcher's manifest asks for and that have no run yet."""
     try:
-        asked = _read_json(path / "manifest.json").get("jobs")
+        asked = read_json(path / "manifest.json").get("jobs")
     except json.JSONDecodeError as error:
         sweep.note(f"{path / 'manifest.json'} is not JSON ({error}): not used")
         return
@@ -310,24 +205,6 @@ def _note_not_started(sweep: Sweep, path: Path) -> None:
         missing = [name for name in names if not is_run(path / name)]
         if missing:
             sweep.note(f"{len(missing)} of {len(asked)} jobs have not started ({listed(missing)})")
-
-
-def _walk(path: Path, depth: int = SWEEP_DEPTH) -> Iterator[Path]:
-    if is_run(path):
-        yield path
-    elif depth:
-        for child in os.scandir(path):
-            if child.is_dir() and not child.name.startswith("."):
-                yield from _walk(Path(child.path), depth - 1)
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in path.parts]
-
-
-def _last_write(sweep: Path) -> float:
-    files = [*sweep.glob("manifest.json"), *sweep.glob("*/run.json"), *sweep.glob("*/status.json")]
-    return max((f.stat().st_mtime for f in files), default=0.0)
 
 
 def _label(directory: Path, sweep: Path, *, several: bool) -> str:
@@ -343,31 +220,6 @@ def _sweep_names(paths: list[Path]) -> dict[Path, str]:
     return names if len(set(names.values())) == len(paths) else {path: str(path) for path in paths}
 
 
-def _load_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
-    try:
-        status = _read_json(directory / "status.json")
-        if status.get("state") == "failed":
-            return LeftOut(name, f"failed: {_failure(status)}")
-        provenance = _read_json(directory / "run.json")
-    except json.JSONDecodeError as error:
-        return LeftOut(name, f"its status.json or run.json is not JSON: {error}")
-    if not isinstance(provenance.get("config"), dict):
-        return LeftOut(name, "no configuration: run.json is missing or holds none")
-    if not _has_row(directory / "iterations.csv"):
-        return LeftOut(name, "no complete iteration yet (iterations.csv)")
-    config = dict(flatten(provenance["config"]))
-    if sweep is not None:
-        config["sweep"] = sweep
-    return Run(directory, name, config, provenance, status)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    content = json.loads(path.read_text())
-    return content if isinstance(content, dict) else {}
-
-
 def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
     """Whether a later row has the same keys; they are put into one number, to be fast."""
     number = pd.Series(0, index=keys.index, dtype="int64")
@@ -375,20 +227,6 @@ def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
         codes, found = pd.factorize(keys[name])
         number = number * (len(found) + 1) + codes
     return number.duplicated(keep="last")
-
-
-def _failure(status: Mapping[str, Any]) -> str:
-    if status.get("signal"):
-        return f"signal {status['signal']}"
-    lines = str(status.get("error") or "").strip().splitlines()
-    return lines[-1] if lines else f"exit code {status.get('exit_code')}"
-
-
-def _has_row(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.readline().endswith(b"\n") and file.readline().endswith(b"\n")
 
 
 def _state_notes(runs: list[Run]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import cli, published, style
 from analysis.design import is_numeric, resolve_key, sort_key
+from analysis.directories import BadInputError, Scalar
 from analysis.measures import (
     Cell,
     column_per_run,
@@ -21,7 +22,7 @@ from analysis.measures import (
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import BadInputError, Scalar, Sweep
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,9 +69,13 @@ def study(
         if quantity.divides and numeric:
             _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
     _dress(axes, cells, quantity, axis_name(by), places, log=log and numeric)
+    if paper and by == "sampler.n":
+        style.more_ticks(axes, published.beyond(published.collection(), axes.get_xticks()[-1]))
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
     sentences = [warmup_sentence(warmup), *single_run_note(cells)]
+    if paper:
+        sentences += published.caveat(set(sweep.values("batch_size")))
     return cli.Study(figure, _table(cells, by, quantity.column), sentences)
 
 
@@ -92,7 +97,7 @@ def _draw_line(
 ) -> None:
     x = [places[cell.by] for cell in cells]
     for at, cell in zip(x, cells, strict=True):
-        style.point(axes, at, cell.interval(), look, hollow=cell.oversubscribed)
+        style.point(axes, at, cell.interval(positive=True), look, hollow=cell.oversubscribed)
     label = f"{line or 'measured'} ({repeats_label(cells)})"
     axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
@@ -128,7 +133,7 @@ def _dress(
 def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
     rows = []
     for cell in cells:
-        value, low, high = cell.interval()
+        value, low, high = cell.interval(positive=True)
         rows.append(
             {
                 "line": cell.line,

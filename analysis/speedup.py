@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import cli, fits, published, scaling, style
+from analysis.directories import BadInputError
 from analysis.measures import (
     Cell,
     column_per_run,
@@ -29,7 +30,7 @@ from analysis.measures import (
     warmup_sentence,
 )
 from analysis.points import Point, all_reached, speedups
-from analysis.runs import BadInputError, Sweep
+from analysis.runs import Sweep
 from analysis.seconds import axis_name, axis_places
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ def study(
     figure, axes = style.panels(len(points), height=2.7, sharey=True)
     for panel, (name, found) in zip(axes, points.items(), strict=True):
         _draw(panel, found, _laws(found, fit_all=fit_all), paper=paper and name == COLLECTION)
-        _dress(panel, found, f"{name} " if len(points) > 1 else "", by=by, log=log)
+        _dress(panel, found, _axis_label(name) if len(points) > 1 else "speedup", by=by, log=log)
+        if paper and name == COLLECTION:
+            style.more_ticks(
+                panel, published.beyond(published.collection(), panel.get_xticks()[-1])
+            )
         style.mark_cores(panel, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
@@ -191,7 +196,7 @@ def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
 
 
 def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
-    seconds = point.cell.interval()
+    seconds = point.cell.interval(positive=True)
     return {
         "line": line,
         "of": name,
@@ -238,10 +243,15 @@ def _draw(
     axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
 
 
-def _dress(axes: Axes, found: dict[str, list[Point]], name: str, *, by: str, log: bool) -> None:
+def _axis_label(name: str) -> str:
+    """`collection speedup`, `end-to-end speedup`, `speedup to return 3000`."""
+    return f"speedup {name}" if name.startswith("to ") else f"{name.replace(' ', '-')} speedup"
+
+
+def _dress(axes: Axes, found: dict[str, list[Point]], label: str, *, by: str, log: bool) -> None:
     base = min(points[0].base for points in found.values())
     axes.set_xlabel(axis_name(by))
-    axes.set_ylabel(f"{name}speedup" + ("" if base == 1 else f" over {by}={base:g}"))
+    axes.set_ylabel(label + ("" if base == 1 else f" over {by}={base:g}"))
     style.ticks_at(axes, axis_places(p.n for points in found.values() for p in points), log=log)
     if log:
         axes.set_yscale("log", base=2)

@@ -173,9 +173,16 @@ def ticks_at(axes: Axes, places: Mapping[Any, float], *, log: bool = False) -> N
     axes.minorticks_off()
 
 
+def more_ticks(axes: Axes, values: list[float]) -> None:
+    """Further ticks after those that `ticks_at` set."""
+    labels = [tick.get_text() for tick in axes.get_xticklabels()]
+    axes.set_xticks([*axes.get_xticks(), *values], [*labels, *(f"{v:g}" for v in values)])
+
+
 def from_zero(axes: Axes) -> None:
     """The y axis from zero to a little above the highest point."""
-    axes.set_ylim(0, axes.dataLim.y1 * 1.12)
+    together = axes.get_shared_y_axes().get_siblings(axes)
+    axes.set_ylim(0, max(other.dataLim.y1 for other in together) * 1.12)
 
 
 def compact_axis(axes: Axes) -> None:

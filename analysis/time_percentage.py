@@ -19,6 +19,7 @@ import pandas as pd
 
 from analysis import cli, style
 from analysis.design import resolve_key
+from analysis.directories import Scalar
 from analysis.measures import (
     Cell,
     FloatArray,
@@ -28,7 +29,7 @@ from analysis.measures import (
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import Scalar, Sweep
+from analysis.runs import Sweep
 from analysis.seconds import axis_name
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _range(cells: list[Cell], by: str) -> str:
 def _table(shares: list[Share], by: str) -> pd.DataFrame:
     rows = []
     for panel, part, cell in shares:
-        value, low, high = cell.interval()
+        value, low, high = np.clip(cell.interval(), 0, 1)
         rows.append(
             {
                 "line": cell.line,

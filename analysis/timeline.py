@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import cli, style
+from analysis.directories import BadInputError, Run, listed
 from analysis.measures import FloatArray
-from analysis.runs import BadInputError, Run, Sweep, listed
+from analysis.runs import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +37,7 @@ COLORS = {
     "evaluate": "#009E73",
     "compile": "#000000",
     "checkpoint": "#6b6b6b",
-    "log": "#6b6b6b",
+    "log": "#a6a6a6",
 }
 WAIT_COLOR = "#e4e4e4"
 
@@ -54,14 +55,12 @@ def study(
         sweep: the runs.
         run: the name of the run; by default the first one that has a trace.
         start_s: where the figure starts, in seconds since the run began; by default so that a few
-            iterations in the middle of the run are shown.
-        end_s: where it ends.
+            iterations are shown: those before `end_s`, or in the middle of the run.
+        end_s: where it ends; by default a few iterations later.
     """
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)
-    if start_s is None or end_s is None:
-        default = _middle(sweep, chosen, spans)
-        start_s, end_s = (default[0] if start_s is None else start_s), end_s or default[1]
+    start_s, end_s = _window(start_s, end_s, _middle(sweep, chosen, spans))
     if not start_s < end_s:
         raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end is not after the start")
     window = spans[(spans["end_s"] > start_s) & (spans["start_s"] < end_s)]
@@ -101,6 +100,11 @@ def main(argv: list[str] | None = None) -> int:
         return result._replace(sentences=[*result.sentences, f"Perfetto trace: {path}"])
 
     return cli.run(args, "timeline", study_and_export)
+
+
+def traced(sweep: Sweep) -> list[Run]:
+    """The runs that have a trace."""
+    return [run for run in sweep.runs if (run.path / "trace.csv").is_file()]
 
 
 def trace_of(sweep: Sweep, run: Run) -> pd.DataFrame:
@@ -146,28 +150,37 @@ def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
 
 
 def _choose(sweep: Sweep, name: str | None) -> Run:
-    traced = [run for run in sweep.runs if (run.path / "trace.csv").is_file()]
-    if not traced:
+    found = traced(sweep)
+    if not found:
         raise BadInputError("no run has a trace.csv: run with trace=true")
     if name is None:
-        return traced[0]
-    for run in traced:
+        return found[0]
+    for run in found:
         if name in (run.name, str(run.path)):
             return run
-    raise BadInputError(
-        f"--run {name}: the runs with a trace are {listed([r.name for r in traced])}"
-    )
+    raise BadInputError(f"--run {name}: runs with a trace are {listed([r.name for r in found])}")
 
 
 def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
     """A few iterations in the middle of the run, or all of a short one."""
     rows = sweep.iterations[sweep.iterations["run"] == run.name]
-    start, end = float(spans["start_s"].min()), float(spans["end_s"].max())
+    begun = spans[spans["section"] != "other"]  # imports and set-up come before
+    start, end = float(begun["start_s"].min()), float(spans["end_s"].max())
     typical = SHOWN_ITERATIONS * float(rows["iteration_s"].median())
     if end - start <= typical:
         return start, end
     centre = (start + end) / 2
     return centre - typical / 2, centre + typical / 2
+
+
+def _window(
+    start_s: float | None, end_s: float | None, default: tuple[float, float]
+) -> tuple[float, float]:
+    """What is asked for; an end that is not given lies the default's width from the other."""
+    width = default[1] - default[0]
+    if start_s is None:
+        return default if end_s is None else (end_s - width, end_s)
+    return start_s, start_s + width if end_s is None else end_s
 
 
 def _process_order(process: str) -> tuple[int, int, str]:

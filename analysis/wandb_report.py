@@ -19,8 +19,9 @@ import pandas as pd
 
 from analysis import cli, speedup
 from analysis.design import line_keys, resolve_key
+from analysis.directories import BadInputError
 from analysis.report import ask, axis_of
-from analysis.runs import BadInputError, Sweep, load
+from analysis.runs import Sweep, load
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report

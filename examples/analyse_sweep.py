@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from analysis import speedup, style
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 
 
 def main(directories: list[str]) -> int:

@@ -64,6 +64,14 @@ def test_lanes_are_told_apart_by_their_numbers():
     assert (episode.lane, episode.sampler, episode.episode_return) == (3, 1, 2.0)
 
 
+def test_a_lane_that_comes_twice_is_added_up_in_order():
+    """As when a free-running round holds two rollouts of one sampler."""
+    tracker = EpisodeTracker([0], window=9)
+    twice = rollout([[1, 10], [2, 20]], [[0, 0], [0, 1]], lane=[0, 0])
+    (episode,) = tracker.add(twice, 0, 0.0)
+    assert (episode.episode_return, episode.length) == (33.0, 4)
+
+
 def test_spread_by_hand():
     assert spread([1, 2, 6], "r", median=True) == {
         "r_mean": 3.0,

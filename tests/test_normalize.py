@@ -62,6 +62,16 @@ def test_reward_returns_go_on_across_rollouts():
         assert a == pytest.approx(b)
 
 
+def test_a_lane_that_comes_twice_is_taken_in_order():
+    once, twice = (RewardNormalizer(1, 0.9, enabled=True) for _ in range(2))
+    reward = np.arange(4, dtype=np.float32).reshape(4, 1)
+    ended = np.zeros((4, 1), bool)
+    once(reward, ended, np.array([0]))
+    side_by_side = np.concatenate((reward[:2], reward[2:]), 1)
+    twice(side_by_side, ended[:2].repeat(2, 1), np.array([0, 0]))
+    assert once.state_dict()["return"] == pytest.approx(twice.state_dict()["return"])
+
+
 def test_disabled_rewards_stay():
     reward = np.ones((2, 1), np.float32)
     scaled = RewardNormalizer(1, 0.9, enabled=False)(reward, reward > 2, np.array([0]))

@@ -67,14 +67,17 @@ def test_a_round_is_one_rollout_of_every_sampler_in_their_order(queue):
     assert queue.take_round() is None
 
 
-def test_any_takes_in_order_of_arrival_until_there_is_enough(queue):
+def test_the_first_to_arrive_is_taken_first(queue):
+    assert queue.take_first() is None
     send(queue, 1, 11)
     drain(queue)
-    assert queue.take_any(steps=7) is None
-    send(queue, 1, 12)
+    send(queue, 0, 1)
     drain(queue)
-    received = queue.take_any(steps=7)
-    assert [item.slot.rollout.reward[0, 0] for item in received] == [11, 12]
+    received = [queue.take_first(), queue.take_first()]
+    assert [item.sampler for item in received] == [1, 0]
+    copy = received[0].copied()
+    received[0].slot.rollout.reward[:] = 0
+    assert copy.slot.rollout.reward[0, 0] == 11
 
 
 def test_a_slot_can_be_claimed_again_once_released(queue):
@@ -83,7 +86,7 @@ def test_a_slot_can_be_claimed_again_once_released(queue):
     assert {first, second} == {0, 1}
     drain(queue)
     drain(queue)
-    received = queue.take_any(steps=6)[0]
+    received = queue.take_first()
     queue.release(received)
     assert writer.claim() == first
 

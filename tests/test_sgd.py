@@ -34,7 +34,7 @@ def test_adam_agrees_with_torch():
     torch.manual_seed(0)
     ours = torch.randn(5)
     theirs = ours.clone().requires_grad_()
-    optimiser = torch.optim.Adam([theirs], lr=0.01, eps=1e-5)
+    optimiser = torch.optim.Adam([theirs], lr=0.01, eps=1e-8)
     state = AdamState.zeros_like(ours)
     for _ in range(50):
         grad = torch.randn(5)

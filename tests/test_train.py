@@ -147,7 +147,7 @@ def test_an_earlier_attempt_is_set_aside(tmp_path):
         train(config, tmp_path)
     assert json.loads((tmp_path / "status.json").read_text())["attempts"] == 2
     assert len(read(tmp_path / "iterations.csv")) == 1
-    assert len(read(tmp_path / "attempt-1" / "iterations.csv")) == 1
+    assert len(read(tmp_path / "attempts" / "1" / "iterations.csv")) == 1
 
 
 def test_an_exception_in_an_environment_reaches_the_user(run, tmp_path):

@@ -13,7 +13,7 @@ class AdamSettings(NamedTuple):
 
     beta1: float = 0.9
     beta2: float = 0.999
-    epsilon: float = 1e-5
+    epsilon: float = 1e-8
     max_grad_norm: float | None = None
 
 

@@ -153,7 +153,7 @@ _VARIANTS: dict[tuple[str, str], type] = {
     ("logger", "wandb"): WandbConfig,
 }
 _CHOICES = {
-    "env.backend": ("auto", "mujoco", "gymnasium"),
+    "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
     "sampler.name": ("process", "serial"),
     "logger.name": ("files", "tensorboard", "wandb"),
@@ -179,9 +179,18 @@ _POSITIVE = (
 
 def config_directory() -> Path:
     """Where conf/ lies: beside the package in a checkout, inside it in a wheel."""
+    return _shipped("conf")
+
+
+def sweeps_directory() -> Path:
+    """Where sweeps/ lies."""
+    return _shipped("sweeps")
+
+
+def _shipped(name: str) -> Path:
     package = Path(__file__).resolve().parent
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent / "conf"
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from walle.types import Rollout
+from walle.types import Rollout, passes
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
@@ -104,12 +104,14 @@ class EpisodeTracker:
         """The episodes that ended in `rollout`, by step and then by lane."""
         finished = []
         ended = rollout.terminated | rollout.truncated
-        for t in range(len(ended)):
-            self._return[rollout.lane] += rollout.reward[t]
-            self._length[rollout.lane] += 1
-            for column in np.flatnonzero(ended[t]):
-                env_steps = steps_before + (t + 1) * ended.shape[1]
-                finished.append(self._finish(rollout, t, int(column), env_steps, wall_s))
+        for columns in passes(rollout.lane):
+            lanes = rollout.lane[columns]
+            for t in range(len(ended)):
+                self._return[lanes] += rollout.reward[t, columns]
+                self._length[lanes] += 1
+                for column in columns[ended[t, columns]]:
+                    env_steps = steps_before + (t + 1) * ended.shape[1]
+                    finished.append(self._finish(rollout, t, int(column), env_steps, wall_s))
         self._recent.extend(episode.episode_return for episode in finished)
         self._recent_lengths.extend(episode.length for episode in finished)
         self.count += len(finished)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from walle.types import AnyArray, FloatArray
+from walle.types import AnyArray, FloatArray, IntArray, passes
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -87,12 +87,14 @@ def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | N
 
 
 def normalize_into(
-    out: Tensor, obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | None
+    out: FloatArray, obs: FloatArray, mean: FloatArray, inv_std: FloatArray, clip: float | None
 ) -> None:
     """`apply_normalizer` into memory that is there already: for the hot loop."""
-    torch.sub(obs, mean, out=out).mul_(inv_std)
+    np.subtract(obs, mean, out=out)
+    np.multiply(out, inv_std, out=out)
     if clip is not None:
-        out.clamp_(-clip, clip)
+        np.maximum(out, -clip, out=out)
+        np.minimum(out, clip, out=out)
 
 
 class RewardNormalizer:
@@ -109,10 +111,23 @@ class RewardNormalizer:
         self._return = np.zeros(lanes)
         self._moments = RunningMoments(())
 
-    def __call__(self, reward: FloatArray, ended: npt.NDArray[np.bool_], lane: AnyArray) -> Tensor:
+    def __call__(self, reward: FloatArray, ended: npt.NDArray[np.bool_], lane: IntArray) -> Tensor:
         """Takes in [T, L] rewards of the lanes numbered `lane` ([L]); returns them scaled."""
         if not self.enabled:
             return torch.from_numpy(reward.copy())
+        returns = np.empty(reward.shape)
+        for columns in passes(lane):
+            returns[:, columns] = self._advance(
+                reward[:, columns], ended[:, columns], lane[columns]
+            )
+        self._moments.update(returns.reshape(-1))
+        scale = 1 / np.sqrt(self._moments.variance + 1e-8)
+        return torch.from_numpy((reward * scale).astype(np.float32))
+
+    def _advance(
+        self, reward: FloatArray, ended: npt.NDArray[np.bool_], lane: IntArray
+    ) -> Float64Array:
+        """[T, L] discounted returns of lanes that appear once each."""
         running = self._return[lane]
         returns = np.empty(reward.shape)
         for t in range(len(reward)):
@@ -120,9 +135,7 @@ class RewardNormalizer:
             returns[t] = running
             running = np.where(ended[t], 0.0, running)
         self._return[lane] = running
-        self._moments.update(returns.reshape(-1))
-        scale = 1 / np.sqrt(self._moments.variance + 1e-8)
-        return torch.from_numpy((reward * scale).astype(np.float32))
+        return returns
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on."""

@@ -7,55 +7,17 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing import forkserver
 from typing import Any
 
 import torch
 
-_SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+from walle.forkserver import start_fork_server
 
 
 def forkserver_context() -> Any:
-    """A context whose server has torch loaded, from which a worker forks in milliseconds.
-
-    The server, and so every worker, gets its thread limits before anything is imported, and ignores
-    the SIGTERM that a shell, a container or Slurm sends to the whole group: the agent ends them.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
-    with _environment(dict.fromkeys(_SINGLE_THREADED, "1")), _ignored(signal.SIGTERM):
-        forkserver.ensure_running()
-    return context
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for what the body starts."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _ignored(number: int) -> Iterator[None]:
-    """Lets what the body starts inherit that the signal is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
+    """A context whose server is running and has what workers need loaded."""
+    start_fork_server()
+    return multiprocessing.get_context("forkserver")
 
 
 def become_worker(threads: int) -> None:

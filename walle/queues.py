@@ -187,6 +187,12 @@ class Received(NamedTuple):
     number: int
     slot: Slot
 
+    def copied(self) -> Received:
+        """The same in memory of its own, so that the slot can be released."""
+        arrays: list[Any] = [array.copy() for array in self.slot.rollout]
+        slot = Slot(Rollout(*arrays), self.slot.sent_ns.copy(), self.slot.sections_s.copy())
+        return self._replace(slot=slot)
+
 
 class ExperienceQueue:
     """Bounded: every sampler owns a few slots and waits when the agent holds them all."""
@@ -261,13 +267,9 @@ class ExperienceQueue:
             return None
         return [self._take(sampler) for sampler in range(len(self._pending))]
 
-    def take_any(self, steps: int) -> list[Received] | None:
-        """Rollouts of at least `steps` environment steps in order of arrival; None until then."""
-        arrived = np.cumsum([self._slots[s][0].rollout.steps for s in self._arrivals])
-        enough = int(np.searchsorted(arrived, steps))
-        if enough == len(arrived):
-            return None
-        return [self._take(sampler) for sampler in list(self._arrivals)[: enough + 1]]
+    def take_first(self) -> Received | None:
+        """The rollout that arrived first; None if none is here."""
+        return self._take(self._arrivals[0]) if self._arrivals else None
 
     def _take(self, sampler: int) -> Received:
         self._arrivals.remove(sampler)

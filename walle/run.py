@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 def run(composed: DictConfig) -> float | None:
     """Hydra's task: one run in Hydra's output directory; returns the final return_mean.
 
-    Exits with 2 when the configuration cannot work, 1 when a sampler died, 128 + the signal's
-    number when interrupted.
+    Exits with 2 when the configuration cannot work, 1 when a worker failed or died, 128 + the
+    signal's number when interrupted.
     """
-    from walle.errors import ConfigError, WorkerError
+    from walle.errors import ConfigError, WalleError
 
     try:
         return _run(composed)
     except ConfigError as error:
         sys.exit(_told(error, 2))
-    except WorkerError as error:
+    except WalleError as error:
         sys.exit(_told(error, 1))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -34,9 +34,14 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
 
     from walle.config import validate
-    from walle.train import train
+    from walle.forkserver import start_fork_server
 
     config = validate(composed)
+    if config.sampler.name == "process":
+        start_fork_server()  # it imports torch and MuJoCo while this process builds its part
+
+    from walle.train import train
+
     hydra = HydraConfig.get()
     directory = Path(hydra.runtime.output_dir)
     outcome = train(config, directory, list(hydra.overrides.task))
@@ -59,9 +64,14 @@ def main() -> None:
     import hydra
     from hydra.errors import HydraException
 
-    from walle.config import config_directory, explain
+    from walle.config import config_directory, explain, sweeps_directory
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through; they are told below
+    named, placed = (
+        _flag(sys.argv, *f) for f in (("-cn", "--config-name"), ("-cd", "--config-dir"))
+    )
+    if named and not placed:  # then it may lie in sweeps/
+        sys.argv += ["--config-dir", str(sweeps_directory())]
     app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
         run
     )
@@ -69,6 +79,10 @@ def main() -> None:
         app()
     except HydraException as error:
         sys.exit(_told(explain(error), 2))
+
+
+def _flag(arguments: list[str], *names: str) -> bool:
+    return any(a in names or a.startswith(tuple(f"{n}=" for n in names)) for a in arguments)
 
 
 def _told(error: object, code: int) -> int:

@@ -48,30 +48,37 @@ def usable_cores() -> list[int]:
 _OUTPUTS = ("*.csv", "run.json", "checkpoints", "tensorboard")
 
 
-def set_aside_previous(directory: Path) -> None:
-    """Moves what an earlier attempt wrote here into attempt-K/, so that nothing is overwritten.
+def set_aside_previous(directory: Path) -> bool:
+    """Moves what an earlier attempt wrote here into attempts/K/, so that nothing is overwritten.
 
     status.json stays: it counts the attempts.
+
+    Returns:
+        whether there was an earlier attempt.
     """
     if not (directory / "run.json").exists():
-        return
+        return False
     attempt = json.loads((directory / "status.json").read_text()).get("attempts", 1)
-    aside = directory / f"attempt-{attempt}"
-    aside.mkdir(exist_ok=True)
+    aside = directory / "attempts" / str(attempt)
+    aside.mkdir(parents=True, exist_ok=True)
     for path in [path for pattern in _OUTPUTS for path in directory.glob(pattern)]:
         path.rename(aside / path.name)
+    return True
 
 
 class Status:
     """status.json: how far the run has come, rewritten atomically at every change."""
 
-    def __init__(self, directory: Path, config_hash: str) -> None:
-        """Says `running`; counts one more attempt when the directory had one before."""
+    def __init__(self, directory: Path, config_hash: str, *, again: bool) -> None:
+        """Says `running`; counts one more attempt when the run begins `again`.
+
+        A launcher may have written the file already, for this attempt.
+        """
         self._path = directory / "status.json"
         self._fields: dict[str, Any] = {
             "state": "running",
             "config_hash": config_hash,
-            "attempts": self._attempts_before() + 1,
+            "attempts": max(1, self._attempts_so_far() + again),
             "exit_code": None,
             "signal": None,
             "error": None,
@@ -81,7 +88,7 @@ class Status:
         }
         self._write()
 
-    def _attempts_before(self) -> int:
+    def _attempts_so_far(self) -> int:
         if not self._path.exists():
             return 0
         return int(json.loads(self._path.read_text()).get("attempts", 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import traceback
@@ -20,7 +21,7 @@ from walle.normalize import normalize_into
 from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
-from walle.types import AnyArray, PolicySnapshot, Rollout
+from walle.types import AnyArray, FloatArray, PolicySnapshot, Rollout
 
 PolicyFactory = Callable[[], Policy]
 _ROWS = 4
@@ -41,21 +42,20 @@ class Actor:
         self._clip = clip
         self._lanes = lanes
         self._padded = torch.zeros(-(-lanes // _ROWS) * _ROWS, obs_dim)
-        self._x = self._padded[:lanes]
-        self._mean = self._inv_std = torch.zeros(obs_dim)
+        self._x: FloatArray = self._padded.numpy()[:lanes]
+        self._mean: FloatArray = np.zeros(obs_dim, np.float32)
+        self._inv_std = self._mean
         self._forward: Forward = lambda x: x
 
     def load(self, snapshot: PolicySnapshot) -> None:
         """Takes over the snapshot's parameters and normaliser."""
-        vector = torch.from_numpy(snapshot.vector)
+        vector = snapshot.vector.copy()
         size = self.policy.layout.size
-        params = self.policy.layout.unflatten(vector[:size])
-        self.params = {name: value.clone() for name, value in params.items()}
-        mean, inv_std = vector[size:].view(2, -1)
-        self._mean, self._inv_std = mean.clone(), inv_std.clone()
+        self.params = self.policy.layout.unflatten(torch.from_numpy(vector[:size]))
+        self._mean, self._inv_std = vector[size:].reshape(2, -1)
         self._forward = self.policy.acting(self.params, len(self._padded))
 
-    def head(self, obs: Tensor) -> Tensor:
+    def head(self, obs: FloatArray) -> Tensor:
         """[L, O] raw observations -> [L, H]; overwritten by the next call."""
         normalize_into(self._x, obs, self._mean, self._inv_std, self._clip)
         return self._forward(self._padded)[: self._lanes]
@@ -78,10 +78,9 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
     policy, actions = actor.policy, torch.from_numpy(out.action)
     heads = torch.empty(*out.reward.shape, policy.head_size)
     prepared = policy.prepare(actor.params, torch.from_numpy(noise))
-    views = zip(torch.from_numpy(out.obs[:-1]), prepared, heads, actions, strict=True)
-    for t, (obs, drawn, head, action) in enumerate(views):
+    for t, (drawn, head, action) in enumerate(zip(prepared, heads, actions, strict=True)):
         timer.switch("act")
-        policy.pick(head.copy_(actor.head(obs)), drawn, action)
+        policy.pick(head.copy_(actor.head(out.obs[t])), drawn, action)
         timer.switch("env_step")
         step = lanes.step(out.action[t])
         out.obs[t + 1] = step.obs
@@ -99,11 +98,13 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 
 def _check_finite(rollout: Rollout) -> None:
-    ended = (rollout.terminated | rollout.truncated)[..., None]
+    ended = rollout.terminated | rollout.truncated
+    if all(map(_sum_is_finite, (rollout.reward, rollout.obs, rollout.final_obs[ended]))):
+        return
     checked = {
         "reward": rollout.reward,
         "observation": rollout.obs,
-        "last observation of an episode": np.where(ended, rollout.final_obs, 0),
+        "last observation of an episode": np.where(ended[..., None], rollout.final_obs, 0),
     }
     for name, values in checked.items():
         finite = np.isfinite(values)
@@ -116,6 +117,11 @@ def _check_finite(rollout: Rollout) -> None:
             f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
             "environment, or lower the learning rate if the policy has diverged"
         )
+
+
+def _sum_is_finite(values: AnyArray) -> bool:
+    """False if any value is not finite; seldom also when large ones overflow. One quick pass."""
+    return math.isfinite(torch.from_numpy(values).sum())
 
 
 class LaneSampler:
@@ -195,6 +201,9 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
         _sample(task, experience, policies)
     except Closed:
         return
+    except RolloutError as error:  # it says all there is to say
+        experience.fail(str(error))
+        sys.exit(1)
     except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
         experience.fail(traceback.format_exc())
         sys.exit(1)

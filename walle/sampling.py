@@ -233,18 +233,29 @@ class ProcessSampling:
 
     def receive(self) -> Round:
         """The oldest rollout of every sampler; free-running, the first that are enough."""
-        while True:
-            if self._by_round:
-                received = self._experience.take_round()
-            else:
-                received = self._experience.take_any(self._batch_size)
-            if received is not None:
-                break
+        return self._next_round() if self._by_round else self._first_to_arrive()
+
+    def _next_round(self) -> Round:
+        while (received := self._experience.take_round()) is None:
             self._wait()
         joined = join(received)
         for item in received:
             self._experience.release(item)
         return joined
+
+    def _first_to_arrive(self) -> Round:
+        """Empties each slot as it arrives, so that a fast sampler need not wait for a slow one."""
+        received: list[Received] = []
+        steps = 0
+        while steps < self._batch_size:
+            item = self._experience.take_first()
+            if item is None:
+                self._wait()
+                continue
+            received.append(item.copied())
+            steps += item.slot.rollout.steps
+            self._experience.release(item)
+        return join(received)
 
     def _wait(self) -> None:
         sentinels = {process.sentinel: i for i, process in enumerate(self._processes)}
@@ -333,8 +344,12 @@ class SerialSampling:
 
 
 def default_slots(max_lag: int | None) -> int:
-    """Rollouts in flight per sampler: a lag of k needs k + 1; free-running gets two."""
-    return 2 if max_lag is None else max_lag + 1
+    """Rollouts in flight per sampler: a lag of k needs k + 1.
+
+    Free-running gets one: while the agent learns each sampler fills its slot, so the agent never
+    waits after learning, and nothing grows staler than that in a queue.
+    """
+    return 1 if max_lag is None else max_lag + 1
 
 
 def default_lanes(batch_size: int, most: int = 64) -> int:

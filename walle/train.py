@@ -61,9 +61,9 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Out
     problem, env = make_problem(config)
     algorithm = make_algorithm(config, problem)
     directory.mkdir(parents=True, exist_ok=True)
-    set_aside_previous(directory)
+    again = set_aside_previous(directory)
     write_provenance(directory, to_dict(config), list(overrides))
-    status = Status(directory, config_hash(config))
+    status = Status(directory, config_hash(config), again=again)
     with _reported(status), Signals().installed() as signals:
         try:
             outcome = _run(config, directory, env, problem, algorithm, timer, start_ns, signals)

@@ -54,6 +54,29 @@ class Rollout(NamedTuple):
         return np.where(ended.reshape(shape), self.final_obs, self.obs[1:])
 
 
+def passes(lane: IntArray) -> list[IntArray]:
+    """Splits columns so that no lane appears twice in a pass, and earlier columns come first.
+
+    A free-running round may hold two rollouts of one sampler; whatever is kept from rollout to
+    rollout for each lane must take them one after the other.
+
+    Args:
+        lane: [L] the lane of each column.
+
+    Returns:
+        column numbers; a single pass unless a lane repeats.
+    """
+    seen: dict[int, int] = {}
+    turns: list[list[int]] = []
+    for column, number in enumerate(lane.tolist()):
+        turn = seen.get(number, 0)
+        seen[number] = turn + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(column)
+    return [np.array(columns, np.int64) for columns in turns]
+
+
 class PolicySnapshot(NamedTuple):
     """All that a sampler needs to act: a version and one flat vector.
 

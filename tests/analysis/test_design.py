@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from analysis.design import design, line_keys, resolve_key, sort_key
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from analysis import lag
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.runs import BadInputError, flatten, load, newest
+from analysis.directories import BadInputError, flatten, newest
+from analysis.runs import load
 from tests.analysis.synthetic import Job, collect_seconds, write_run, write_sweep
 
 

@@ -86,9 +86,9 @@ def test_in_words() -> None:
     law = scaling.Law(time_1=2.0, serial=0.05, coherence=0.0)
     found = cells(np.random.default_rng(0), law, noise=0.001)
     amdahl, usl, bottleneck = describe(found, learn_s=0.5)
-    assert amdahl.startswith("Amdahl (5 points): serial fraction 5.0% [")
+    assert amdahl.startswith("Amdahl (5 points): serial fraction 5% [")
     assert "at most 20" in amdahl
-    assert usl.startswith("Universal scalability law: contention 5.0%")
+    assert usl.startswith("Universal scalability law: contention 5%")
     assert "bottleneck from N = 4.7" in bottleneck
     assert "with one sampler already" in describe(found, learn_s=3.0)[-1]
     assert "never" in describe(found, learn_s=0.01)[-1]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analysis import learning_time, rollout_time, time_percentage
-from analysis.runs import BadInputError, load
+from analysis.directories import BadInputError
+from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
 
 
@@ -37,6 +38,13 @@ def test_learning_time_has_no_ideal(speedup_sweep: Path) -> None:
     assert "ideal" not in labels
     assert "WALL-E 2018" in labels
     np.testing.assert_allclose(study.table["learn_s"], 0.5, rtol=0.05)
+
+
+def test_iterations_of_another_size_than_the_papers_are_said(tmp_path: Path) -> None:
+    for size, said in ((20_000, False), (2048, True)):
+        root = write_sweep(tmp_path / str(size), [Job(batch_size=size), Job(n=2, batch_size=size)])
+        study = rollout_time.study(load(root), paper=True)
+        assert any("compare the slopes" in text for text in study.sentences) == said
 
 
 def test_words_on_the_axis(lag_sweep: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from walle.envs.lanes import EnvSpec, Role, Step, env_seed
 from walle.envs.quiet import catch_mujoco_warnings
-from walle.errors import ConfigError
+from walle.errors import ConfigError, RolloutError
 from walle.types import AnyArray
 
 
@@ -42,6 +42,7 @@ class GymnasiumLanes:
         self._reward = np.zeros(n)
         self._terminated = np.zeros(n, np.bool_)
         self._truncated = np.zeros(n, np.bool_)
+        self._steps = 0
 
     def __len__(self) -> int:
         """The number of lanes."""
@@ -50,7 +51,7 @@ class GymnasiumLanes:
     def reset(self) -> AnyArray:
         """Begins a new episode in every lane; returns [L, O]."""
         for i, env in enumerate(self._envs):
-            self._obs[i] = env.reset(seed=self._seeds[i])[0]
+            self._obs[i] = self._checked(i, env.reset(seed=self._seeds[i])[0])
             self._warn(i)
         self._seeds = [None] * len(self)
         return self._obs
@@ -58,12 +59,13 @@ class GymnasiumLanes:
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         any_ended = False
+        self._steps += 1
         for i, env in enumerate(self._envs):
             obs, ended = self._step_lane(i, env, action[i])
             if ended:
                 any_ended = True
                 self._final_obs[i] = obs
-                obs = env.reset()[0]
+                obs = self._checked(i, env.reset()[0])
                 self._warn(i)
             self._obs[i] = obs
         final_obs = self._final_obs if any_ended else None
@@ -86,7 +88,18 @@ class GymnasiumLanes:
         self._reward[i] = total
         self._terminated[i] = terminated
         self._truncated[i] = truncated
-        return obs, terminated or truncated
+        return self._checked(i, obs), terminated or truncated
+
+    def _checked(self, i: int, obs: Any) -> AnyArray:
+        """The observation, or an error: NumPy would stretch one of a single entry to any length."""
+        if np.shape(obs) != self._obs.shape[1:]:
+            raise RolloutError(
+                f"the environment gave an observation of shape {np.shape(obs)} in lane "
+                f"{self._lanes[i]} at step {self._steps}, but its observation_space has shape "
+                f"{self._obs.shape[1:]}: return observations of that shape from reset and step"
+            )
+        checked: AnyArray = obs
+        return checked
 
     def _warn(self, i: int) -> None:
         if self._warnings.pending:

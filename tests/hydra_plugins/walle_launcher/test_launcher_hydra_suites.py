@@ -9,8 +9,18 @@ from hydra.test_utils.launcher_common_tests import (
     IntegrationTestSuite,
     LauncherTestSuite,
 )
+from hydra.version import VersionBase, __compat_version__
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _hydras_default_version(hydra_restore_singletons):
+    """The suites expect jobs to run in their directories, as they did before Hydra 1.2.
+
+    Composing walle's configuration in an earlier test of this process says otherwise.
+    """
+    VersionBase.instance().setbase(__compat_version__)
 
 
 @pytest.mark.parametrize(("launcher_name", "overrides"), [("walle", [])])
