@@ -207,7 +207,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="a turn's end, if sooner")
     parser.add_argument("--cores", type=int, default=2, help="N: samplers, threads, processes")
     parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
-    parser.add_argument("--lanes", type=int, default=64, help="walle's and the limit's, in all")
+    parser.add_argument("--lanes", type=int, default=256, help="walle's and the limit's, in all")
     parser.add_argument("--batch-size", type=int, default=20_480, help="of walle's rounds")
     parser.add_argument("--envs", type=int, default=8, help="of SB3 and of Gymnasium's vectors")
     parser.add_argument("--peers", help="the python that has EnvPool and Stable-Baselines3")

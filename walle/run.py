@@ -34,7 +34,7 @@ def _run(composed: DictConfig) -> float | None:
 
     from hydra.core.hydra_config import HydraConfig
 
-    if composed.sampler.name == "process":
+    if (composed.get("sampler") or {}).get("name") == "process":
         from walle.forkserver import start_fork_server
 
         start_fork_server()  # it imports torch while this process does
