@@ -333,7 +333,7 @@ def default_slots(max_lag: int | None) -> int:
 
 
 def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
-    """The largest power of two up to `most` that divides the batch into rollouts of `steps` or more.
+    """The largest power of two up to `most` that divides the batch, `steps` or more to a lane.
 
     Many lanes share the cost of a step's Python; long rollouts see further. It depends on nothing
     but the batch, N least of all. docs/collection.md has the measurements.
