@@ -8,7 +8,7 @@ whatever else the machine does meets all alike, and nobody's start-up counts.
 
 limit              N pinned processes looping mj_step(model, data, frame_skip) on recorded actions
 walle              python -m walle.run with N pinned samplers; its collect_s alone, not its learning
-walle-n1           the same with one sampler
+one-sampler        walle with sampler.n=1 and everything else equal
 envpool-*          EnvPool on N threads, synchronous or not, with the same policy in torch
 sb3-*              Stable-Baselines3's PPO.collect_rollouts
 gymnasium-*        Gymnasium's vector environments with the same policy in torch
@@ -207,7 +207,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="a turn's end, if sooner")
     parser.add_argument("--cores", type=int, default=2, help="N: samplers, threads, processes")
     parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
-    parser.add_argument("--lanes", type=int, default=64, help="walle's and the limit's, in all")
+    parser.add_argument("--lanes", type=int, default=256, help="walle's and the limit's, in all")
     parser.add_argument("--batch-size", type=int, default=20_480, help="of walle's rounds")
     parser.add_argument("--envs", type=int, default=8, help="of SB3 and of Gymnasium's vectors")
     parser.add_argument("--peers", help="the python that has EnvPool and Stable-Baselines3")
@@ -265,7 +265,7 @@ def turn(contestant: Contestant, steps: int, seconds: float) -> float:
                 continue
             if len({block.worker for block in blocks}) == contestant.workers:
                 return rate(blocks)
-            contestant.check()
+            contestant.check(begin + START_UP_S)
 
 
 @contextmanager
@@ -315,7 +315,7 @@ def everyone(
         for i, core in enumerate(cores)
     ]
     yield "limit", limits, Contestant
-    for name, samplers in (("walle", n), ("walle-n1", 1)):
+    for name, samplers in (("walle", n), ("one-sampler", 1)):
         command = walle(env_id, samplers, options, directory / name / "run")
         yield name, [Program(command, cores)], WalleRun
     for envs in (32, 64):

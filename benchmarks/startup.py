@@ -79,10 +79,8 @@ def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
         )
         try:
             row = first_round(run, Path(directory) / "iterations.csv")
-            # The file is written after the round was learned from: that is taken off again.
-            first_round_s = time.monotonic() - begin - float(row["learn_s"]) - float(row["other_s"])
-            # `other_s` of the first iteration holds the run's start: give that back.
-            first_round_s += float(row["other_s"])
+            # The row is written when the round has been learned from: that is taken off again.
+            first_round_s = time.monotonic() - begin - float(row["learn_s"])
             os.killpg(run.pid, signal.SIGSTOP)
             return looked_at(run.pid, samplers, first_round_s)
         finally:

@@ -353,7 +353,7 @@ def _checked_sampler(config: Config) -> Config:
 
 def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
     if n > lanes:
-        why = f" (chosen: the largest power of two dividing batch_size={batch_size})"
+        why = f" (chosen: a power of two dividing batch_size={batch_size} into 32 steps or more)"
         raise ConfigError(
             f"sampler.n={n} is more than sampler.lanes={lanes}{why if chosen else ''}: every "
             f"sampler needs a lane; set sampler.lanes to {_nearest_divisor(batch_size, n)} or "

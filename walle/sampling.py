@@ -352,6 +352,13 @@ def default_slots(max_lag: int | None) -> int:
     return 1 if max_lag is None else max_lag + 1
 
 
-def default_lanes(batch_size: int, most: int = 64) -> int:
-    """The largest power of two up to `most` that divides the batch: it must not depend on N."""
-    return math.gcd(batch_size, most)
+def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
+    """The largest power of two up to `most` that divides the batch, `steps` or more to a lane.
+
+    Many lanes share the cost of a step's Python; long rollouts see further. It depends on nothing
+    but the batch, N least of all. docs/collection.md has the measurements.
+    """
+    lanes = math.gcd(batch_size, most)
+    while lanes > 1 and batch_size // lanes < steps:
+        lanes //= 2
+    return lanes

@@ -2,9 +2,10 @@
 
     python limit.py HalfCheetah-v5 --lanes 32
 
-First as many Gymnasium environments are stepped with a policy; their actions and where their
-episodes begin are kept. Then MuJoCo alone goes through the same trajectories again and again: one
-persistent MjData a lane, the model as Gymnasium loads it.
+First some Gymnasium environments are stepped with a policy; their actions and where their episodes
+begin are kept. Then MuJoCo alone goes through the same trajectories again and again: one persistent
+MjData a lane, the model as Gymnasium loads it. Where there are more lanes than recordings, several
+lanes go through the same one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from common import Policy, make_env, report
 
 BLOCK = 25
+RECORDED = 16
 
 
 class Beginning(NamedTuple):
@@ -44,8 +46,8 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    envs = [make_env(args.task) for _ in range(args.lanes)]
-    recording = record(envs, args.seed)
+    envs = [make_env(args.task) for _ in range(min(args.lanes, RECORDED))]
+    recording = repeated(record(envs, args.seed), args.lanes)
     base: Any = envs[0].unwrapped
     report(replayed(base.model, base.frame_skip, recording))
 
@@ -67,6 +69,17 @@ def record(envs: list[gym.Env], seed: int, most: int = 1000, episodes: int = 3) 
                 beginnings.append(began(len(actions), i, env))
                 ended[i] += 1
     return Recording(np.array(actions), beginnings)
+
+
+def repeated(recording: Recording, lanes: int) -> Recording:
+    """For so many lanes: lane i does what recorded lane i modulo their number did."""
+    recorded = recording.actions.shape[1]
+    copies = [
+        beginning._replace(lane=lane)
+        for beginning in recording.beginnings
+        for lane in range(beginning.lane, lanes, recorded)
+    ]
+    return Recording(recording.actions[:, np.arange(lanes) % recorded], copies)
 
 
 def began(t: int, lane: int, env: gym.Env) -> Beginning:
