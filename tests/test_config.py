@@ -58,6 +58,7 @@ def test_slow_passes_its_step_on():
         (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* at least 3"),
         (["sampler=serial", "sampler.n=2"], r"sampler=serial"),
         (["sampler=serial", "sampler.max_lag=1"], r"cannot overlap"),
+        (["sampler=serial", "sampler.slots=2"], r"sampler.slots=2 .* no queue"),
         (["env=gym"], r"env.id has no value"),
         (["env.action=resacle"], r"did you mean 'rescale'"),
         (["env.backend=jax"], r"env.backend='jax' is unknown"),
@@ -65,12 +66,34 @@ def test_slow_passes_its_step_on():
         (["total_steps=1.5"], r"total_steps=1.5"),
         (["seed=-1"], r"seed=-1"),
         (["device=tpu9"], r"device='tpu9'"),
+        (["device=meta"], r"device='meta' is unknown; use cpu, cuda"),
+        (["device=cuda:99"], r"device='cuda:99': torch sees \d+ CUDA devices; use device=cpu"),
         (["learner.threads=0"], r"learner.threads=0"),
+        (["learner.threads=100000"], r"learner.threads=100000 is more than this machine's"),
+        (["algo.learning_rate=nan"], r"algo.learning_rate=nan must be a finite number"),
+        (["algo.entropy_weight=inf"], r"algo.entropy_weight=inf must be a finite number"),
+        (["algo.max_grad_norm=0"], r"algo.max_grad_norm=0.0 must be positive"),
+        (["algo.target_kl=-1"], r"algo.target_kl=-1.0 must be positive"),
+        (["algo.obs_clip=0"], r"algo.obs_clip=0.0 must be positive"),
+        (["algo.value_weight=-1"], r"algo.value_weight=-1.0 must not be negative"),
+        (["algo=ppo_kl", "algo.kl_target=0"], r"algo.kl_target=0.0 must be positive"),
+        (["algo=ppo_kl", "algo.eta=-1"], r"algo.eta=-1.0 must not be negative"),
+        (["logger.print_every_s=0"], r"logger.print_every_s=0.0 must be positive"),
+        (["logger=wandb", "logger.mode=offlin"], r"did you mean 'offline'"),
+        (["+env.step_ms=3"], r"env.step_ms is not a setting; choose one of: env.action"),
+        (["~env"], r"env has no value; give one: env="),
+        (["~seed"], r"seed has no value; give one: seed="),
     ],
 )
 def test_what_cannot_work_says_why_and_what_would(overrides, message):
     with pytest.raises(ConfigError, match=message):
         compose(overrides)
+
+
+def test_a_logger_without_its_package_is_refused(monkeypatch):
+    monkeypatch.setattr("walle.config.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"logger=wandb needs .* install walle\[wandb\]"):
+        compose(["logger=wandb"])
 
 
 def test_the_hash_is_of_what_decides_the_result():
@@ -87,6 +110,12 @@ def test_the_hash_is_of_what_decides_the_result():
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
         ("algo.clip", "walle: Error parsing override 'algo.clip': missing EQUAL at '<EOF>'"),
         ("sampler.n=0", "walle: sampler.n=0 must be positive"),
+        ("env.kwargs.x=1", "walle: env.kwargs.x is not there yet; add it: +env.kwargs.x=..."),
+        (
+            "logger=null",
+            "walle: Config group override must be a string or a list. Got NoneType: "
+            "give a group one of its options, as in logger=files",
+        ),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):

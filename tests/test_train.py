@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 import torch
@@ -161,6 +162,37 @@ def test_an_exception_in_an_environment_reaches_the_user(run, tmp_path):
 def test_a_nan_reward_ends_the_run(run):
     with pytest.raises(WorkerError, match=r"reward of nan in lane"):
         run("env=gym", "env.id=tests.toy:Counter-v0", "+env.kwargs.nan_at=40", "sampler.n=2")
+
+
+@pytest.mark.parametrize("sampler", ["process", "serial"])
+def test_every_environment_is_closed(run, tmp_path, sampler):
+    told = tmp_path / "closed"
+    run(
+        "env=gym", "env.id=tests.toy:Rude-v0", "+env.kwargs.how=well", f"+env.kwargs.closed={told}",
+        f"sampler={sampler}", "eval.every=512", "eval.episodes=3", "env.episode_limit=20",
+    )  # fmt: skip
+    probe, lanes, evaluation = 1, 8, 3
+    assert told.read_text().count("closed") == probe + lanes + evaluation
+
+
+@pytest.mark.parametrize("env", ["cartpole", "pendulum"])  # discrete actions hide a NaN
+def test_a_policy_that_diverges_ends_the_run(run, env):
+    with pytest.raises(WorkerError, match="the policy has diverged"):
+        run(f"env={env}", "algo.learning_rate=1e38", "algo.normalize_rewards=false")
+
+
+def test_serial_sampling_is_pinned_when_asked(run, monkeypatch):
+    asked = []
+    monkeypatch.setattr("os.sched_setaffinity", lambda _, cores: asked.append(set(cores)))
+    run("env=cartpole", "sampler=serial", "sampler.pin=true")
+    cores = os.sched_getaffinity(0)
+    assert asked == [{min(cores)}, cores]
+
+
+@pytest.mark.parametrize("override", ["batch_size=1e15", "sampler.max_lag=1000000000"])
+def test_rounds_beyond_the_memory_are_refused(run, override):
+    with pytest.raises(ConfigError, match=r"GB of shared memory, and this machine has"):
+        run("env=cartpole", override)
 
 
 def test_an_unknown_environment_fails_before_anything_is_written(run, tmp_path):

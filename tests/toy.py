@@ -62,6 +62,33 @@ class Tupled(gym.Env):
         self.action_space = gym.spaces.MultiDiscrete([2, 2])
 
 
+class Rude(gym.Env):
+    """Keeps no promise: `how` says which one. Writes the file `closed` when it is closed."""
+
+    def __init__(self, how, closed=None):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self._how, self._closed = how, closed
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if self._how == "reset raises":
+            raise RuntimeError("stuck")
+        obs = np.zeros(3 if self._how == "reset is wider" else 2, np.float32)
+        return obs if self._how == "old reset" else (obs, {})
+
+    def step(self, action):
+        obs = 0.5 if self._how == "scalar observation" else np.zeros(2, np.float32)
+        reward = {"array reward": np.ones(2), "no reward": None}.get(self._how, 1.0)
+        return obs, reward, False, False, {}
+
+    def close(self):
+        if self._closed:
+            with open(self._closed, "a") as file:
+                file.write("closed\n")
+
+
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
+gym.register("Rude-v0", entry_point="tests.toy:Rude")

@@ -103,7 +103,7 @@ class Agent:
         self._sampling.wait_ready()
         self._publish()
         while self.env_steps < total_steps and not interrupted():
-            self._iterate(last_at=total_steps)
+            self._iterate(total_steps, interrupted)
         self._save("last")
 
     def _warm_up(self, interrupted: Callable[[], bool]) -> None:
@@ -115,7 +115,7 @@ class Agent:
                 if not interrupted():  # else the compiler died of the Ctrl-C that ends this run
                     raise
 
-    def _iterate(self, last_at: int) -> None:
+    def _iterate(self, total_steps: int, interrupted: Callable[[], bool]) -> None:
         self._timer.switch("wait_experience")
         experience = self._sampling.receive()
         self._timer.switch("update")
@@ -125,8 +125,8 @@ class Agent:
         self._timer.switch("other")
         before, self.env_steps = self.env_steps, self.env_steps + experience.rollout.steps
         self.iteration += 1
-        if self._should_evaluate(self.env_steps) or self.env_steps >= last_at:
-            self._evaluate()
+        if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
+            self._evaluate(interrupted)
         published_before = self._published_ns
         self._publish()
         seconds = self._timer.collect()
@@ -187,11 +187,13 @@ class Agent:
             "length_mean": self._tracker.length_mean,
         }
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, interrupted: Callable[[], bool]) -> None:
         if self._evaluator is None:
             return
         with self._timer.section("evaluate"), self._sampling.busy():
-            found = self._evaluator.evaluate(self._algorithm.snapshot())
+            found = self._evaluator.evaluate(self._algorithm.snapshot(), interrupted)
+        if found is None:
+            return
         row: dict[str, Value] = {
             "env_steps": self.env_steps,
             "wall_s": (time.monotonic_ns() - self._out.start_ns) * 1e-9,
@@ -226,7 +228,7 @@ class Agent:
         self._save("last")
 
     def close(self) -> None:
-        """Closes the files and the sinks."""
+        """Closes the files, the sinks and the evaluation's lanes."""
         summary: dict[str, Value] = {
             "env_steps": self.env_steps,
             "return_mean": self.return_mean,
@@ -237,6 +239,8 @@ class Agent:
         for file in self._files.values():
             file.close()
         self._out.progress.close()
+        if self._evaluator is not None:
+            self._evaluator.close()
 
 
 def durations(seconds: dict[str, float], collect_s: float, *, lock_step: bool) -> dict[str, Value]:

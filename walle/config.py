@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +162,7 @@ _CHOICES = {
     "logger.name": ("files", "tensorboard", "wandb"),
     "logger.progress": ("auto", "bar", "lines", "quiet"),
 }
+_WANDB_MODES = ("online", "offline", "disabled")
 _POSITIVE = (
     "env.frame_skip",
     "env.episode_limit",
@@ -169,6 +173,7 @@ _POSITIVE = (
     "learner.n",
     "learner.threads",
     "logger.return_window",
+    "logger.print_every_s",
     "eval.every",
     "eval.episodes",
     "checkpoint.every",
@@ -211,6 +216,7 @@ def validate(composed: DictConfig) -> Config:
     from walle import algos
 
     _refuse_unknown("", composed, Config)
+    _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in _GROUPS}
     groups["algo"] = _typed("algo", composed.algo, algos.load(composed.algo.name).settings_type)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
@@ -245,16 +251,24 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
             raise ConfigError(f"{dot}{key} is not a setting; {near}")
 
 
+def _refuse_missing(composed: DictConfig) -> None:
+    for field in fields(Config):
+        if field.name not in composed:
+            raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
+
+
 def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     """The node as an instance of `schema`, each value converted to its type."""
     _refuse_unknown(prefix, node, schema)
     values = _plain(node)
     structured = OmegaConf.structured(schema)
     for key, value in values.items():
+        full = f"{prefix}.{key}" if prefix else key
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{full}={value} must be a finite number")
         try:
             structured[key] = _whole(value)
         except OmegaConfBaseException as error:
-            full = f"{prefix}.{key}" if prefix else key
             reason = str(error).splitlines()[0]
             raise ConfigError(f"{full}={value!r}: {reason}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
@@ -282,6 +296,18 @@ def _check_values(config: Config) -> None:
     for path in ("net.policy_hidden", "net.critic_hidden"):
         if any(width <= 0 for width in _get(config, path)):
             raise ConfigError(f"{path}={_get(config, path)} must hold positive widths")
+    if isinstance(config.logger, WandbConfig) and config.logger.mode not in _WANDB_MODES:
+        mode = config.logger.mode
+        raise ConfigError(f"logger.mode={mode!r} is unknown; {nearest(mode, _WANDB_MODES)}")
+    logger = config.logger.name
+    if logger != "files" and find_spec(logger) is None:
+        raise ConfigError(
+            f"logger={logger} needs a package that is missing; install walle[{logger}], or use "
+            "logger=files"
+        )
+    threads, cores = config.learner.threads, os.cpu_count() or 1
+    if threads > cores:
+        raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")
     _check_device(config.device)
 
 
@@ -295,12 +321,16 @@ def _get(config: Config, path: str) -> Any:
 def _check_device(device: str) -> None:
     import torch
 
+    unknown = ConfigError(f"device={device!r} is unknown; use cpu, cuda or cuda:N")
     try:
-        kind = torch.device(device).type
+        asked = torch.device(device)
     except RuntimeError:
-        raise ConfigError(f"device={device!r} is unknown; use cpu, cuda or cuda:N") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={device!r}: this torch sees no CUDA device; use device=cpu")
+        raise unknown from None
+    if asked.type not in ("cpu", "cuda"):
+        raise unknown
+    found = torch.cuda.device_count()
+    if asked.type == "cuda" and (asked.index or 0) >= found:
+        raise ConfigError(f"device={device!r}: torch sees {found} CUDA devices; use device=cpu")
 
 
 def _check_learners(config: Config) -> None:
@@ -345,6 +375,10 @@ def _checked_sampler(config: Config) -> Config:
         raise ConfigError(
             f"sampler.max_lag={asked.max_lag} with sampler=serial, which cannot overlap; "
             "use sampler.max_lag=0 or sampler=process"
+        )
+    if asked.name == "serial" and asked.slots is not None:
+        raise ConfigError(
+            f"sampler.slots={asked.slots} with sampler=serial, which has no queue; drop it"
         )
     _check_lanes(config.batch_size, n, lanes, chosen=asked.lanes is None)
     _check_lag(sampler)
@@ -419,6 +453,8 @@ def explain(error: HydraException) -> str:
     if isinstance(error, OverrideParseException):
         return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
     key = getattr(error.__cause__, "full_key", None)
+    if key and key.startswith("env.kwargs."):
+        return f"{key} is not there yet; add it: +{key}=..."
     if key and not key.startswith("hydra."):
         return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
     return f"{lines[0]} {_first_line(error.__cause__)}".strip()

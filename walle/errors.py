@@ -29,11 +29,21 @@ class Interrupted(Exception):  # noqa: N818 - asked for, not an error
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """A phrase that helps after a typo: the likeliest candidate, or all of them.
 
+    Of dotted names the last parts are compared first: all keys of a group begin alike.
+
     Returns:
         "did you mean 'x'?" when one is close, else "choose one of: a, b, c".
     """
     known = sorted(candidates)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    last_parts = {candidate.rpartition(".")[2]: candidate for candidate in known}
+    close = [
+        *(last_parts[part] for part in _close(name.rpartition(".")[2], last_parts, 0.5)),
+        *_close(name, known, 0.85),
+    ]
     if close:
         return f"did you mean {close[0]!r}?"
     return f"choose one of: {', '.join(known)}"
+
+
+def _close(name: str, candidates: Iterable[str], cutoff: float) -> list[str]:
+    return difflib.get_close_matches(name, list(candidates), n=1, cutoff=cutoff)

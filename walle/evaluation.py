@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +21,15 @@ class Evaluation(NamedTuple):
     lengths: list[int]
 
 
+LONGEST = 10_000
+
+
 class Evaluator:
-    """Runs one episode in each of its lanes."""
+    """Runs one episode in each of its lanes.
+
+    Episodes of environments without a limit of their own are cut after `LONGEST` steps: a policy
+    that never fails would otherwise be evaluated for ever.
+    """
 
     def __init__(
         self,
@@ -35,16 +43,21 @@ class Evaluator:
     ) -> None:
         """One lane an episode; their seeds are disjoint from the training lanes'."""
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
+        self._longest = self._lanes.episode_limit or LONGEST
         self._actor = Actor(policy, obs_dim, episodes, clip)
 
-    def evaluate(self, snapshot: PolicySnapshot) -> Evaluation:
-        """One episode in every lane, the likeliest action at every step."""
+    def evaluate(
+        self, snapshot: PolicySnapshot, interrupted: Callable[[], bool]
+    ) -> Evaluation | None:
+        """One episode in every lane, the likeliest action at every step; None if interrupted."""
         self._actor.load(snapshot)
         obs = self._lanes.reset()
         n = len(self._lanes)
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)
         running = np.ones(n, np.bool_)
-        while running.any():
+        while running.any() and lengths.max() < self._longest:
+            if interrupted():
+                return None
             step = self._lanes.step(self._likeliest(np.asarray(obs, np.float32)))
             returns += np.where(running, step.reward, 0.0)
             lengths += running

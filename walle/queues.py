@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import struct
 import time
@@ -66,6 +67,11 @@ class RolloutShape(NamedTuple):
             "lane": ((L,), "int64"),
             "policy_version": ((L,), "int64"),
         }
+
+    @property
+    def bytes(self) -> int:
+        """The memory of one rollout."""
+        return sum(math.prod(s) * np.dtype(dtype).itemsize for s, dtype in self.fields().values())
 
 
 class Slot(NamedTuple):
@@ -213,6 +219,7 @@ class ExperienceQueue:
         self._pending: list[deque[int]] = [deque() for _ in shapes]
         self._arrivals: deque[int] = deque()
         self._ready: set[int] = set()
+        self._failed: Failed | None = None
 
     def writer(self, sampler: int) -> SlotWriter:
         """The end to send to that sampler's process."""
@@ -233,8 +240,10 @@ class ExperienceQueue:
             those of `others` that are ready.
 
         Raises:
-            Failed: a sampler reported an exception.
+            Failed: a sampler reported an exception, now or earlier.
         """
+        if self._failed is not None:
+            raise self._failed
         open_ends = {c: i for i, c in enumerate(self._from_samplers) if not c.closed}
         ready = wait([*open_ends, *others], timeout_s)
         for connection, sampler in open_ends.items():
@@ -250,7 +259,8 @@ class ExperienceQueue:
             return
         number = _NUMBER.unpack_from(message)[0]
         if number == _FAILED:
-            raise Failed(sampler, message[_NUMBER.size :].decode())
+            self._failed = Failed(sampler, message[_NUMBER.size :].decode())
+            raise self._failed
         if number == _READY:
             self._ready.add(sampler)
         else:

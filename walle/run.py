@@ -79,6 +79,10 @@ def main() -> None:
         app()
     except HydraException as error:
         sys.exit(_told(explain(error), 2))
+    except ValueError as error:
+        if not str(error).startswith("Config group override"):  # Hydra's, of `GROUP=null`
+            raise
+        sys.exit(_told(f"{error}: give a group one of its options, as in logger=files", 2))
 
 
 def _flag(arguments: list[str], *names: str) -> bool:

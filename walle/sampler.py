@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
         timer: charged with `act` and `env_step`.
 
     Raises:
-        RolloutError: an observation or a reward is not finite.
+        RolloutError: an observation, a reward or the policy's output is not finite.
     """
     policy, actions = actor.policy, torch.from_numpy(out.action)
     heads = torch.empty(*out.reward.shape, policy.head_size)
@@ -98,6 +99,11 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 
 def _check_finite(rollout: Rollout) -> None:
+    if not _sum_is_finite(rollout.log_prob):
+        raise RolloutError(
+            "the policy has diverged: its actions have a log-probability that is not finite; "
+            "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
+        )
     ended = rollout.terminated | rollout.truncated
     if all(map(_sum_is_finite, (rollout.reward, rollout.obs, rollout.final_obs[ended]))):
         return
@@ -115,7 +121,7 @@ def _check_finite(rollout: Rollout) -> None:
         raise RolloutError(
             f"the environment gave a {name} of {values[tuple(place)]} in lane {lane} at step "
             f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
-            "environment, or lower the learning rate if the policy has diverged"
+            "environment"
         )
 
 
@@ -197,22 +203,27 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
     become_worker(threads=1)
     if task.core is not None:
         os.sched_setaffinity(0, {task.core})
-    try:
-        _sample(task, experience, policies)
-    except Closed:
-        return
-    except RolloutError as error:  # it says all there is to say
-        experience.fail(str(error))
-        sys.exit(1)
-    except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
-        experience.fail(traceback.format_exc())
-        sys.exit(1)
+    with ExitStack() as stack:
+        try:
+            _sample(task, experience, policies, stack)
+        except Closed:
+            return
+        except RolloutError as error:  # it says all there is to say, and its notes whose it is
+            experience.fail("\n".join([str(error), *getattr(error, "__notes__", [])]))
+            sys.exit(1)
+        except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
+            experience.fail(traceback.format_exc())
+            sys.exit(1)
 
 
-def _sample(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
+def _sample(
+    task: SamplerTask, experience: SlotWriter, policies: PolicyReader, stack: ExitStack
+) -> None:
+    """Collects until told to end; what is to be closed after that goes to `stack`."""
     timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
     trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
     sampler = task.build()
+    stack.callback(sampler.close)
     experience.ready()
     round_ = 0
     while task.rounds is None or round_ < task.rounds:

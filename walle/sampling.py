@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -175,7 +176,7 @@ class ProcessSampling:
         self._policies = PolicyQueue(context, len(tasks), vector_length, depth)
         self._closing = False
         self._busy = False
-        self._dead: int | None = None
+        self._somebody_died = False
         self._processes: list[Any] = []
         try:
             self._start(context)
@@ -215,6 +216,7 @@ class ProcessSampling:
         threading.Thread(target=watch, name="walle-watch", daemon=True).start()
 
     def _on_death(self, *_: Any) -> None:
+        self._somebody_died = True
         if self._busy and not self._closing:
             self._wait()
 
@@ -223,6 +225,8 @@ class ProcessSampling:
         """Lets a sampler's death raise in the middle of the body."""
         self._busy = True
         try:
+            if self._somebody_died:  # while the agent was neither busy nor waiting
+                self._wait()
             yield
         finally:
             self._busy = False
@@ -299,8 +303,10 @@ class SerialSampling:
     """One sampler in the agent's own process: no queues, the same results."""
 
     def __init__(self, task: SamplerTask, shape: RolloutShape, signals: Signals) -> None:
-        """Builds the lanes here."""
-        self._name = task.name
+        """Builds the lanes here; pinned when asked, until closed."""
+        self._cores = os.sched_getaffinity(0) if task.core is not None else None
+        if task.core is not None:
+            os.sched_setaffinity(0, {task.core})
         self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
         self._signals = signals
         self._timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
@@ -339,8 +345,10 @@ class SerialSampling:
         return join([Received(0, 0, self._slot)])
 
     def close(self) -> None:
-        """Closes the lanes."""
+        """Closes the lanes, and gives the cores back."""
         self._sampler.close()
+        if self._cores is not None:
+            os.sched_setaffinity(0, self._cores)
 
 
 def default_slots(max_lag: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -235,6 +236,23 @@ def make_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
     )
 
 
+def check_memory(config: Config, round_bytes: int) -> None:
+    """Refuses rounds that this machine cannot hold; beyond its memory a process is just killed.
+
+    Raises:
+        ConfigError: the slots of all samplers are larger than the machine's memory.
+    """
+    assert config.sampler.slots is not None
+    needed = round_bytes * config.sampler.slots
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ConfigError(
+            f"batch_size={config.batch_size} with sampler.slots={config.sampler.slots} needs "
+            f"{needed / 1e9:,.0f} GB of shared memory, and this machine has {there / 1e9:,.0f}; "
+            "use a smaller batch_size, or a smaller sampler.max_lag"
+        )
+
+
 def _sampling(
     config: Config,
     tasks: list[SamplerTask],
@@ -243,6 +261,7 @@ def _sampling(
     signals: Signals,
 ) -> Sampling:
     shapes = [make_shape(config, problem, len(task.lanes)) for task in tasks]
+    check_memory(config, sum(shape.bytes for shape in shapes))
     if config.sampler.name == "serial":
         return SerialSampling(tasks[0], shapes[0], signals)
     assert config.sampler.slots is not None
@@ -262,14 +281,7 @@ def _sinks(config: Config, directory: Path) -> list[Sink]:
         "tensorboard": lambda: [TensorBoardSink(directory / "tensorboard")],
         "wandb": lambda: [_wandb(config, directory)],
     }
-    name = config.logger.name
-    try:
-        return makers[name]()
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"logger={name} needs a package that is missing ({error.name}); "
-            f"install walle[{name}], or use logger=files"
-        ) from None
+    return makers[config.logger.name]()
 
 
 def _wandb(config: Config, directory: Path) -> Sink:

@@ -107,3 +107,26 @@ def test_no_mujoco_noise(capfd, tmp_path, monkeypatch):
     make_lanes(EnvSpec("HalfCheetah-v5"), [0, 1], 0).close()
     assert capfd.readouterr().err == ""
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("old reset", r"reset\(\) must return \(observation, info\)"),
+        ("reset raises", "stuck"),
+        ("reset is wider", r"reset\(\) gave .* shape \(3,\), but observation_space says \(2,\)"),
+        ("scalar observation", r"step\(\) gave .* shape \(\), but observation_space says \(2,\)"),
+        ("array reward", "0-dimensional"),
+        ("no reward", "NoneType"),
+    ],
+)
+def test_a_broken_promise_is_told_with_the_lane(how, message):
+    lanes = GymnasiumLanes(EnvSpec("tests.toy:Rude-v0", {"how": how}), [4], 0)
+
+    def begin():
+        lanes.reset()
+        lanes.step(np.zeros(1, np.int64))
+
+    with pytest.raises(Exception, match=message) as caught:
+        begin()
+    assert caught.value.__notes__ == ["raised by Rude-v0 in lane 4"]

@@ -55,6 +55,9 @@ class PPOSettings:
         check_on_policy(self)
         if not 0 < self.clip < 1:
             raise ConfigError(f"algo.clip={self.clip} must lie between 0 and 1, as in 0.2")
+        if self.value_weight < 0:
+            raise ConfigError(f"algo.value_weight={self.value_weight} must not be negative")
+        check_positive(self, "minibatch_size", "value_clip", "max_grad_norm", "target_kl")
 
 
 def check_on_policy(settings: Any) -> None:
@@ -67,15 +70,24 @@ def check_on_policy(settings: Any) -> None:
         value = getattr(settings, name)
         if not 0 <= value <= 1:
             raise ConfigError(f"algo.{name}={value} must lie in [0, 1], as in 0.99")
-    for name in ("epochs", "minibatch_size", "learning_rate"):
-        value = getattr(settings, name, 1)
-        if value <= 0:
-            raise ConfigError(f"algo.{name}={value} must be positive")
+    check_positive(settings, "epochs", "learning_rate", "obs_clip")
     settings.compile = str(settings.compile).lower()  # YAML's true and false are not strings
     if settings.compile not in MODES:
         raise ConfigError(f"algo.compile={settings.compile!r} must be 'auto', 'true' or 'false'")
     if getattr(settings, "schedule", "constant") not in ("linear", "constant"):
         raise ConfigError(f"algo.schedule={settings.schedule!r} must be 'linear' or 'constant'")
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Refuses what is not positive; None means that the setting is off.
+
+    Raises:
+        ConfigError: the first that does not hold.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value <= 0:
+            raise ConfigError(f"algo.{name}={value} must be positive")
 
 
 class PPO:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from walle import losses, returns
 from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
-from walle.algos.ppo import check_on_policy
+from walle.algos.ppo import check_on_policy, check_positive
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Result, Sgd
@@ -57,9 +57,11 @@ class PPOKLSettings:
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
         check_on_policy(self)
-        for name in ("kl_target", "value_epochs", "value_minibatch_size", "value_learning_rate"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"algo.{name}={getattr(self, name)} must be positive")
+        check_positive(
+            self, "kl_target", "value_epochs", "value_minibatch_size", "value_learning_rate"
+        )
+        if self.eta < 0:
+            raise ConfigError(f"algo.eta={self.eta} must not be negative")
 
 
 def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, float]:

@@ -35,6 +35,7 @@ class GymnasiumLanes:
         if isinstance(self.action_space, gym.spaces.Discrete):
             self.action_space = gym.spaces.Discrete(int(self.action_space.n))
         self._frame_skip = spec.frame_skip
+        self._first_step = True  # whose shapes are checked
         self._seeds: list[int] | list[None] = [env_seed(seed, lane, role) for lane in self._lanes]
         n, shape = len(self._lanes), self.observation_space.shape
         self._obs = np.zeros((n, *shape), self.observation_space.dtype)
@@ -51,10 +52,21 @@ class GymnasiumLanes:
     def reset(self) -> AnyArray:
         """Begins a new episode in every lane; returns [L, O]."""
         for i, env in enumerate(self._envs):
-            self._obs[i] = self._checked(i, env.reset(seed=self._seeds[i])[0])
-            self._warn(i)
+            self._obs[i] = self._reset_lane(i, env)
         self._seeds = [None] * len(self)
         return self._obs
+
+    def _reset_lane(self, i: int, env: gym.Env[Any, Any]) -> AnyArray:
+        try:
+            obs = self._checked(i, _first_of_pair(env.reset(seed=self._seeds[i])))
+        except Exception as error:
+            self._blame(error, i)
+            raise
+        self._warn(i)
+        return obs
+
+    def _blame(self, error: Exception, i: int) -> None:
+        error.add_note(f"raised by {_name(self._envs[i])} in lane {self._lanes[i]}")
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
@@ -65,8 +77,7 @@ class GymnasiumLanes:
             if ended:
                 any_ended = True
                 self._final_obs[i] = obs
-                obs = self._checked(i, env.reset()[0])
-                self._warn(i)
+                obs = self._reset_lane(i, env)
             self._obs[i] = obs
         final_obs = self._final_obs if any_ended else None
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
@@ -78,11 +89,11 @@ class GymnasiumLanes:
         for _ in range(self._frame_skip):
             try:
                 obs, reward, terminated, truncated, _ = env.step(action)
+                total += float(reward)
             except Exception as error:
-                error.add_note(f"raised by {env.spec and env.spec.id} in lane {self._lanes[i]}")
+                self._blame(error, i)
                 raise
             self._warn(i)
-            total += float(reward)
             if terminated or truncated:
                 break
         self._reward[i] = total
@@ -131,6 +142,13 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.kwargs}: {spec.id} says: {error}") from error
     return _flattened(env)
+
+
+def _first_of_pair(found: Any) -> AnyArray:
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise RolloutError(f"reset() must return (observation, info), got {found!r}")
+    obs: AnyArray = found[0]
+    return obs
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,37 @@
+import pytest
+import torch
+
+from walle import evaluation
+from walle.envs import EnvSpec
+from walle.evaluation import Evaluator
+from walle.nets import CategoricalPolicy
+from walle.types import PolicySnapshot
+
+
+@pytest.fixture
+def evaluate():
+    """Evaluates a random policy in an environment that never ends by itself."""
+    policy = CategoricalPolicy(2, 2, (4,), torch.tanh)
+    vector = policy.init(torch.Generator().manual_seed(0))
+    snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
+
+    def _evaluate(interrupted, **spec):
+        env = EnvSpec("tests.toy:Rude-v0", {"how": "well"}, **spec)
+        evaluator = Evaluator(env, policy, 2, None, episodes=2, seed=0)
+        return evaluator.evaluate(snapshot, interrupted)
+
+    return _evaluate
+
+
+def test_an_episode_is_as_long_as_its_limit(evaluate):
+    found = evaluate(lambda: False, episode_limit=7)
+    assert (found.lengths, found.returns) == ([7, 7], [7.0, 7.0])
+
+
+def test_an_episode_that_never_ends_is_cut(evaluate, monkeypatch):
+    monkeypatch.setattr(evaluation, "LONGEST", 12)
+    assert evaluate(lambda: False).lengths == [12, 12]
+
+
+def test_an_evaluation_can_be_interrupted(evaluate):
+    assert evaluate(lambda: True) is None
