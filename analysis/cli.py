@@ -102,13 +102,25 @@ def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -
 
     sweep = load(*args.sweep)
     with style.paper():
-        result = study(sweep)
+        result = _studied(sweep, study)
         style.finish(result.figure, args.title)
         path = figure_path(args, name, sweep)
         _write(result, path, args.csv or path.with_suffix(".csv"))
     _report(sweep, result, newest=not args.sweep)
     print(f"figure:  {path}\nnumbers: {args.csv or path.with_suffix('.csv')}")
     open_viewer(name, path.resolve().as_uri(), wanted=args.show)
+
+
+def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
+    """The study; where there is none, the runs left out may be why."""
+    from analysis.directories import BadInputError
+
+    try:
+        return study(sweep)
+    except BadInputError as error:
+        if not sweep.left_out:
+            raise
+        raise BadInputError(" ".join([f"{error}.", *account(sweep)])) from error
 
 
 def open_viewer(name: str, address: str, *, wanted: bool) -> None:

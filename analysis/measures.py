@@ -142,14 +142,24 @@ def _repeats(sweep: Sweep, by: str) -> dict[tuple[str, Scalar], dict[str, Scalar
     return found
 
 
+def require(frame: pd.DataFrame, *columns: str) -> None:
+    """Checks that the columns are there.
+
+    Raises:
+        BadInputError: one is not.
+    """
+    for column in columns:
+        if column not in frame:
+            raise BadInputError(f"no column {column!r}; the columns are {', '.join(frame.columns)}")
+
+
 def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
     """The values of one column for each run, empty cells left out.
 
     Raises:
         BadInputError: there is no such column.
     """
-    if column not in frame:
-        raise BadInputError(f"no column {column!r}; the columns are {', '.join(frame.columns)}")
+    require(frame, column)
     full = frame.dropna(subset=[column])
     groups = full.groupby("run", observed=True)[column]
     return {str(run): values.to_numpy(float) for run, values in groups}

@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, configure_log, setup_globals
-from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
@@ -105,9 +104,6 @@ class Launch:
                 return self._show(self._planner.plan(jobs, first_num))
             with locked(self._sweep_dir, LOCK_WAIT_S) as lock_fd:
                 return self._run(self._planner.plan(jobs, first_num), lock_fd)
-        except HydraException:  # a job's overrides do not fit: the application tells
-            self._restore()
-            raise
         except (PlanError, ConfigChangedError, RecordError, LockedError, WarmupError) as error:
             self._restore()
             refuse(error, self._cure(error))
