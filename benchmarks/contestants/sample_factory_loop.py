@@ -31,7 +31,7 @@ class Reporter(AlgoObserver):
         """Nothing was collected yet."""
         self._steps, self._at_s = 0, time.monotonic()
 
-    def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:  # noqa: ARG002 - the caller names it
+    def on_training_step(self, runner: Any, *_: Any) -> None:
         """Sample Factory calls this with every training step."""
         now = time.monotonic()
         if now - self._at_s < EVERY_S:
