@@ -14,9 +14,11 @@ RUN = .venv/bin/python
 	$(PIP) -c constraints.txt -e '.[box2d,dev,tensorboard,wandb]'
 	touch $@
 
-# A sweep over sampler counts, and its speedup figure; under three minutes on two cores.
+# A sweep over sampler counts, and its speedup figure; under three minutes on two cores. Traced, so
+# that every script of analysis/ has something to draw.
 sweep: .venv/ready
-	$(RUN) -m walle.run -m sampler.n=1,2 env=halfcheetah batch_size=20000 total_steps=160000
+	$(RUN) -m walle.run -m sampler.n=1,2 env=halfcheetah batch_size=20000 total_steps=160000 \
+		trace=true
 	$(RUN) analysis/speedup.py
 
 # What a user runs.

@@ -102,13 +102,25 @@ def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -
 
     sweep = load(*args.sweep)
     with style.paper():
-        result = study(sweep)
+        result = _studied(sweep, study)
         style.finish(result.figure, args.title)
         path = figure_path(args, name, sweep)
         _write(result, path, args.csv or path.with_suffix(".csv"))
     _report(sweep, result, newest=not args.sweep)
     print(f"figure:  {path}\nnumbers: {args.csv or path.with_suffix('.csv')}")
     open_viewer(name, path.resolve().as_uri(), wanted=args.show)
+
+
+def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
+    """The study; where there is none, the runs left out may be why."""
+    from analysis.directories import BadInputError
+
+    try:
+        return study(sweep)
+    except BadInputError as error:
+        if not sweep.left_out:
+            raise
+        raise BadInputError(" ".join([f"{error}.", *account(sweep)])) from error
 
 
 def open_viewer(name: str, address: str, *, wanted: bool) -> None:
@@ -152,7 +164,10 @@ def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table for people: intervals in brackets, four significant digits, empty for nothing."""
+    """The table for people: intervals in brackets, four significant digits, empty for nothing.
+
+    Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
+    """
     bounds = {c + end for c in table.columns for end in ("_low", "_high")}
     shown = {}
     for name in table.columns:
@@ -208,12 +223,16 @@ def _count(text: str) -> int:
 def _with_range(value: float, low: float, high: float) -> str:
     if low != low:
         return _plain(value)
-    return f"{value:.4g} [{low:.4g}, {high:.4g}]"
+    return f"{_number(value)} [{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def _plain(value: object) -> str:
     if isinstance(value, bool) or type(value).__name__ == "bool":
         return "yes" if value else ""
     if isinstance(value, float):
-        return "" if value != value else f"{value:.4g}"
+        return "" if value != value else _number(value)
     return str(value)

@@ -19,10 +19,11 @@ class Curve(NamedTuple):
 
     Attributes:
         x: [points] the common grid.
-        y: [points] mean or interquartile mean over the runs that reach this far.
+        y: [points] mean or interquartile mean over the runs that are there; nan without any.
         low: [points] lower end of the 95% interval; nan where one run is left.
         high: [points] upper end.
         runs: [points] how many runs `y` is over.
+        total: how many runs there are.
     """
 
     x: FloatArray
@@ -30,11 +31,12 @@ class Curve(NamedTuple):
     low: FloatArray
     high: FloatArray
     runs: npt.NDArray[np.int64]
+    total: int
 
     @property
     def complete(self) -> npt.NDArray[np.bool_]:
         """[points] where no run is missing."""
-        return np.asarray(self.runs == self.runs.max())
+        return np.asarray(self.runs == self.total)
 
 
 def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
@@ -48,9 +50,15 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
 
 
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
-    """Equal steps from where all runs have begun to where the longest ends."""
+    """Equal steps from where all runs have begun to where the longest ends.
+
+    Where one has ended before another begins, as on the wall clock, from where the first begins.
+    """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
-    return np.linspace(float(spans["min"].max()), float(spans["max"].max()), points)
+    begin, end = float(spans["min"].max()), float(spans["max"].max())
+    if begin > spans["max"].min():
+        begin = float(spans["min"].min())
+    return np.linspace(begin, end, points)
 
 
 def curve(grid: FloatArray, values: FloatArray, *, iqm: bool = False) -> Curve:
@@ -59,13 +67,12 @@ def curve(grid: FloatArray, values: FloatArray, *, iqm: bool = False) -> Curve:
     The band is a bootstrap over whole runs: one resample serves all points.
     """
     runs = (~np.isnan(values)).sum(axis=0)
-    keep = runs > 0
-    grid, values, runs = grid[keep], values[:, keep], runs[keep]
-    y, low, high = np.empty(grid.size), np.empty(grid.size), np.empty(grid.size)
+    y, low, high = np.full((3, grid.size), np.nan)
     for here in _stretches(values):
         some = values[~np.isnan(values[:, here[0]])][:, here]
-        y[here], low[here], high[here] = _band(some, iqm=iqm)
-    return Curve(grid, y, low, high, runs)
+        if len(some):
+            y[here], low[here], high[here] = _band(some, iqm=iqm)
+    return Curve(grid, y, low, high, runs, len(values))
 
 
 def _band(values: FloatArray, *, iqm: bool) -> tuple[FloatArray, FloatArray, FloatArray]:

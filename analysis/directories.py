@@ -126,7 +126,7 @@ def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
     if not isinstance(provenance.get("config"), dict):
         return LeftOut(name, "no configuration: run.json is missing or holds none")
     if not _has_row(directory / "iterations.csv"):
-        return LeftOut(name, "no complete iteration yet (iterations.csv)")
+        return LeftOut(name, "no complete iteration yet (iterations.csv has no whole row)")
     config = dict(flatten(provenance["config"]))
     if sweep is not None:
         config["sweep"] = sweep
@@ -191,4 +191,5 @@ def _has_row(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.readline().endswith(b"\n") and file.readline().endswith(b"\n")
+        commas = file.readline().count(b",")
+        return any(line.endswith(b"\n") and line.count(b",") == commas for line in file)

@@ -103,7 +103,8 @@ def _draw_distribution(
     axes.set_xlabel("mean lag (policy versions)")
     axes.set_ylabel("iterations with at most this lag (%)")
     axes.set_ylim(0, 103)
-    axes.margins(x=0.05)
+    reach = max(1.0, float(frame["lag_mean"].max()))  # lock-step alone has no width of its own
+    axes.set_xlim(-0.05 * reach, 1.05 * reach)
 
 
 def _draw_cells(

@@ -92,7 +92,7 @@ def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
             f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller one"
         )
     if short:
-        sweep.note(f"{len(short)} runs are no longer than the warm-up of {warmup}: {listed(short)}")
+        sweep.note(f"No longer than the warm-up of {warmup}, so not counted: {listed(short)}")
     return frame
 
 
@@ -142,14 +142,24 @@ def _repeats(sweep: Sweep, by: str) -> dict[tuple[str, Scalar], dict[str, Scalar
     return found
 
 
+def require(frame: pd.DataFrame, *columns: str) -> None:
+    """Checks that the columns are there.
+
+    Raises:
+        BadInputError: one is not.
+    """
+    for column in columns:
+        if column not in frame:
+            raise BadInputError(f"no column {column!r}; the columns are {', '.join(frame.columns)}")
+
+
 def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
     """The values of one column for each run, empty cells left out.
 
     Raises:
         BadInputError: there is no such column.
     """
-    if column not in frame:
-        raise BadInputError(f"no column {column!r}; the columns are {', '.join(frame.columns)}")
+    require(frame, column)
     full = frame.dropna(subset=[column])
     groups = full.groupby("run", observed=True)[column]
     return {str(run): values.to_numpy(float) for run, values in groups}
@@ -175,7 +185,8 @@ def warmup_sentence(warmup: int) -> str:
     """Says how many iterations are left out."""
     if not warmup:
         return "No warm-up: every iteration counts."
-    return f"Warm-up: the first {warmup} of each run's iterations left out."
+    which = "iteration" if warmup == 1 else f"{warmup} iterations"
+    return f"Warm-up: the first {which} of each run left out."
 
 
 def single_run_note(cells: Iterable[Cell]) -> list[str]:
@@ -184,6 +195,6 @@ def single_run_note(cells: Iterable[Cell]) -> list[str]:
     if not single:
         return []
     return [
-        f"{len(single)} points have one seed only: their intervals are over the iterations of that "
-        "run and say nothing of other seeds."
+        f"One seed only at {len(single)} of the points: intervals there are over the iterations of "
+        "that run and say nothing of other seeds."
     ]

@@ -20,7 +20,7 @@ import pandas as pd
 from analysis import cli, published, style
 from analysis.curves import Curve, common_grid, curve, on_grid
 from analysis.design import design, resolve_key
-from analysis.directories import BadInputError, Run, Scalar
+from analysis.directories import BadInputError, Run, Scalar, listed
 from analysis.measures import repeats_text
 from analysis.runs import Sweep, load
 
@@ -133,14 +133,14 @@ def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[L
             )
     lines = []
     for (task, label), runs in _groups(sweep, by).items():
-        rows = frame[frame["run"].isin(runs)]
-        if rows[y].notna().any():
+        rows = frame[frame["run"].isin(runs) & frame[y].notna()]
+        if empty := [run for run in runs if run not in set(rows["run"])]:
+            sweep.note(f"{y} is empty in every row of {listed(empty)}: not drawn")
+        if len(rows):
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
             seeds = rows["seed"].nunique()
             lines.append(Line(task, label, len(values), seeds, curve(grid, values, iqm=iqm)))
-        else:
-            sweep.note(f"{label or task}: {y} is empty in every row")
     if not lines:
         raise BadInputError(f"{y} is empty in every run: no episode has ended yet")
     return lines
@@ -218,12 +218,13 @@ def _draw_published(axes: Axes, sweep: Sweep, task: str) -> None:
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
     texts = []
-    short = [_short_end(line) for line in lines if not line.curve.complete.all()]
+    name = _label_of if len({line.task for line in lines}) == 1 else _title
+    short = [f"{name(line)} {_short_end(line)}" for line in lines if not line.curve.complete.all()]
     if short:
         texts.append(
-            f"Drawn thin from where not all runs of a line go on ({label}): {'; '.join(short)}."
+            f"Drawn thin where not all runs of a line are there ({label}): {'; '.join(short)}."
         )
-    alone = [_title(line) for line in lines if line.runs == 1]
+    alone = [name(line) for line in lines if line.runs == 1]
     if alone:
         texts.append(f"One run only, so no band: {'; '.join(alone)}.")
     if iqm and any(line.runs < IQM_RUNS for line in lines):
@@ -236,8 +237,9 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
 
 def _short_end(line: Line) -> str:
     found = line.curve
-    last = found.x[found.complete].max()
-    return f"{_title(line)} after {last:,.5g} ({found.runs[-1]} of {line.runs} at the end)"
+    whole = found.x[found.complete]
+    where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
+    return f"{where} ({found.runs[-1]} of {line.runs} at the end)"
 
 
 def _coincidence(lines: list[Line]) -> list[str]:
@@ -246,9 +248,15 @@ def _coincidence(lines: list[Line]) -> list[str]:
     for task in dict.fromkeys(line.task for line in lines):
         mine = [line for line in lines if line.task == task]
         first = mine[0].curve.y
-        if len(mine) > 1 and all(np.array_equal(line.curve.y, first) for line in mine[1:]):
+        if len(mine) > 1 and all(
+            np.array_equal(line.curve.y, first, equal_nan=True) for line in mine[1:]
+        ):
             texts.append(f"{task}: the {len(mine)} lines are identical, one hides the others.")
     return texts
+
+
+def _label_of(line: Line) -> str:
+    return line.label or line.task
 
 
 def _title(line: Line) -> str:
@@ -256,16 +264,16 @@ def _title(line: Line) -> str:
 
 
 def _table(lines: list[Line], x: str, y: str, by: str) -> pd.DataFrame:
-    """Every line's last point at which all of its runs are there."""
+    """Every line's last point at which all, or else most, of its runs are there."""
     rows = []
     for line in lines:
         found = line.curve
-        last = np.flatnonzero(found.complete)[-1]
+        last = np.flatnonzero(found.runs == found.runs.max())[-1]
         rows.append(
             {
                 "task": line.task,
                 by: line.label,
-                "runs": line.runs,
+                "runs": int(found.runs[last]),
                 x: found.x[last],
                 y: found.y[last],
                 f"{y}_low": found.low[last],

@@ -120,7 +120,10 @@ class Sweep:
     def summary(self) -> pd.DataFrame:
         """One row a run, also those left out: overrides, state, and how far it came."""
         last = self.iterations.groupby("run", observed=True).last()
-        ends = last.reindex(columns=["iteration", "env_steps", "wall_s", "return_mean"])
+        ends = last.reindex(
+            index=[run.name for run in self.runs],
+            columns=["iteration", "env_steps", "wall_s", "return_mean"],
+        )
         rows = [
             {
                 "run": run.name,

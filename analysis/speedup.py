@@ -84,7 +84,7 @@ def study(
     figure, axes = style.panels(len(points), height=2.7, sharey=True)
     for panel, (name, found) in zip(axes, points.items(), strict=True):
         _draw(panel, found, _laws(found, fit_all=fit_all), paper=paper and name == COLLECTION)
-        _dress(panel, found, f"{name} " if len(points) > 1 else "", by=by, log=log)
+        _dress(panel, found, _axis_label(name) if len(points) > 1 else "speedup", by=by, log=log)
         if paper and name == COLLECTION:
             style.more_ticks(
                 panel, published.beyond(published.collection(), panel.get_xticks()[-1])
@@ -243,10 +243,15 @@ def _draw(
     axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
 
 
-def _dress(axes: Axes, found: dict[str, list[Point]], name: str, *, by: str, log: bool) -> None:
+def _axis_label(name: str) -> str:
+    """`collection speedup`, `end-to-end speedup`, `speedup to return 3000`."""
+    return f"speedup {name}" if name.startswith("to ") else f"{name.replace(' ', '-')} speedup"
+
+
+def _dress(axes: Axes, found: dict[str, list[Point]], label: str, *, by: str, log: bool) -> None:
     base = min(points[0].base for points in found.values())
     axes.set_xlabel(axis_name(by))
-    axes.set_ylabel(f"{name}speedup" + ("" if base == 1 else f" over {by}={base:g}"))
+    axes.set_ylabel(label + ("" if base == 1 else f" over {by}={base:g}"))
     style.ticks_at(axes, axis_places(p.n for points in found.values() for p in points), log=log)
     if log:
         axes.set_yscale("log", base=2)

@@ -35,10 +35,17 @@ class Body(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some files' rows, parsed, every column an array of its own so that it can be freed."""
+    """Some files' rows, parsed, every column an array of its own so that it can be freed.
+
+    Attributes:
+        columns: by name.
+        file: [rows] the place of each row's file.
+        odd: the place of the file of each row that was left out: a word where numbers stand.
+    """
 
     columns: dict[str, pd.Series]
     file: npt.NDArray[np.int64]
+    odd: npt.NDArray[np.int64]
 
 
 class Tables(NamedTuple):
@@ -59,7 +66,8 @@ def read_tables(files: Sequence[Path]) -> Tables:
     """Parses the whole rows of `files`, in order; a file that does not exist has none.
 
     A row is whole when its line is ended and has as many fields as the header: a run killed in
-    the middle of a write leaves half a row, and half a number is a wrong number.
+    the middle of a write leaves half a row, and half a number is a wrong number. Nor does a row
+    count that is no text, or has a word in a column of numbers.
 
     Files are joined as text and parsed together, which is several times faster than one by one.
     """
@@ -67,6 +75,8 @@ def read_tables(files: Sequence[Path]) -> Tables:
     pieces = [_parse(chunk) for chunk in _chunks(_read_all(files, dropped))]
     if not pieces:
         return Tables(pd.DataFrame(), np.empty(0, np.int64), dropped)
+    for place in np.concatenate([piece.odd for piece in pieces]).tolist():
+        dropped[place] = dropped.get(place, 0) + 1
     file = np.concatenate([piece.file for piece in pieces])
     frame = _join(pieces)
     order = np.argsort(file, kind="stable")
@@ -91,9 +101,19 @@ def _read(index: int, path: Path) -> Body:
     end = data.rfind(b"\n") + 1
     header, *lines = data[:end].splitlines(keepends=True) or [b""]
     commas = header.count(b",")
-    whole = [line for line in lines if line.count(b",") == commas]
+    whole = [line for line in lines if line.count(b",") == commas] if _is_text(header) else []
+    if not data.isascii():
+        whole = [line for line in whole if _is_text(line)]
     dropped = len(lines) - len(whole) + (end < len(data))
     return Body(index, header, b"".join(whole), len(whole), dropped)
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in line
 
 
 def _chunks(bodies: Iterable[Body]) -> Iterator[list[Body]]:
@@ -115,7 +135,20 @@ def _parse(chunk: list[Body]) -> Piece:
     data = io.BytesIO(b"".join([header, *(body.text for body in chunk)]))
     frame = pd.read_csv(data, dtype=dict.fromkeys(text, "category"), low_memory=False)
     file = np.repeat([body.file for body in chunk], [body.rows for body in chunk])
-    return Piece({str(name): frame[name].copy() for name in frame}, file)
+    odd = _odd_rows(frame)
+    frame = frame[~odd] if odd.any() else frame
+    return Piece({str(name): frame[name].copy() for name in frame}, file[~odd], file[odd])
+
+
+def _odd_rows(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """[rows] where a word stands in a column of numbers; makes such a column numeric."""
+    odd = np.zeros(len(frame), bool)
+    for name in frame.select_dtypes(exclude=["number", "bool", "category"]):
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        if numbers.notna().any():
+            odd |= (numbers.isna() & frame[name].notna()).to_numpy()
+            frame[name] = numbers
+    return odd
 
 
 def _join(pieces: list[Piece]) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from analysis.measures import (
     after_warmup,
     iterations_after_warmup,
     measure,
+    require,
     single_run_note,
     warmup_sentence,
 )
@@ -89,6 +90,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
     frame = iterations_after_warmup(sweep, warmup)
+    require(frame, *WHOLE, "iteration_s")
     overlapped = {run.name for run in sweep.runs if run.overlapped}
     panel = "busy" if overlapped else "iteration"
     return [

@@ -37,7 +37,7 @@ COLORS = {
     "evaluate": "#009E73",
     "compile": "#000000",
     "checkpoint": "#6b6b6b",
-    "log": "#6b6b6b",
+    "log": "#a6a6a6",
 }
 WAIT_COLOR = "#e4e4e4"
 
@@ -55,14 +55,12 @@ def study(
         sweep: the runs.
         run: the name of the run; by default the first one that has a trace.
         start_s: where the figure starts, in seconds since the run began; by default so that a few
-            iterations in the middle of the run are shown.
-        end_s: where it ends.
+            iterations are shown: those before `end_s`, or in the middle of the run.
+        end_s: where it ends; by default a few iterations later.
     """
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)
-    if start_s is None or end_s is None:
-        default = _middle(sweep, chosen, spans)
-        start_s, end_s = (default[0] if start_s is None else start_s), end_s or default[1]
+    start_s, end_s = _window(start_s, end_s, _middle(sweep, chosen, spans))
     if not start_s < end_s:
         raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end is not after the start")
     window = spans[(spans["end_s"] > start_s) & (spans["start_s"] < end_s)]
@@ -166,12 +164,23 @@ def _choose(sweep: Sweep, name: str | None) -> Run:
 def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
     """A few iterations in the middle of the run, or all of a short one."""
     rows = sweep.iterations[sweep.iterations["run"] == run.name]
-    start, end = float(spans["start_s"].min()), float(spans["end_s"].max())
+    begun = spans[spans["section"] != "other"]  # imports and set-up come before
+    start, end = float(begun["start_s"].min()), float(spans["end_s"].max())
     typical = SHOWN_ITERATIONS * float(rows["iteration_s"].median())
     if end - start <= typical:
         return start, end
     centre = (start + end) / 2
     return centre - typical / 2, centre + typical / 2
+
+
+def _window(
+    start_s: float | None, end_s: float | None, default: tuple[float, float]
+) -> tuple[float, float]:
+    """What is asked for; an end that is not given lies the default's width from the other."""
+    width = default[1] - default[0]
+    if start_s is None:
+        return default if end_s is None else (end_s - width, end_s)
+    return start_s, start_s + width if end_s is None else end_s
 
 
 def _process_order(process: str) -> tuple[int, int, str]:

@@ -17,8 +17,10 @@ def test_defaults():
     assert config.lanes == 64
 
 
-@pytest.mark.parametrize(("batch", "lanes"), [(2048, 64), (20000, 32), (1000, 8), (999, 1)])
-def test_lanes_are_the_largest_power_of_two_that_divides_the_batch(batch, lanes):
+@pytest.mark.parametrize(
+    ("batch", "lanes"), [(2048, 64), (20480, 256), (20000, 32), (256, 8), (1000, 8), (999, 1)]
+)
+def test_lanes_are_a_power_of_two_that_divides_the_batch_into_32_steps_or_more(batch, lanes):
     assert compose([f"batch_size={batch}", "sampler.n=1"]).lanes == lanes
 
 

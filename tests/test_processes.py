@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,8 +17,8 @@ LONG = (
     "env=cartpole",
     "total_steps=1e9",
     "eval.every=null",
-    "algo.compile=false",
     "sampler.n=2",
+    "algo.compile=false",
     "logger.progress=lines",
 )
 LIMIT_S = 60
@@ -68,6 +71,12 @@ def samplers_of(run):
         return []
 
 
+def shared_memory_of(processes):
+    """Names under /dev/shm that they map: other programs come and go there too."""
+    maps = [Path(f"/proc/{process.pid}/maps").read_text() for process in processes]
+    return {name for text in maps for name in re.findall(r"/dev/shm/(\S+)", text)}
+
+
 def gone(processes):
     return not psutil.wait_procs(processes, timeout=5)[1]
 
@@ -78,13 +87,13 @@ def status(tmp_path):
 
 @pytest.mark.parametrize("busy", ["with both", "with learning"])
 def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
-    segments = set(os.listdir("/dev/shm"))
     if busy == "with both":
         run, samplers = started()
     else:
         run, samplers = started("algo.epochs=1000000", iterations=0)
         time.sleep(2)  # the first round takes milliseconds to collect and hours to learn
     everything = psutil.Process(run.pid).children(recursive=True)
+    shared = shared_memory_of([psutil.Process(run.pid), *everything])
     samplers[1].kill()
     begin = time.monotonic()
     _, stderr = run.communicate(timeout=LIMIT_S)
@@ -93,7 +102,21 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
     assert f"sampler-1 (pid {samplers[1].pid}) was killed by SIGKILL" in stderr
     assert status(tmp_path)["state"] == "failed"
     assert gone(everything)
-    assert set(os.listdir("/dev/shm")) <= segments
+    assert not [name for name in shared if name in os.listdir("/dev/shm")]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing compiled yet
+    run, samplers = started("algo.compile=true", iterations=0)
+    wait_until(lambda: list((tmp_path / "walle").glob("building-*")))
+    everything = psutil.Process(run.pid).children(recursive=True)
+    samplers[0].kill()
+    _, stderr = run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 1
+    assert f"sampler-0 (pid {samplers[0].pid}) was killed by SIGKILL" in stderr
+    assert gone(everything)
+    assert not list((tmp_path / "walle").glob("building-*"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -113,13 +136,16 @@ def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code,
     assert gone(everything)
 
 
-def test_an_interrupt_while_the_samplers_start(tmp_path):
+@pytest.mark.parametrize("stage", ["server", "run"])
+def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     command = [sys.executable, "-m", "walle.run", *LONG, f"hydra.run.dir={tmp_path}"]
-    run = subprocess.Popen(command, start_new_session=True)
-    wait_until(lambda: servers_of(run))
+    run = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    file = tmp_path / "status.json"
+    wait_until(lambda: servers_of(run) if stage == "server" else file.exists())
     os.killpg(run.pid, signal.SIGINT)  # while the fork server imports torch
-    assert run.wait(timeout=LIMIT_S) == 130
-    assert status(tmp_path)["state"] == "interrupted"
+    _, stderr = run.communicate(timeout=LIMIT_S)
+    assert (run.returncode, stderr) == (130, "")
+    assert stage == "server" or status(tmp_path)["state"] == "interrupted"
 
 
 def test_the_second_signal_ends_a_run_at_once(started, tmp_path):
@@ -145,13 +171,13 @@ def test_serial_collecting_is_broken_off(tmp_path):
 
 
 def test_when_the_agent_is_killed_its_samplers_end(started):
-    segments = set(os.listdir("/dev/shm"))
     run, _ = started("env=slow", "env.step_ms=1000", iterations=0)
     time.sleep(1)  # let them begin a rollout that takes half an hour
     everything = psutil.Process(run.pid).children(recursive=True)
+    shared = shared_memory_of([psutil.Process(run.pid), *everything])
     run.kill()
     assert gone(everything)
-    assert set(os.listdir("/dev/shm")) <= segments
+    assert not [name for name in shared if name in os.listdir("/dev/shm")]
 
 
 def test_every_file_holds_whole_rows_after_a_crash(started, tmp_path):

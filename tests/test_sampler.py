@@ -114,6 +114,12 @@ def test_a_nan_reward_names_the_lane_and_the_step():
         collect([4, 5], spec=spec)
 
 
+def test_an_observation_of_another_shape_names_the_lane_and_the_step():
+    spec = EnvSpec("tests.toy:Counter-v0", {"grow_at": 4})
+    with pytest.raises(RolloutError, match=r"shape \(1,\) in lane 4 at step 4.*shape \(2,\)"):
+        collect([4, 5], spec=spec)
+
+
 def test_sections_account_for_the_work():
     policy = gaussian()
     sampler = LaneSampler(make_lanes(COUNTER, [0], 0), Actor(policy, 2, 1, 10.0), [0], 0)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from walle.sgd import AdamSettings, AdamState, Sgd, adam_step, clip_by_norm
+from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm
+from walle.sgd import Sgd
 
 
 def quadratic(vector, batch):

@@ -65,6 +65,8 @@ def test_a_directory_that_is_no_sweep(tmp_path, capsys):
     assert main(["status", str(tmp_path)]) == 2
     assert "holds no manifest.json" in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text(json.dumps([]))
+    assert main(["status", str(tmp_path / "manifest.json")]) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err
     assert main(["index", str(tmp_path)]) == 2
     assert "is damaged" in capsys.readouterr().err
 

@@ -29,10 +29,11 @@ class Constant(gym.Env):
 class Counter(gym.Env):
     """Observes the steps since the reset and a random draw; ends after `limit` steps."""
 
-    def __init__(self, limit=3, nan_at=None, raise_at=None):
+    def __init__(self, limit=3, nan_at=None, raise_at=None, grow_at=None):
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
         self._limit, self._nan_at, self._raise_at = limit, nan_at, raise_at
+        self._grow_at = grow_at
         self._t = self._total = 0
 
     def reset(self, *, seed=None, options=None):
@@ -47,7 +48,10 @@ class Counter(gym.Env):
         if self._total == self._raise_at:
             raise ValueError("the gearbox broke")
         reward = float("nan") if self._total == self._nan_at else float(action[0])
-        return np.array([self._t, self._mark]), reward, self._t >= self._limit, False, {}
+        obs = np.array([self._t, self._mark])
+        if self._total == self._grow_at:
+            obs = obs[:1]
+        return obs, reward, self._t >= self._limit, False, {}
 
 
 class Tupled(gym.Env):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.errors import ConfigError
+from walle.errors import ConfigError, Interrupted, WalleError
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -76,6 +76,8 @@ def attempt(choice: Choice, mode: str, compile_all: Callable[[], None]) -> Choic
         return choice
     try:
         compile_all()
+    except (Interrupted, WalleError):  # of this run, not of the compiler
+        raise
     except Exception as error:
         if mode != "auto":
             raise

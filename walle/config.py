@@ -71,6 +71,7 @@ class SamplerConfig:
 class LearnerConfig:
     """conf/learner/."""
 
+    n: int
     threads: int
 
 
@@ -155,7 +156,7 @@ _VARIANTS: dict[tuple[str, str], type] = {
     ("logger", "wandb"): WandbConfig,
 }
 _CHOICES = {
-    "env.backend": ("auto", "mujoco", "gymnasium"),
+    "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
     "sampler.name": ("process", "serial"),
     "logger.name": ("files", "tensorboard", "wandb"),
@@ -169,6 +170,7 @@ _POSITIVE = (
     "sampler.n",
     "sampler.lanes",
     "sampler.slots",
+    "learner.n",
     "learner.threads",
     "logger.return_window",
     "logger.print_every_s",
@@ -221,6 +223,7 @@ def validate(composed: DictConfig) -> Config:
     top = _typed("", OmegaConf.create(rest), _TopLevel)
     config = Config(**groups, **vars(top))
     _check_values(config)
+    _check_learners(config)
     return _checked_sampler(config)
 
 
@@ -330,6 +333,33 @@ def _check_device(device: str) -> None:
         raise ConfigError(f"device={device!r}: torch sees {found} CUDA devices; use device=cpu")
 
 
+def _check_learners(config: Config) -> None:
+    """Every learner gets the same share of a minibatch."""
+    n = config.learner.n
+    for key in ("minibatch_size", "value_minibatch_size"):
+        size = getattr(config.algo, key, n)
+        if size % n:
+            below, above = size // n * n, -(-size // n) * n
+            fits = f"{below} or {above}" if below else str(above)
+            raise ConfigError(
+                f"algo.{key}={size} cannot be dealt evenly to learner.n={n}; "
+                f"the nearest that fits: {fits}"
+            )
+    if config.device.startswith("cuda") and n > 1:
+        _check_devices(config.device, n)
+
+
+def _check_devices(device: str, n: int) -> None:
+    import torch
+
+    have = torch.cuda.device_count()
+    if device != "cuda" or n > have:
+        raise ConfigError(
+            f"learner.n={n} with device={device!r}: each learner needs a GPU of its own, and this "
+            f"machine has {have}; use device=cuda and learner.n={max(1, have)} at most"
+        )
+
+
 def _checked_sampler(config: Config) -> Config:
     """Chooses what is left open in `sampler`, and checks it against `batch_size`."""
     from walle.rundir import usable_cores
@@ -357,7 +387,7 @@ def _checked_sampler(config: Config) -> Config:
 
 def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
     if n > lanes:
-        why = f" (chosen: the largest power of two dividing batch_size={batch_size})"
+        why = f" (chosen: a power of two dividing batch_size={batch_size} into 32 steps or more)"
         raise ConfigError(
             f"sampler.n={n} is more than sampler.lanes={lanes}{why if chosen else ''}: every "
             f"sampler needs a lane; set sampler.lanes to {_nearest_divisor(batch_size, n)} or "

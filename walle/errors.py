@@ -22,6 +22,10 @@ class WorkerError(WalleError, RuntimeError):
     """A sampler process ended when it should not have; holds its traceback or its signal."""
 
 
+class Interrupted(Exception):  # noqa: N818 - asked for, not an error
+    """A signal asked the run to end."""
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """A phrase that helps after a typo: the likeliest candidate, or all of them.
 

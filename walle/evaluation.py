@@ -67,7 +67,7 @@ class Evaluator:
 
     @torch.inference_mode()
     def _likeliest(self, obs: FloatArray) -> AnyArray:
-        policy, head = self._actor.policy, self._actor.head(torch.from_numpy(obs))
+        policy, head = self._actor.policy, self._actor.head(obs)
         return policy.mode(policy.complete(self._actor.params, head)).numpy()
 
     def close(self) -> None:

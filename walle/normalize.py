@@ -87,12 +87,14 @@ def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | N
 
 
 def normalize_into(
-    out: Tensor, obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | None
+    out: FloatArray, obs: FloatArray, mean: FloatArray, inv_std: FloatArray, clip: float | None
 ) -> None:
     """`apply_normalizer` into memory that is there already: for the hot loop."""
-    torch.sub(obs, mean, out=out).mul_(inv_std)
+    np.subtract(obs, mean, out=out)
+    np.multiply(out, inv_std, out=out)
     if clip is not None:
-        out.clamp_(-clip, clip)
+        np.maximum(out, -clip, out=out)
+        np.minimum(out, clip, out=out)
 
 
 class RewardNormalizer:

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 def run(composed: DictConfig) -> float | None:
     """Hydra's task: one run in Hydra's output directory; returns the final return_mean.
 
-    Exits with 2 when the configuration cannot work, 1 when a sampler died, 128 + the signal's
-    number when interrupted.
+    Exits with 2 when the configuration cannot work, 1 when a worker failed or died, 128 + the
+    signal's number when interrupted.
     """
-    from walle.errors import ConfigError, WorkerError
+    from walle.errors import ConfigError, WalleError
 
     try:
         return _run(composed)
     except ConfigError as error:
         sys.exit(_told(error, 2))
-    except WorkerError as error:
+    except WalleError as error:
         sys.exit(_told(error, 1))
     except KeyboardInterrupt as stop:
         from walle.sampling import stopped_by
@@ -36,9 +36,14 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
 
     from walle.config import validate
-    from walle.train import train
+    from walle.forkserver import start_fork_server
 
     config = validate(composed)
+    if config.sampler.name == "process":
+        start_fork_server()  # it imports torch and MuJoCo while this process builds its part
+
+    from walle.train import train
+
     hydra = HydraConfig.get()
     directory = Path(hydra.runtime.output_dir)
     outcome = train(config, directory, list(hydra.overrides.task))

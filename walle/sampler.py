@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
+import math
 import os
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,9 +19,10 @@ from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
 from walle.errors import RolloutError
 from walle.nets import Forward, Policy
 from walle.normalize import normalize_into
+from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
-from walle.types import AnyArray, PolicySnapshot, Rollout
+from walle.types import AnyArray, FloatArray, PolicySnapshot, Rollout
 
 PolicyFactory = Callable[[], Policy]
 _ROWS = 4
@@ -45,21 +43,20 @@ class Actor:
         self._clip = clip
         self._lanes = lanes
         self._padded = torch.zeros(-(-lanes // _ROWS) * _ROWS, obs_dim)
-        self._x = self._padded[:lanes]
-        self._mean = self._inv_std = torch.zeros(obs_dim)
+        self._x: FloatArray = self._padded.numpy()[:lanes]
+        self._mean: FloatArray = np.zeros(obs_dim, np.float32)
+        self._inv_std = self._mean
         self._forward: Forward = lambda x: x
 
     def load(self, snapshot: PolicySnapshot) -> None:
         """Takes over the snapshot's parameters and normaliser."""
-        vector = torch.from_numpy(snapshot.vector)
+        vector = snapshot.vector.copy()
         size = self.policy.layout.size
-        params = self.policy.layout.unflatten(vector[:size])
-        self.params = {name: value.clone() for name, value in params.items()}
-        mean, inv_std = vector[size:].view(2, -1)
-        self._mean, self._inv_std = mean.clone(), inv_std.clone()
+        self.params = self.policy.layout.unflatten(torch.from_numpy(vector[:size]))
+        self._mean, self._inv_std = vector[size:].reshape(2, -1)
         self._forward = self.policy.acting(self.params, len(self._padded))
 
-    def head(self, obs: Tensor) -> Tensor:
+    def head(self, obs: FloatArray) -> Tensor:
         """[L, O] raw observations -> [L, H]; overwritten by the next call."""
         normalize_into(self._x, obs, self._mean, self._inv_std, self._clip)
         return self._forward(self._padded)[: self._lanes]
@@ -82,10 +79,9 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
     policy, actions = actor.policy, torch.from_numpy(out.action)
     heads = torch.empty(*out.reward.shape, policy.head_size)
     prepared = policy.prepare(actor.params, torch.from_numpy(noise))
-    views = zip(torch.from_numpy(out.obs[:-1]), prepared, heads, actions, strict=True)
-    for t, (obs, drawn, head, action) in enumerate(views):
+    for t, (drawn, head, action) in enumerate(zip(prepared, heads, actions, strict=True)):
         timer.switch("act")
-        policy.pick(head.copy_(actor.head(obs)), drawn, action)
+        policy.pick(head.copy_(actor.head(out.obs[t])), drawn, action)
         timer.switch("env_step")
         step = lanes.step(out.action[t])
         out.obs[t + 1] = step.obs
@@ -103,16 +99,18 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 
 def _check_finite(rollout: Rollout) -> None:
-    ended = (rollout.terminated | rollout.truncated)[..., None]
-    if not np.isfinite(rollout.log_prob).all():
+    if not _sum_is_finite(rollout.log_prob):
         raise RolloutError(
             "the policy has diverged: its actions have a log-probability that is not finite; "
             "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
         )
+    ended = rollout.terminated | rollout.truncated
+    if all(map(_sum_is_finite, (rollout.reward, rollout.obs, rollout.final_obs[ended]))):
+        return
     checked = {
         "reward": rollout.reward,
         "observation": rollout.obs,
-        "last observation of an episode": np.where(ended, rollout.final_obs, 0),
+        "last observation of an episode": np.where(ended[..., None], rollout.final_obs, 0),
     }
     for name, values in checked.items():
         finite = np.isfinite(values)
@@ -125,6 +123,11 @@ def _check_finite(rollout: Rollout) -> None:
             f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
             "environment"
         )
+
+
+def _sum_is_finite(values: AnyArray) -> bool:
+    """False if any value is not finite; seldom also when large ones overflow. One quick pass."""
+    return math.isfinite(torch.from_numpy(values).sum())
 
 
 class LaneSampler:
@@ -197,41 +200,20 @@ class SamplerTask:
 
 def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
     """The body of a sampler process."""
-    _become_sampler(task.core)
+    become_worker(threads=1)
+    if task.core is not None:
+        os.sched_setaffinity(0, {task.core})
     with ExitStack() as stack:
         try:
             _sample(task, experience, policies, stack)
         except Closed:
             return
+        except RolloutError as error:  # it says all there is to say, and its notes whose it is
+            experience.fail("\n".join([str(error), *getattr(error, "__notes__", [])]))
+            sys.exit(1)
         except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
             experience.fail(traceback.format_exc())
             sys.exit(1)
-
-
-def _become_sampler(core: int | None) -> None:
-    """Leaves signals to the agent, dies with it, and keeps to one thread.
-
-    A program that an environment starts survives Ctrl-C too, but can be terminated: it inherits
-    that a signal is ignored, or blocked as in the fork server, and it does not inherit a handler.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
-    torch.set_num_threads(1)
-    if core is not None:
-        os.sched_setaffinity(0, {core})
-
-
-def _die_with_agent() -> None:
-    """Ends this process when the agent's ends, by whatever signal.
-
-    A waiting sampler sees its pipes close; this covers one that is busy in its environment.
-    """
-    agent = multiprocessing.parent_process()
-    assert agent is not None
-    multiprocessing.connection.wait([agent.sentinel])
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _sample(

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from walle.errors import WorkerError
+from walle.errors import Interrupted, WorkerError
+from walle.processes import forkserver_context, how_it_ended
 from walle.queues import (
     ExperienceQueue,
     Failed,
@@ -29,7 +29,6 @@ from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot, Rollout
 
 _GRACE_S = 2.0
-_SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Round(NamedTuple):
@@ -51,10 +50,6 @@ class Round(NamedTuple):
         idle = ("wait_policy", "wait_slot")
         busy = [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
         return sum(busy) / len(busy)
-
-
-class Interrupted(Exception):  # noqa: N818 - asked for, not an error
-    """A signal asked the run to end."""
 
 
 class Sampling(Protocol):
@@ -197,7 +192,7 @@ class ProcessSampling:
         self._by_round = tasks[0].max_lag is not None
         self._batch_size = batch_size
         self._signals = signals
-        context = multiprocessing.get_context("forkserver")
+        context = forkserver_context()
         depth = max(2, (tasks[0].max_lag or 1) + 1)
         self._experience = ExperienceQueue(context, shapes, slots)
         self._policies = PolicyQueue(context, len(tasks), vector_length, depth)
@@ -218,7 +213,6 @@ class ProcessSampling:
             self._wait()
 
     def _start(self, context: Any) -> None:
-        _start_fork_server()
         for task in self._tasks:
             ends = (self._experience.writer(task.index), self._policies.reader(task.index))
             process = context.Process(
@@ -309,12 +303,7 @@ class ProcessSampling:
         except Failed as failed:
             name = self._tasks[failed.sampler].name
             raise WorkerError(f"{name} failed:\n{failed.report}") from None
-        process = self._processes[sampler]
-        process.join()
-        code = process.exitcode
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        hint = "; was it out of memory?" if code == -signal.SIGKILL else ""
-        raise WorkerError(f"{process.name} (pid {process.pid}) {how}{hint}")
+        raise WorkerError(how_it_ended(self._processes[sampler]))
 
     def close(self) -> None:
         """Asks the samplers to end, and ends those that do not within two seconds."""
@@ -330,48 +319,6 @@ class ProcessSampling:
             process.join()
             process.close()
         self._processes = []
-
-
-def _start_fork_server() -> None:
-    """A server with torch loaded, from which a sampler forks in milliseconds.
-
-    It, and so every sampler, gets its thread limits before anything is imported, and is deaf to
-    the SIGINT and SIGTERM that a terminal, a container or Slurm sends to the whole group: the agent
-    ends them. (Python's server ignores SIGINT too, but not before it has imported torch.)
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["walle.sampler", "walle.envs.gymnasium_lanes"])
-    resource_tracker.ensure_running()  # first: it would lift the blocking again
-    with (
-        _environment(dict.fromkeys(_SINGLE_THREADED, "1")),
-        _blocked(signal.SIGINT, signal.SIGTERM),
-    ):
-        forkserver.ensure_running()
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for what the body starts."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _blocked(*numbers: int) -> Iterator[None]:
-    """Lets what the body starts inherit blocked signals; here they come after the body."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class SerialSampling:
@@ -434,6 +381,13 @@ def default_slots(max_lag: int | None) -> int:
     return 1 if max_lag is None else max_lag + 1
 
 
-def default_lanes(batch_size: int, most: int = 64) -> int:
-    """The largest power of two up to `most` that divides the batch: it must not depend on N."""
-    return math.gcd(batch_size, most)
+def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
+    """The largest power of two up to `most` that divides the batch, `steps` or more to a lane.
+
+    Many lanes share the cost of a step's Python; long rollouts see further. It depends on nothing
+    but the batch, N least of all. docs/collection.md has the measurements.
+    """
+    lanes = math.gcd(batch_size, most)
+    while lanes > 1 and batch_size // lanes < steps:
+        lanes //= 2
+    return lanes

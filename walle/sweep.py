@@ -75,9 +75,8 @@ def show_status(sweep: Path) -> None:
     from hydra_plugins.walle_launcher._screen import job_table
 
     jobs = rows(sweep)
-    console = Console()
-    console.print(job_table(jobs))
-    console.print(f"{sweep}: {summary([job.state for job in jobs])}", highlight=False)
+    Console().print(job_table(jobs))
+    print(f"{sweep}: {summary([job.state for job in jobs])}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

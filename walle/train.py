@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +19,7 @@ from walle.agent import Agent, Every, Outputs
 from walle.algos.base import Algorithm, NetSettings, Problem
 from walle.config import Config, config_hash, to_dict
 from walle.envs import EnvSpec, make_lanes
-from walle.errors import ConfigError
+from walle.errors import ConfigError, Interrupted
 from walle.evaluation import Evaluator
 from walle.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
 from walle.progress import make_progress
@@ -27,7 +27,6 @@ from walle.queues import RolloutShape
 from walle.rundir import Status, set_aside_previous, usable_cores, write_provenance
 from walle.sampler import SamplerTask
 from walle.sampling import (
-    Interrupted,
     ProcessSampling,
     Sampling,
     SerialSampling,
@@ -36,6 +35,9 @@ from walle.sampling import (
     stopped_by,
 )
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
+
+if TYPE_CHECKING:
+    from walle.learners import Learners
 
 
 class Outcome(NamedTuple):
@@ -92,11 +94,16 @@ def _run(
     trace_path = _trace_path(config, directory)
     tasks = make_tasks(config, env, algorithm, problem, trace_path, start_ns)
     with ExitStack() as stack:
+        learners = _start_learners(config, problem)
+        if learners is not None:
+            stack.callback(learners.close)
         sampling = _sampling(config, tasks, problem, algorithm, signals)
         stack.callback(sampling.close)
         progress = make_progress(
             config.logger.progress, config.total_steps, config.logger.print_every_s
         )
+        if learners is not None:
+            learners.join(algorithm.engines(), config.device)
         trace = TraceFile(trace_path, "agent", start_ns) if trace_path else None
         sinks = _sinks(config, directory)
         outputs = Outputs(directory, start_ns, to_dict(config), sinks, progress, trace)
@@ -164,13 +171,28 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
 
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     """The algorithm that `config` names, with its initial parameters."""
-    net = NetSettings(
+    return algos.load(config.algo.name)(config.algo, _net(config), problem)
+
+
+def _net(config: Config) -> NetSettings:
+    return NetSettings(
         tuple(config.net.policy_hidden),
         tuple(config.net.critic_hidden),
         config.net.activation,
         config.net.log_std,
     )
-    return algos.load(config.algo.name)(config.algo, net, problem)
+
+
+def _start_learners(config: Config, problem: Problem) -> Learners | None:
+    """The learners besides the agent, if there are to be any."""
+    if config.learner.n == 1:
+        return None
+    from walle.learners import Learners, make_learner_tasks
+
+    name, threads = config.algo.name, config.learner.threads
+    return Learners(
+        make_learner_tasks(config.learner.n, name, config.algo, _net(config), problem, threads)
+    )
 
 
 def _trace_path(config: Config, directory: Path) -> Path | None:

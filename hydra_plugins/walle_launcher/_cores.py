@@ -103,6 +103,12 @@ class Allocator:
         self._free_cores, self._free_gpus = list(cores), list(gpus)
         self._granted: dict[int, Grant] = {}
         self._exclusive = exclusive
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no further job is to start."""
+        return self._stopped
 
     @property
     def waiting(self) -> tuple[int, ...]:
@@ -112,6 +118,7 @@ class Allocator:
     def stop(self) -> None:
         """Starts no further job."""
         self._waiting.clear()
+        self._stopped = True
 
     def again(self, job: int) -> None:
         """Puts a job at the end of the order once more."""

@@ -44,6 +44,7 @@ from hydra_plugins.walle_launcher._warm import Starter, WarmupError
 log = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 15.0
+MULTIRUN = "multirun.yaml"
 BAD_INPUT = 2
 
 
@@ -77,7 +78,7 @@ class Launch:
                 config.hydra.sweep.dir = moved_to
         self._planner = Planner(settings, context, config, self._resources, moved_to)
         # Hydra's sweeper writes it before it asks us; a refused or dry launch puts it back.
-        self._multirun = _read_bytes(self._sweep_dir / "multirun.yaml")
+        self._multirun = _read_bytes(self._sweep_dir / MULTIRUN)
 
     @property
     def _sweep_dir(self) -> Path:
@@ -98,10 +99,11 @@ class Launch:
         configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
         log.info(f"composing and checking {len(overrides)} jobs")
         try:
+            jobs = self._planner.compose(overrides)
             if self._settings.dry_run:
-                return self._show(self._planner.plan(overrides, first_num))
+                return self._show(self._planner.plan(jobs, first_num))
             with locked(self._sweep_dir, LOCK_WAIT_S) as lock_fd:
-                return self._run(self._planner.plan(overrides, first_num), lock_fd)
+                return self._run(self._planner.plan(jobs, first_num), lock_fd)
         except (PlanError, ConfigChangedError, RecordError, LockedError, WarmupError) as error:
             self._restore()
             refuse(error, self._cure(error))
@@ -118,8 +120,13 @@ class Launch:
         )
 
     def _restore(self) -> None:
+        """Leaves the sweep's directory as it was before Hydra wrote its multirun.yaml."""
         if self._multirun is not None:
-            (self._sweep_dir / "multirun.yaml").write_bytes(self._multirun)
+            (self._sweep_dir / MULTIRUN).write_bytes(self._multirun)
+        elif not (self._sweep_dir / MANIFEST).exists():
+            (self._sweep_dir / MULTIRUN).unlink(missing_ok=True)
+            if self._sweep_dir.is_dir() and not any(self._sweep_dir.iterdir()):
+                self._sweep_dir.rmdir()
 
     def _show(self, plan: Plan) -> list[JobReturn]:
         """Prints what would happen."""

@@ -87,21 +87,30 @@ class Planner:
         self._sweep = Path(str(config.hydra.sweep.dir))
         self._manifest: Manifest | None = None
 
-    def plan(self, overrides: Sequence[Sequence[str]], first_num: int) -> Plan:
-        """Composes, checks and numbers the jobs; finds those that are done.
-
-        Args:
-            overrides: of each job.
-            first_num: the number of the first, in a directory that has none yet.
+    def compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
+        """Composes and checks the jobs, of each of which the overrides are given.
 
         Raises:
-            ValueError: something cannot run as asked, or is not more of the recorded sweep.
+            PlanError: some of them cannot run as asked.
         """
         composed = _compose.compose(
             self._context, self._config, overrides, self._settings.hash_ignore
         )
         _compose.validate(composed, self._settings.validate)
+        return composed
+
+    def plan(self, composed: Sequence[Composed], first_num: int) -> Plan:
+        """Numbers the jobs; finds those that are done.
+
+        Args:
+            composed: the jobs.
+            first_num: the number of the first, in a directory that has none yet.
+
+        Raises:
+            ValueError: something cannot run as asked, or is not more of the recorded sweep.
+        """
         before = self._recorded()
+        overrides = [job.overrides for job in composed]
         swept = _compose.swept_keys(self._context, self._config, overrides).union(before.swept)
         jobs = self._numbered(composed, before, swept, first_num)
         done = _done(jobs, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -84,7 +85,7 @@ def read_manifest(sweep: Path) -> Manifest:
         return Manifest(
             tuple(content["swept"]), content["settings"], jobs, tuple(content["launches"])
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RecordError(
             f"{sweep} holds no {MANIFEST}: give the directory of a sweep that the walle launcher "
             "ran, such as multirun/NAME"
@@ -172,16 +173,24 @@ def write_index(sweep: Path) -> None:
 def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any]:
     status = read_status(sweep / job.directory)
     overrides = dict(override.lstrip("+").partition("=")[::2] for override in job.known.overrides)
-    return {
+    head = {
         "job": job.known.num,
         "state": status.get("state", "pending"),
         "directory": job.directory,
         "overrides": " ".join(job.known.overrides),
-        **{key: overrides.get(key, job.known.config.get(key)) for key in manifest.swept},
+    }
+    tail = {
         "config_hash": job.known.config_hash,
         **_status_cells(status),
         **progress(sweep / job.directory)._asdict(),
     }
+    swept = {  # an application's key may be called as a column of ours is
+        f"config.{key}" if key in head | tail else key: overrides.get(
+            key, job.known.config.get(key)
+        )
+        for key in manifest.swept
+    }
+    return head | swept | tail
 
 
 def _status_cells(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,7 +215,7 @@ def duration_s(status: Mapping[str, Any]) -> float | None:
 
 
 class Progress(NamedTuple):
-    """The last row of a run's iterations.csv; None where the run has not written it."""
+    """The last whole row of a run's iterations.csv; None where the run has not written it."""
 
     iteration: int | None = None
     env_steps: int | None = None
@@ -221,21 +230,26 @@ def progress(job: Path) -> Progress:
     if not file.exists():
         return Progress()
     with file.open("rb") as stream:
-        header = stream.readline().decode()
-        stream.seek(max(len(header), file.stat().st_size - TAIL_BYTES))
-        lines = stream.read().decode().splitlines()
-    if not lines:
-        return Progress()
-    cells = dict(zip(header.strip().split(","), lines[-1].split(","), strict=False))
+        names = stream.readline().decode(errors="replace").strip().split(",")
+        stream.seek(max(stream.tell(), file.stat().st_size - TAIL_BYTES))
+        text = stream.read().decode(errors="replace")
+    whole = text[: text.rfind("\n") + 1].splitlines()  # a row still being written has no end
+    rows = [cells for line in whole if len(cells := line.split(",")) == len(names)]
+    row = dict(zip(names, rows[-1], strict=True)) if rows else {}
     return Progress(
-        **{name: _number(cells.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
+        **{name: _number(row.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
     )
 
 
 def _number(cell: str | None, name: str) -> float | int | None:
-    if not cell:
+    """The cell's number; None for an empty one, or where another application has words."""
+    try:
+        value = float(cell or "nan")
+    except ValueError:
         return None
-    return int(float(cell)) if name in ("iteration", "env_steps") else float(cell)
+    if not math.isfinite(value):
+        return None
+    return int(value) if name in ("iteration", "env_steps") else value
 
 
 def last_lines(log: Path, start: int = 0, lines: int = 5) -> list[str]:

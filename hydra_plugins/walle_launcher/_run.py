@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -179,6 +178,7 @@ class Runner:
             own_state=status.get("state"),
             own_error=status.get("error"),
             own_signal=status.get("signal"),
+            last_words=next(iter(last_lines(active.job.directory / LOG, lines=1)), None),
         )
         verdict = judge(ended, unpickled(ended.outcome), around)
         self._record(active, verdict, ended.peak_memory_bytes)
@@ -193,16 +193,16 @@ class Runner:
         self.verdicts[index] = verdict
         if verdict.state != "failed":
             return
-        if self._tries[index] <= self._settings.retries and not self._heeded:
+        if self._tries[index] <= self._settings.retries and not self._allocator.stopped:
             self._allocator.again(index)
             return
         self._failures += 1
         most = 1 if self._settings.on_failure == "stop" else self._settings.max_failures
-        if most is not None and self._failures >= most and self._allocator.waiting:
-            self._screen.warn(
-                f"{self._failures} failed: the {len(self._allocator.waiting)} jobs still waiting "
-                "are not started"
-            )
+        if most is not None and self._failures >= most:
+            if waiting := len(self._allocator.waiting):
+                self._screen.warn(
+                    f"{self._failures} failed: the {waiting} jobs still waiting are not started"
+                )
             self._allocator.stop()
 
     def _record(self, active: Active, verdict: Verdict, peak_memory_bytes: int) -> None:
@@ -241,7 +241,7 @@ class Runner:
         return {}
 
     def _tail(self, job: Job, verdict: Verdict) -> list[str]:
-        return [] if verdict.state == "completed" else last_lines(Path(job.directory, LOG))
+        return [] if verdict.state == "completed" else last_lines(job.directory / LOG)
 
     def _mind_the_clock(self) -> None:
         """Asks jobs out of time to stop, and ends by force those that do not."""

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 REFRESH_S = 1.0
 RECENT_ROWS = 8
 COLUMNS = ("#", "job", "cores", "state", "round", "return", "steps/s", "left")
+STATE = COLUMNS.index("state")
+WRAPPED, NUMBERS = {"job": 10, "cores": 5}, ("#", "round", "return", "steps/s", "left")
 STYLES = {"completed": "green", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
@@ -66,38 +68,48 @@ class Tally:
             total: jobs of the sweep.
             done: those that an earlier launch completed.
         """
-        self.total, self.done = total, done
+        self.total, self._done_before = total, done
+        self._ended: set[int] = set()
         self._begun: dict[int, float] = {}
         self._took_s: list[float] = []
 
+    @property
+    def done(self) -> int:
+        """How many jobs have ended; one that is tried again has not."""
+        return self._done_before + len(self._ended)
+
     def start(self, num: int) -> None:
-        """A job starts."""
+        """A job starts, perhaps not for the first time."""
+        self._ended.discard(num)
         self._begun[num] = time.monotonic()
 
     def end(self, num: int) -> float:
         """A job ended; returns the seconds it took."""
-        self.done += 1
+        self._ended.add(num)
         self._took_s.append(time.monotonic() - self._begun.pop(num))
         return self._took_s[-1]
 
     def remaining_s(self, running: Mapping[int, float | None], waiting: int) -> float | None:
         """Seconds until the sweep ends; None as long as nothing tells.
 
-        A job that waits is taken to need what those needed that ended, or, before the first has
-        ended, what the running ones will have needed.
+        A job that waits or cannot tell is taken to need what those needed that ended, or, before
+        the first has ended, what the running ones will have needed.
 
         Args:
             running: seconds each running job still needs, by number; None for one that cannot tell.
             waiting: jobs not started yet.
         """
-        left_s = {num: seconds for num, seconds in running.items() if seconds is not None}
-        clock = time.monotonic()
-        expected = self._took_s or [clock - self._begun[num] + s for num, s in left_s.items()]
+        so_far_s = {num: time.monotonic() - self._begun[num] for num in running}
+        told = [so_far_s[num] + left_s for num, left_s in running.items() if left_s is not None]
+        expected = self._took_s or told
         if not expected:
             return None
         mean_s = sum(expected) / len(expected)
-        side_by_side = max(1, len(self._begun))
-        return max(left_s.values(), default=0.0) + waiting * mean_s / side_by_side
+        left = [
+            max(0.0, mean_s - so_far_s[num]) if left_s is None else left_s
+            for num, left_s in running.items()
+        ]
+        return max(left, default=0.0) + waiting * mean_s / max(1, len(self._begun))
 
 
 class PlainScreen:
@@ -106,7 +118,6 @@ class PlainScreen:
     def __init__(self, total: int, done: int) -> None:
         """Begins a sweep of `total` jobs, `done` of which are complete."""
         self._tally = Tally(total, done)
-        self._waiting = total - done
 
     def started(self, job: Job, grant: Grant) -> None:
         """A job starts."""
@@ -177,7 +188,7 @@ class LiveScreen:
         rows = [self._row(one) for one in active]
         table = job_table([*self._recent, *rows])
         remaining_s = self._tally.remaining_s({r.num: r.remaining_s for r in rows}, len(waiting))
-        about = f", about {span(remaining_s)} left" if remaining_s is not None else ""
+        about = f", about {span(remaining_s)} left" if remaining_s else ""
         table.caption = (
             f"{self._tally.done} of {self._tally.total} ended, {len(waiting)} wait{about}"
         )
@@ -214,24 +225,41 @@ def job_remaining_s(reached: Progress, total_steps: Any) -> float | None:
 
 
 def job_table(rows: Iterable[Row]) -> Table:
-    """The table of the jobs."""
+    """The table of the jobs; a column that no job fills is left out."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*COLUMNS)
-    for row in rows:
-        cells = (
-            str(row.num),
-            row.label,
-            row.cores,
-            Text(row.state, style=STYLES.get(row.state, "")),
-            number(row.reached.iteration),
-            number(row.reached.return_mean, ".1f"),
-            number(row.reached.env_steps_per_s, ",.0f"),
-            span(row.remaining_s),
+    lines = [_cells(row) for row in rows]
+    filled = [i for i, name in enumerate(COLUMNS) if name == "job" or any(c[i] for c in lines)]
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold underline")
+    for name in (COLUMNS[i] for i in filled):
+        # In a narrow terminal the job's label takes more lines: nothing is cut off.
+        table.add_column(
+            name,
+            min_width=WRAPPED.get(name),
+            no_wrap=name not in WRAPPED,
+            overflow="fold",
+            justify="right" if name in NUMBERS else "left",
         )
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    for line in lines:
+        texts = [Text(cell) for cell in line]
+        texts[STATE].stylize(STYLES.get(line[STATE], ""))
+        table.add_row(*(texts[i] for i in filled))
     return table
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    """The texts of a row, in the order of `COLUMNS`."""
+    return (
+        str(row.num),
+        row.label,
+        row.cores,
+        row.state,
+        number(row.reached.iteration),
+        number(row.reached.return_mean, ".1f"),
+        number(row.reached.env_steps_per_s, ",.0f"),
+        span(row.remaining_s),
+    )
 
 
 def number(value: float | None, spec: str = "") -> str:

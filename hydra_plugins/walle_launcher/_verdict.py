@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ class Circumstances(NamedTuple):
         own_state: the state the job itself wrote into status.json.
         own_error: the error it wrote there.
         own_signal: the signal it wrote there.
+        last_words: the last line it printed.
     """
 
     timeout_s: float | None = None
@@ -48,6 +50,7 @@ class Circumstances(NamedTuple):
     own_state: str | None = None
     own_error: str | None = None
     own_signal: str | None = None
+    last_words: str | None = None
 
 
 def judge(ended: Ended, outcome: Outcome | None, around: Circumstances) -> Verdict:
@@ -83,7 +86,9 @@ def _reason(ended: Ended, outcome: Outcome | None, around: Circumstances, name: 
     if around.own_state == "failed" and around.own_error:
         return around.own_error + note
     if outcome is not None and outcome.error is not None:
-        return outcome.error + note
+        # A program that leaves with a bare number has said why before.
+        bare = re.fullmatch(r"SystemExit: \d+", outcome.error)
+        return ((around.last_words if bare else None) or outcome.error) + note
     if name is not None:
         return f"killed by {name}{note}"
     return f"its process ended with exit code {ended.exit_code} before the job returned{note}"

@@ -72,6 +72,33 @@ def test_ends_that_not_all_runs_reach_are_thin_and_said(tmp_path: Path) -> None:
     assert rest.get_linewidth() < whole.get_linewidth()
 
 
+def test_runs_that_are_never_there_together_are_not_averaged_in_silence(tmp_path: Path) -> None:
+    """On the wall clock one run may end before another's first episode does."""
+    root = write_sweep(tmp_path / "s", [Job(iterations=20), Job(iterations=20, seed=1)])
+    later = root / "1" / "iterations.csv"
+    frame = pd.read_csv(later)
+    frame["wall_s"] += 2 * frame["wall_s"].max()
+    frame.to_csv(later, index=False)
+    study = returns.study(load(root), x="wall")
+    whole, rest = study.figure.axes[0].get_lines()
+    assert np.isnan(whole.get_ydata()).all()
+    y = np.asarray(rest.get_ydata(), float)
+    assert 0 < np.isnan(y).sum() < y.size  # the time between them is empty
+    assert any("n = 1 everywhere (1 of 2 at the end)" in text for text in study.sentences)
+    assert study.table["runs"].tolist() == [1]
+
+
+def test_a_run_without_a_return_is_said(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(iterations=20), Job(iterations=20, seed=1)])
+    keep_rows(root / "1", 1)
+    sweep = load(root)
+    study = returns.study(sweep)
+    assert "return_mean is empty in every row of 1: not drawn" in sweep.notes
+    assert study.table["runs"].tolist() == [1]
+    (line, _) = study.figure.axes[0].get_lines()
+    assert line.get_label() == "n = 1 (1 seed)"
+
+
 def test_several_environments_are_small_multiples_with_one_legend(tasks_sweep: Path) -> None:
     figure = returns.study(load(tasks_sweep)).figure
     assert [axes.get_title() for axes in figure.axes] == ["HalfCheetah-v5", "Hopper-v5"]

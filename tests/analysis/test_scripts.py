@@ -194,3 +194,26 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "[]"
+
+
+def test_what_was_left_out_is_said_where_nothing_can_be_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [Job(n=1), Job(n=2, state="failed", status={"error": "X: y"})]
+    root = write_sweep(tmp_path / "s", jobs)
+    assert speedup.main([str(root)]) == 2
+    err = capsys.readouterr().err
+    assert "there is only 1. 1 of 2 runs used. Left out: 1: failed: X: y." in err
+
+
+def test_a_run_whose_rows_are_all_broken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_sweep(tmp_path / "s", [Job(n=1), Job(n=2), Job(n=4), Job(n=4, seed=1)])
+    (root / "2" / "iterations.csv").write_bytes(b"\xff\xfe\n\x80\n\x81\n")
+    file = root / "3" / "iterations.csv"
+    header = file.read_text().splitlines()[0]
+    file.write_text(header + "\n" + ",".join(["word"] * (header.count(",") + 1)) + "\n")
+    for script in FIGURES.values():
+        assert script([str(root)]) == 0
+    assert "broken rows of iterations.csv left out" in capsys.readouterr().out

@@ -83,3 +83,27 @@ def test_chunks_join_to_the_same_table(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert pieces.frame["process"].dtype == "category"
     assert pieces.file.tolist() == whole.file.tolist()
+
+
+def test_a_word_among_numbers_is_a_broken_row(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a", "x,y\n1,2\nabc,3\n4,\n"), write(tmp_path / "b", "x,y\n5,z\n")]
+    frame, file, dropped = read_tables(files)
+    assert frame["x"].tolist() == [1, 4]
+    assert frame["x"].dtype == float
+    assert file.tolist() == [0, 0]
+    assert dropped == {0: 1, 1: 1}
+
+
+def test_a_column_of_words_stays(tmp_path: Path) -> None:
+    frame, _, dropped = read_tables([write(tmp_path / "a", "x,phase\n1,warm\n2,cold\n")])
+    assert frame["phase"].tolist() == ["warm", "cold"]
+    assert dropped == {}
+
+
+def test_what_is_no_text_is_dropped(tmp_path: Path) -> None:
+    """As a file's end after the machine went down: blocks of zeros, or of something else."""
+    (tmp_path / "a").write_bytes(b"x,y\n1,2\n\0\0,\0\n\xff,3\n")
+    (tmp_path / "b").write_bytes(b"\xff\xfe,y\n1,2\n")
+    frame, file, dropped = read_tables([tmp_path / "a", tmp_path / "b"])
+    assert (frame["x"].tolist(), file.tolist()) == ([1], [0])
+    assert dropped == {0: 2, 1: 1}

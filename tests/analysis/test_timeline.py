@@ -66,6 +66,16 @@ def test_a_window(traced: Path) -> None:
     np.testing.assert_allclose(per_process, 1.0, rtol=0.05)
 
 
+def test_a_window_of_which_one_end_is_given(traced: Path) -> None:
+    sweep = load(traced)
+    width = 3 * sweep.iterations["iteration_s"].median()
+    for start, end, shown in ((0.5, None, (0.5, 0.5 + width)), (None, 2.0, (2.0 - width, 2.0))):
+        axes = timeline.study(sweep, start_s=start, end_s=end).figure.axes[0]
+        assert axes.get_xlim() == pytest.approx(shown)
+    with pytest.raises(BadInputError, match=r"between .* and 0 s"):
+        timeline.study(sweep, end_s=0.0)
+
+
 def test_windows_that_make_no_sense(traced: Path) -> None:
     sweep = load(traced)
     with pytest.raises(BadInputError, match="the end is not after the start"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from walle.nets import (
     activation,
 )
 from walle.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
+from walle.sgd import Sgd
 from walle.types import PolicySnapshot, Rollout
 
 
@@ -90,6 +91,10 @@ class Algorithm(Protocol):
     obs_clip: float | None
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
+
+    def engines(self) -> Sequence[Sgd]:
+        """Those that several learners can share: their losses are means over the rows."""
+        ...
 
     def warm_up(self) -> str:
         """Compiles what is to be compiled; says in one line what was chosen, and why."""

@@ -151,6 +151,10 @@ class PPO:
         """V of observations [N, O] under the critic in `vector`: [N]."""
         return self.critic(self.split(vector)[1], obs)
 
+    def engines(self) -> list[Sgd]:
+        """The one there is."""
+        return [self.sgd]
+
     def warm_up(self) -> str:
         """Compiles the gradient step and the critic."""
 

@@ -141,6 +141,10 @@ class PPOKL:
         """V of observations [..., O]: [...]."""
         return self.critic(self.critic.layout.unflatten(self.critic_vector), obs)
 
+    def engines(self) -> list[Sgd]:
+        """The value function's: the policy's loss is no mean over the rows, for its hinge."""
+        return [self.critic_sgd]
+
     def warm_up(self) -> str:
         """Compiles the steps of the policy and of the value function, each if it pays."""
         example = self.batch(Experience.zeros(self.problem))

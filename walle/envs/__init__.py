@@ -37,6 +37,10 @@ def _simulated(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> La
         from walle.envs.mujoco.registry import make_mujoco_lanes
 
         return make_mujoco_lanes(spec, lanes, seed, role)
+    if spec.backend == "envpool":
+        from walle.envs.envpool_lanes import EnvpoolLanes
+
+        return EnvpoolLanes(spec, lanes, seed, role)
     from walle.envs.gymnasium_lanes import GymnasiumLanes
 
     return GymnasiumLanes(spec, lanes, seed, role)

@@ -43,6 +43,7 @@ class GymnasiumLanes:
         self._reward = np.zeros(n)
         self._terminated = np.zeros(n, np.bool_)
         self._truncated = np.zeros(n, np.bool_)
+        self._steps = 0
 
     def __len__(self) -> int:
         """The number of lanes."""
@@ -57,21 +58,12 @@ class GymnasiumLanes:
 
     def _reset_lane(self, i: int, env: gym.Env[Any, Any]) -> AnyArray:
         try:
-            obs = _first_of_pair(env.reset(seed=self._seeds[i]))
-            self._check_shape("reset", obs)
+            obs = self._checked(i, _first_of_pair(env.reset(seed=self._seeds[i])))
         except Exception as error:
             self._blame(error, i)
             raise
         self._warn(i)
         return obs
-
-    def _check_shape(self, method: str, obs: Any) -> None:
-        """NumPy would stretch a scalar over a whole row."""
-        if np.shape(obs) != self._obs.shape[1:]:
-            raise RolloutError(
-                f"{method}() gave an observation of shape {np.shape(obs)}, but observation_space "
-                f"says {self._obs.shape[1:]}"
-            )
 
     def _blame(self, error: Exception, i: int) -> None:
         error.add_note(f"raised by {_name(self._envs[i])} in lane {self._lanes[i]}")
@@ -79,6 +71,7 @@ class GymnasiumLanes:
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         any_ended = False
+        self._steps += 1
         for i, env in enumerate(self._envs):
             obs, ended = self._step_lane(i, env, action[i])
             if ended:
@@ -86,7 +79,6 @@ class GymnasiumLanes:
                 self._final_obs[i] = obs
                 obs = self._reset_lane(i, env)
             self._obs[i] = obs
-        self._first_step = False
         final_obs = self._final_obs if any_ended else None
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
 
@@ -98,8 +90,6 @@ class GymnasiumLanes:
             try:
                 obs, reward, terminated, truncated, _ = env.step(action)
                 total += float(reward)
-                if self._first_step:
-                    self._check_shape("step", obs)
             except Exception as error:
                 self._blame(error, i)
                 raise
@@ -109,7 +99,18 @@ class GymnasiumLanes:
         self._reward[i] = total
         self._terminated[i] = terminated
         self._truncated[i] = truncated
-        return obs, terminated or truncated
+        return self._checked(i, obs), terminated or truncated
+
+    def _checked(self, i: int, obs: Any) -> AnyArray:
+        """The observation, or an error: NumPy would stretch one of a single entry to any length."""
+        if np.shape(obs) != self._obs.shape[1:]:
+            raise RolloutError(
+                f"the environment gave an observation of shape {np.shape(obs)} in lane "
+                f"{self._lanes[i]} at step {self._steps}, but its observation_space has shape "
+                f"{self._obs.shape[1:]}: return observations of that shape from reset and step"
+            )
+        checked: AnyArray = obs
+        return checked
 
     def _warn(self, i: int) -> None:
         if self._warnings.pending:

@@ -22,7 +22,8 @@ class EnvSpec:
         id: a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME"
             for the `walle.envs.mujoco.robot.Robot` of that name.
         kwargs: the environment's own constructor arguments.
-        backend: "auto" takes the fastest implementation that gives the same results.
+        backend: "auto" takes the fastest implementation that gives Gymnasium's results; "mujoco",
+            "gymnasium" and "envpool" ask for one.
         frame_skip: environment steps per action, rewards summed; 1 leaves the environment as is.
         episode_limit: environment steps before truncation; None keeps the registered limit.
         action: "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds,

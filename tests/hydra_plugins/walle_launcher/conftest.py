@@ -33,10 +33,16 @@ def allowed(pid):
 def act(do):
     if do == "raise":
         raise ValueError("the cause")
+    if do == "raise_late":
+        time.sleep(2)
+        raise ValueError("the cause")
     if do == "os_exit":
         os._exit(3)
     if do == "sys_exit":
         sys.exit("no way")
+    if do == "sys_exit_2":
+        print("app: the reason", file=sys.stderr)
+        sys.exit(2)
     if do == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
     if do == "hang":

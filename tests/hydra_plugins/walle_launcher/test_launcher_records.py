@@ -135,6 +135,24 @@ def test_progress_is_the_last_row(tmp_path):
         for iteration in range(1, 2001):  # longer than what is read from the end
             stream.write(f"{iteration},{iteration * 10},{iteration / 2},,7.5\n")
     assert progress(tmp_path) == Progress(2000, 20000, 1000.0, None, 7.5)
+    for half in ("2001,20", "2001,20010,1000.5,,8", "-"):  # killed, or still writing
+        with file.open("a") as stream:
+            stream.write(half)
+        assert progress(tmp_path) == Progress(2000, 20000, 1000.0, None, 7.5)
+
+
+def test_progress_of_another_applications_file(tmp_path):
+    (tmp_path / "iterations.csv").write_text("iteration,return_mean,wall_s\none,-,nan\n")
+    assert progress(tmp_path) == Progress()
+
+
+def test_a_swept_key_named_as_a_column_of_the_index_keeps_both(tmp_path):
+    job = JobRecord(Known(7, ("job=3",), "hash", {"job": 3}), "7", 1)
+    write_manifest(tmp_path, Manifest(("job",), {}, (job,), ()))
+    write_index(tmp_path)
+    with (tmp_path / "index.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["job"], row["config.job"]) == ("7", "3")
 
 
 def test_the_last_lines_of_a_log(tmp_path):

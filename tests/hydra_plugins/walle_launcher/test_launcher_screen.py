@@ -57,8 +57,13 @@ def test_a_sweeps_remaining_time(monkeypatch):
     assert tally.remaining_s({0: 20.0, 1: 20.0}, waiting=4) == 80.0
     assert tally.end(0) == 10.0
     tally.start(2)
-    # two side by side, 10 s each: the running ones need 4 s, the four others two rounds
-    assert tally.remaining_s({1: 4.0, 2: None}, waiting=4) == 24.0
+    # two side by side, 10 s each: the one just begun needs them all, the four others two rounds
+    assert tally.remaining_s({1: 4.0, 2: None}, waiting=4) == 30.0
+    clock[0] = 18.0
+    assert tally.remaining_s({2: None}, waiting=0) == 2.0
+    assert tally.done == 1
+    tally.end(1)
+    tally.start(1)  # it is tried again
     assert tally.done == 1
 
 
@@ -87,3 +92,20 @@ def test_the_table_shows_every_row():
     Console(file=text, width=120).print(job_table(rows))
     for cell in ("n=1 [x]", "0-1", "running", "3", "-4.2", "12,346", "90.0 s", "pending"):
         assert cell in text.getvalue()
+
+
+def test_a_narrow_terminal_shortens_nothing():
+    reached = Progress(30, 60, 2.0, -1234.25, 12345.6)
+    rows = [Row(10, "sampler.n=16 seed=0", "0-15", "interrupted", reached, 90.0)]
+    text = io.StringIO()
+    Console(file=text, width=60).print(job_table(rows))
+    for cell in ("seed=0", "0-15", "interrupted", "-1234.2", "12,346", "90.0 s"):
+        assert cell in text.getvalue()
+    assert "…" not in text.getvalue()
+
+
+def test_a_column_that_no_job_fills_is_left_out():
+    text = io.StringIO()
+    rows = [Row(0, "", "0", "running", Progress(), None)]
+    Console(file=text, width=60).print(job_table(rows))
+    assert text.getvalue().split() == ["#", "job", "cores", "state", "0", "0", "running"]

@@ -211,6 +211,18 @@ def test_retries_and_the_limit_on_failures(app):
     assert output.count("not started") == 3  # the warning, and both jobs in the list
     code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.max_failures=2", *one)
     assert app.ran() == [0, 1]
+    assert "#1 failed: ValueError: the cause (exit code 1)" in output
+
+
+def test_no_job_is_tried_again_after_the_limit_on_failures(app):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    limits = ("hydra.launcher.retries=1", "hydra.launcher.max_failures=1")
+    code, output = app.run("do=raise,raise_late", *limits)
+    assert code == 1
+    assert "2 of 2 ended" in output
+    assert "3 of 2 ended" not in output
+    assert [row["attempts"] for row in app.index()] == ["2", "1"], output
 
 
 def test_a_dry_run_prints_the_plan_and_runs_nothing(app):
@@ -224,10 +236,22 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing(app):
     assert not (app.out / "1").exists()
 
 
+def test_nothing_is_left_of_a_sweep_that_never_began(app):
+    for wrong in ("+hydra.launcher.order=given", "hydra.launcher.dry_run=true", "no_such_key=1"):
+        app.run("job=0,1", wrong)
+        assert not app.out.exists(), wrong
+    (app.directory / "rules.py").write_text("def check(cfg):\n    raise ValueError('never')\n")
+    assert app.run("job=0,1", "hydra.launcher.validate=rules.check")[0] == 2
+    assert not app.out.exists()
+
+
 def test_other_ends_of_a_job(app):
     code, output = app.run("job=0", "do=sys_exit")
     assert code == 1
     assert "SystemExit: no way" in output
+    code, output = app.run("job=0", "do=sys_exit_2")
+    assert code == 1
+    assert "#0 (the only job): failed: app: the reason (exit code 2)" in output
     code, output = app.run("job=0", "do=memory")
     assert code == 1
     assert "MemoryError" in output

@@ -22,7 +22,6 @@ def ended(exit_code=None, signum=None):
         # It returned, then crashed while Python closed down: what it returned counts.
         (ended(None, signal.SIGSEGV), Outcome(value=7), Circumstances(), "completed", None),
         (ended(1), Outcome(error="ValueError: x"), Circumstances(), "failed", "ValueError: x"),
-        (ended(2), Outcome(error="SystemExit: 2"), Circumstances(), "failed", "SystemExit: 2"),
         (
             ended(2),
             Outcome(error="SystemExit: 2"),
@@ -30,6 +29,14 @@ def ended(exit_code=None, signum=None):
             "failed",
             "ConfigError: n=0",
         ),
+        (
+            ended(2),
+            Outcome(error="SystemExit: 2"),
+            Circumstances(last_words="walle: no such environment"),
+            "failed",
+            "walle: no such environment",
+        ),
+        (ended(2), Outcome(error="SystemExit: 2"), Circumstances(), "failed", "SystemExit: 2"),
         (
             ended(0),
             None,

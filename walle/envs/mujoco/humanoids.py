@@ -14,6 +14,8 @@ from walle.envs.mujoco.task import (
     Outcome,
     State,
     between,
+    clip,
+    every,
     near_rest,
     never,
     square_sum,
@@ -83,18 +85,15 @@ class Ant(GymnasiumTask):
         out[:, :shown] = now.qpos[:, self._hidden :]
         out[:, shown : shown + self.model.nv] = now.qvel
         if self.include_cfrc_ext_in_observation:
-            np.clip(
-                _rows(now.cfrc_ext[:, 1:]),
-                *self.contact_force_range,
-                out=out[:, shown + self.model.nv :],
-            )
+            forces = _rows(now.cfrc_ext[:, 1:])
+            clip(forces, self.contact_force_range, out=out[:, shown + self.model.nv :])
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane is upright enough, [L]."""
         low, high = self.healthy_z_range
         height = now.qpos[:, 2]
         inside: BoolArray = (low <= height) & (height <= high)
-        finite = np.isfinite(now.qpos).all(axis=1) & np.isfinite(now.qvel).all(axis=1)
+        finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
         return inside & finite
 
     def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
@@ -109,7 +108,7 @@ class Ant(GymnasiumTask):
     def _contact_cost(self, now: Fields) -> npt.NDArray[np.floating] | float:
         if self.contact_cost_weight == 0:
             return 0.0
-        forces = np.clip(_rows(now.cfrc_ext), *self.contact_force_range)
+        forces = clip(_rows(now.cfrc_ext), self.contact_force_range)
         return self.contact_cost_weight * square_sum(forces)
 
 
@@ -181,8 +180,8 @@ class _Humanoid(GymnasiumTask):
     def _impact_cost(self, now: Fields, low_high: tuple[float, float]) -> Array | float:
         if self.impact_weight == 0:
             return min(max(0.0, low_high[0]), low_high[1])
-        cost: Array = np.clip(self.impact_weight * square_sum(_rows(now.cfrc_ext)), *low_high)
-        return cost
+        impact = square_sum(_rows(now.cfrc_ext)).astype(np.float64, copy=False)
+        return clip(self.impact_weight * impact, low_high)
 
     def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
         # Unlike the others, Gymnasium computes this from MuJoCo's double precision controls.

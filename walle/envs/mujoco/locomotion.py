@@ -14,6 +14,8 @@ from walle.envs.mujoco.task import (
     Outcome,
     State,
     between,
+    clip,
+    every,
     near_rest,
     never,
     square_sum,
@@ -114,7 +116,7 @@ class Walker2d(_Runner):
         """Positions, then clipped velocities."""
         shown = self.model.nq - self.hidden
         out[:, :shown] = now.qpos[:, self.hidden :]
-        np.clip(now.qvel, -10, 10, out=out[:, shown:])
+        clip(now.qvel, (-10, 10), out=out[:, shown:])
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane stands, [L]."""
@@ -142,6 +144,6 @@ class Hopper(Walker2d):
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane stands and moves within bounds, [L]."""
-        pose = between(now.qpos[:, 2:], self.healthy_state_range).all(axis=1)
-        motion = between(now.qvel, self.healthy_state_range).all(axis=1)
+        pose = every(between(now.qpos[:, 2:], self.healthy_state_range))
+        motion = every(between(now.qvel, self.healthy_state_range))
         return super().healthy(now) & pose & motion

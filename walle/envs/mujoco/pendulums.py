@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import GymnasiumTask, Outcome, State, near_rest
+from walle.envs.mujoco.task import (
+    GymnasiumTask,
+    Outcome,
+    State,
+    clip,
+    every,
+    near_rest,
+)
 from walle.types import AnyArray
 
 
@@ -41,7 +48,7 @@ class InvertedPendulum(GymnasiumTask):
     def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""
         fallen = np.abs(now.qpos[:, 1]) > 0.2
-        finite = np.isfinite(now.qpos).all(axis=1) & np.isfinite(now.qvel).all(axis=1)
+        finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
         terminated = fallen | ~finite
         return Outcome((~terminated).astype(np.float64), terminated)
 
@@ -83,8 +90,8 @@ class InvertedDoublePendulum(GymnasiumTask):
         out[:, 0] = now.qpos[:, 0]
         out[:, 1 : 1 + n] = np.sin(angles)
         out[:, 1 + n : 1 + 2 * n] = np.cos(angles)
-        np.clip(now.qvel, -10, 10, out=out[:, 1 + 2 * n : -1])
-        np.clip(now.qfrc_constraint[:, 0], -10, 10, out=out[:, -1])
+        clip(now.qvel, (-10, 10), out=out[:, 1 + 2 * n : -1])
+        clip(now.qfrc_constraint[:, 0], (-10, 10), out=out[:, -1])
 
     def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""

@@ -1,0 +1,119 @@
+"""The limit: `mj_step(model, data, frame_skip)` on recorded actions, and nothing else.
+
+    python limit.py HalfCheetah-v5 --lanes 32
+
+First some Gymnasium environments are stepped with a policy; their actions and where their episodes
+begin are kept. Then MuJoCo alone goes through the same trajectories again and again: one persistent
+MjData a lane, the model as Gymnasium loads it. Where there are more lanes than recordings, several
+lanes go through the same one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+from common import Policy, make_env, report
+
+BLOCK = 25
+RECORDED = 16
+
+
+class Beginning(NamedTuple):
+    """An episode begins in `lane` before step `t`."""
+
+    t: int
+    lane: int
+    qpos: np.ndarray
+    qvel: np.ndarray
+
+
+class Recording(NamedTuple):
+    """Actions [T, L, A], and where the episodes begin, in order of time."""
+
+    actions: np.ndarray
+    beginnings: list[Beginning]
+
+
+def main() -> None:
+    """Records, then reports blocks of steps until it is ended."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task")
+    parser.add_argument("--lanes", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    envs = [make_env(args.task) for _ in range(min(args.lanes, RECORDED))]
+    recording = repeated(record(envs, args.seed), args.lanes)
+    base: Any = envs[0].unwrapped
+    report(replayed(base.model, base.frame_skip, recording))
+
+
+def record(envs: list[gym.Env], seed: int, most: int = 1000, episodes: int = 3) -> Recording:
+    """Steps until every lane has seen that many episodes, or `most` times."""
+    space = envs[0].action_space
+    policy = Policy(envs[0].observation_space.shape[0], space.low, space.high, seed)
+    obs = np.stack([env.reset(seed=seed * len(envs) + i)[0] for i, env in enumerate(envs)])
+    beginnings = [began(0, i, env) for i, env in enumerate(envs)]
+    ended = np.zeros(len(envs), int)
+    actions = []
+    while len(actions) < most and ended.min() < episodes:
+        actions.append(policy(obs).astype(np.float64))
+        for i, env in enumerate(envs):
+            obs[i], _, terminated, truncated, _ = env.step(actions[-1][i])
+            if terminated or truncated:
+                obs[i] = env.reset()[0]
+                beginnings.append(began(len(actions), i, env))
+                ended[i] += 1
+    return Recording(np.array(actions), beginnings)
+
+
+def repeated(recording: Recording, lanes: int) -> Recording:
+    """For so many lanes: lane i does what recorded lane i modulo their number did."""
+    recorded = recording.actions.shape[1]
+    copies = [
+        beginning._replace(lane=lane)
+        for beginning in recording.beginnings
+        for lane in range(beginning.lane, lanes, recorded)
+    ]
+    return Recording(recording.actions[:, np.arange(lanes) % recorded], copies)
+
+
+def began(t: int, lane: int, env: gym.Env) -> Beginning:
+    """The state that a reset left."""
+    data = env.unwrapped.data
+    return Beginning(t, lane, data.qpos.copy(), data.qvel.copy())
+
+
+def replayed(model: Any, frame_skip: int, recording: Recording) -> Iterator[int]:
+    """Goes through the recording for ever; yields how many steps were taken, every BLOCK x L."""
+    datas = [mujoco.MjData(model) for _ in range(recording.actions.shape[1])]
+    lanes = [(data, data.ctrl) for data in datas]
+    at: dict[int, list[Beginning]] = {}
+    for beginning in recording.beginnings:
+        at.setdefault(beginning.t, []).append(beginning)
+    step = mujoco.mj_step
+    while True:
+        for t, actions in enumerate(recording.actions):
+            for _, lane, qpos, qvel in at.get(t, ()):
+                begin(model, datas[lane], qpos, qvel)
+            for (data, ctrl), action in zip(lanes, actions, strict=True):
+                ctrl[:] = action
+                step(model, data, frame_skip)
+            if (t + 1) % BLOCK == 0:
+                yield BLOCK * len(lanes)
+
+
+def begin(model: Any, data: Any, qpos: np.ndarray, qvel: np.ndarray) -> None:
+    """What Gymnasium's reset does to MuJoCo."""
+    mujoco.mj_resetData(model, data)
+    data.qpos[:] = qpos
+    data.qvel[:] = qvel
+    mujoco.mj_forward(model, data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What a step costs against the number of lanes of a sampler, and where the time goes.
+
+    python benchmarks/lanes.py [--tasks HalfCheetah Reacher] [--lanes 1 2 4 8 16 32 64 128 256]
+
+One sampler's loop in this process, pinned to one core, without queues: `LaneSampler.fill` on the
+arrays a process would write to. Times are microseconds of the process's CPU time per environment
+step, the median of `--repetitions` rollouts; on a machine that does something else meanwhile they
+hold better than the wall clock. `once` is what a rollout costs before its first and after its last
+step; `physics` is the call that steps MuJoCo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from walle.envs import EnvSpec, make_lanes
+from walle.nets import GaussianPolicy
+from walle.queues import RolloutShape, Slot
+from walle.sampler import Actor, LaneSampler
+from walle.timing import SAMPLER_SECTIONS, Timer
+from walle.types import PolicySnapshot, Rollout
+
+
+class Cost(NamedTuple):
+    """Microseconds per environment step."""
+
+    total: float
+    physics: float
+    act: float
+    env: float
+    once: float
+
+
+class CpuTimer(Timer):
+    """Sections in CPU time; `collect` calls it as it calls the other."""
+
+    def __init__(self) -> None:
+        """Nothing is charged yet."""
+        super().__init__(SAMPLER_SECTIONS)
+        self.spent = dict.fromkeys(SAMPLER_SECTIONS, 0)
+        self._name, self._at = "other", time.thread_time_ns()
+
+    def switch(self, section: str) -> int:
+        """As `Timer.switch`."""
+        now = time.thread_time_ns()
+        self.spent[self._name] += now - self._at
+        self._name, self._at = section, now
+        return now
+
+
+def main() -> int:
+    """Prints a line per task and number of lanes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tasks", nargs="+", default=["HalfCheetah", "Reacher", "Humanoid"])
+    parser.add_argument("--lanes", nargs="+", type=int, default=[2**i for i in range(9)])
+    parser.add_argument("--steps", type=int, default=2560, help="environment steps of a rollout")
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)))
+    args = parser.parse_args()
+    os.sched_setaffinity(0, {args.core})
+    torch.set_num_threads(1)
+    print(f"{'task':<24}{'lanes':>6}{'steps/s':>10}" + "".join(f"{n:>9}" for n in Cost._fields))
+    for task in args.tasks:
+        for lanes in args.lanes:
+            cost = measure(f"{task}-v5", lanes, max(1, args.steps // lanes), args.repetitions)
+            columns = "".join(f"{value:>9.2f}" for value in cost)
+            print(f"{task:<24}{lanes:>6}{1e6 / cost.total:>10,.0f}{columns}", flush=True)
+    return 0
+
+
+def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
+    """The median over rollouts of `steps` steps of so many lanes."""
+    numbers = list(range(lanes))
+    simulated = make_lanes(EnvSpec(env_id), numbers, seed=0)
+    obs_dim, width = (
+        int(s.shape[0]) for s in (simulated.observation_space, simulated.action_space)
+    )
+    policy = GaussianPolicy(obs_dim, width, (64, 64), torch.tanh, -0.5)
+    spent = clocked_physics(simulated)
+    sampler = LaneSampler(simulated, Actor(policy, obs_dim, lanes, 10.0), numbers, seed=0)
+    shape = RolloutShape(steps, lanes, (obs_dim,), "float32", (width,), "float32")
+    arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
+    slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), np.zeros(len(SAMPLER_SECTIONS)))
+    vector = policy.init(torch.Generator().manual_seed(0)).numpy()
+    norm = np.repeat(np.float32([0, 1]), obs_dim)
+    snapshot = PolicySnapshot(0, np.concatenate((vector, norm)))
+    sampler.fill(slot, snapshot, CpuTimer())
+    rows = [one_rollout(sampler, slot, snapshot, spent, steps * lanes) for _ in range(repetitions)]
+    return Cost(*np.median(rows, 0).tolist())
+
+
+def clocked_physics(lanes: Any) -> list[int]:
+    """Has the lanes' physics add its CPU nanoseconds to the list returned."""
+    while not hasattr(lanes, "_physics"):
+        lanes = lanes._inner
+    inner, spent = lanes._physics.step, [0]
+
+    def step(*arguments: Any) -> None:
+        begin = time.thread_time_ns()
+        inner(*arguments)
+        spent[0] += time.thread_time_ns() - begin
+
+    lanes._physics.step = step
+    return spent
+
+
+def one_rollout(
+    sampler: LaneSampler, slot: Slot, snapshot: PolicySnapshot, spent: list[int], env_steps: int
+) -> Cost:
+    """Where one rollout's time went."""
+    timer = CpuTimer()
+    spent[0] = 0
+    begin = time.thread_time_ns()
+    sampler.fill(slot, snapshot, timer)
+    total = time.thread_time_ns() - begin
+    act, env = timer.spent["act"], timer.spent["env_step"]
+    parts = (total, spent[0], act, env - spent[0], total - act - env)
+    return Cost(*(ns / 1000 / env_steps for ns in parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

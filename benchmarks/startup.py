@@ -1,0 +1,152 @@
+"""How soon N samplers deliver their first round, and how much memory each adds.
+
+    python benchmarks/startup.py [--samplers 16] [--cores 2] [--env HalfCheetah-v5]
+
+A real run is started, `python -m walle.run` as a user types it. From its files come the moment its
+samplers' first round had arrived; from /proc the private memory (PSS: pages shared by k processes
+count 1/k in each) of the samplers and of the whole run, with few samplers and with many, so that
+what one more sampler adds is the difference divided by their number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 120
+
+
+class Found(NamedTuple):
+    """Of one run: seconds and mebibytes."""
+
+    first_round_s: float
+    samplers: int
+    pss_per_sampler_mib: float
+    unshared_per_sampler_mib: float
+    pss_of_all_mib: float
+
+
+def main() -> int:
+    """Starts one run with one sampler, and one with many."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--samplers", type=int, default=16)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--env", default="HalfCheetah-v5", help="any id that env=gym takes")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))[: args.cores]
+    few = measure(1, args.env, cores)
+    many = [measure(args.samplers, args.env, cores) for _ in range(args.repetitions)]
+    for found in (few, *many):
+        print(describe(found))
+    added = [(m.pss_of_all_mib - few.pss_of_all_mib) / (args.samplers - 1) for m in many]
+    print(f"one more sampler adds {min(added):.0f} to {max(added):.0f} MiB (PSS of the whole run)")
+    if args.json:
+        runs = [found._asdict() for found in (few, *many)]
+        args.json.write_text(json.dumps({"cores": cores, "runs": runs, "added_mib": added}) + "\n")
+    return 0
+
+
+def describe(found: Found) -> str:
+    """One line."""
+    return (
+        f"{found.samplers:>3} samplers: first round after {found.first_round_s:.2f} s; a sampler "
+        f"has {found.pss_per_sampler_mib:.0f} MiB PSS, {found.unshared_per_sampler_mib:.0f} MiB "
+        f"unshared; the whole run {found.pss_of_all_mib:.0f} MiB PSS"
+    )
+
+
+def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
+    """One run until its first round, looked at, and ended."""
+    with tempfile.TemporaryDirectory() as directory:
+        begin = time.monotonic()
+        run = subprocess.Popen(
+            command(samplers, env_id, directory),
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+        try:
+            row = first_round(run, Path(directory) / "iterations.csv")
+            # The row is written when the round has been learned from: that is taken off again.
+            first_round_s = time.monotonic() - begin - float(row["learn_s"])
+            os.killpg(run.pid, signal.SIGSTOP)
+            return looked_at(run.pid, samplers, first_round_s)
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+
+
+def command(samplers: int, env_id: str, directory: str) -> list[str]:
+    """A run of rounds of 2,048 steps that goes on until it is ended."""
+    settings = {
+        "env": "gym",
+        "env.id": env_id,
+        "sampler.n": samplers,
+        "total_steps": 10**12,
+        "eval.every": "null",
+        "checkpoint.every": "null",
+        "logger.progress": "quiet",
+        "hydra.run.dir": directory,
+    }
+    return [sys.executable, "-m", "walle.run", *(f"{k}={v}" for k, v in settings.items())]
+
+
+def first_round(run: subprocess.Popen[bytes], file: Path) -> dict[str, str]:
+    """Waits for the first row."""
+    deadline = time.monotonic() + LIMIT_S
+    while not file.exists() or file.read_text().count("\n") < 2:
+        if run.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"no round within {LIMIT_S} s; exit code {run.poll()}")
+        time.sleep(0.005)
+    with file.open() as text:
+        return next(csv.DictReader(text))
+
+
+def looked_at(pid: int, samplers: int, first_round_s: float) -> Found:
+    """The memory of the process `pid` and its descendants."""
+    family = descendants(pid)
+    memory = {member: smaps(member) for member in family}
+    # The agent's children are helpers; the samplers are the fork server's.
+    grown = [member for member in family if parent(member) not in (pid, os.getpid())]
+    assert len(grown) == samplers, f"{len(grown)} samplers found instead of {samplers}"
+    return Found(
+        first_round_s,
+        samplers,
+        sum(memory[member]["Pss"] for member in grown) / samplers,
+        sum(memory[member]["Private_Dirty"] + memory[member]["Private_Clean"] for member in grown)
+        / samplers,
+        sum(found["Pss"] for found in memory.values()),
+    )
+
+
+def descendants(pid: int) -> list[int]:
+    """The process itself and all that came of it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(member for child in children for member in descendants(int(child)))]
+
+
+def parent(pid: int) -> int:
+    """Who started it."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def smaps(pid: int) -> dict[str, float]:
+    """Mebibytes of each kind."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Adam on one flat vector, pure: the same code serves every way of taking a step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class AdamSettings(NamedTuple):
+    """Adam (Kingma & Ba 2015) and the bound on the gradient's norm before it."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    max_grad_norm: float | None = None
+
+
+class AdamState(NamedTuple):
+    """Moments of the gradient, [P] each, and the number of steps taken, []."""
+
+    mean: Tensor
+    square: Tensor
+    steps: Tensor
+
+    @classmethod
+    def zeros_like(cls, vector: Tensor) -> AdamState:
+        """The state before the first step."""
+        zero = torch.zeros_like(vector)
+        return cls(zero, zero.clone(), torch.zeros((), device=vector.device))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return {name: value.clone() for name, value in self._asdict().items()}
+
+
+def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
+    """`grad` scaled down to `max_norm` where it is longer; also returns its norm before."""
+    norm = torch.linalg.vector_norm(grad)
+    if max_norm is None:
+        return grad, norm
+    return grad * (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
+
+
+def adam_step(
+    vector: Tensor, grad: Tensor, state: AdamState, learning_rate: Tensor, settings: AdamSettings
+) -> tuple[Tensor, AdamState]:
+    """One Adam step (Kingma & Ba 2015, algorithm 1); pure."""
+    steps = state.steps + 1
+    mean = torch.lerp(state.mean, grad, 1 - settings.beta1)
+    square = torch.lerp(state.square, grad * grad, 1 - settings.beta2)
+    mean_hat = mean / (1 - settings.beta1**steps)
+    square_hat = square / (1 - settings.beta2**steps)
+    step = learning_rate * mean_hat / (square_hat.sqrt() + settings.epsilon)
+    return vector - step, AdamState(mean, square, steps)

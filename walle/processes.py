@@ -1,0 +1,53 @@
+"""What worker processes have in common: how they begin, and how they end with the agent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from typing import Any
+
+import torch
+
+from walle.forkserver import start_fork_server
+
+
+def forkserver_context() -> Any:
+    """A context whose server is running and has what workers need loaded."""
+    start_fork_server()
+    return multiprocessing.get_context("forkserver")
+
+
+def become_worker(threads: int) -> None:
+    """Leaves signals to the agent, dies with it, and keeps to its threads.
+
+    A program that an environment starts inherits which signals are ignored or blocked, and no
+    handler. So it survives Ctrl-C as this process does, but its environment can terminate it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
+    torch.set_num_threads(threads)
+
+
+def _die_with_agent() -> None:
+    """Ends this process when the agent's ends, by whatever signal.
+
+    A waiting worker sees its pipes close; this covers one that is busy.
+    """
+    agent = multiprocessing.parent_process()
+    assert agent is not None
+    multiprocessing.connection.wait([agent.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def how_it_ended(process: Any) -> str:
+    """The end of a process that has ended, in a sentence with its name."""
+    process.join()
+    code = process.exitcode
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    hint = "; was it out of memory?" if code == -signal.SIGKILL else ""
+    return f"{process.name} (pid {process.pid}) {how}{hint}"
