@@ -108,3 +108,25 @@ def test_every_registered_algorithm_has_its_file_of_settings():
 def test_an_unknown_algorithm_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'ppo_kl'"):
         load("ppo_lk")
+
+
+def test_experience_of_an_older_policy_is_corrected():
+    """The ratio starts at one again, and the weight is min(1, new / acting)."""
+    algorithm, rollout = trained(2, "env=hopper", "batch_size=256", "sampler.lanes=8")
+    x = algorithm.normalizers.experience(rollout)
+    acting = x.log_prob + torch.linspace(-0.5, 0.5, x.log_prob.numel()).view_as(x.log_prob)
+    corrected, weight = algorithm.corrected(x._replace(log_prob=acting))
+    torch.testing.assert_close(corrected.log_prob, x.log_prob, atol=1e-5, rtol=0)
+    expected = (x.log_prob - acting).exp().clamp(max=1)
+    torch.testing.assert_close(weight, expected, atol=1e-5, rtol=0)
+
+
+def test_only_lagging_experience_is_corrected():
+    small = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.compile=false")
+    results = []
+    for correction in ("none", "truncated"):
+        algorithm, rollout = trained(1, *small, f"algo.correction={correction}")
+        results.append((algorithm.update(rollout), algorithm.update(rollout)))
+    (fresh_none, stale_none), (fresh_truncated, stale_truncated) = results
+    assert fresh_none == fresh_truncated
+    assert stale_none["policy_loss"] != stale_truncated["policy_loss"]

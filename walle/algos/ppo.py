@@ -5,7 +5,9 @@ Departures from the paper:
       (`recompute_advantages`; Andrychowicz et al. 2021, section 3.5, "GAE"), and are normalised
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
-    - the step size falls linearly, and gradients are clipped by their norm.
+    - the step size falls linearly, and gradients are clipped by their norm;
+    - what an older policy collected, under lag, is corrected (`correction`; Hilton, Cobbe &
+      Schulman 2022, "Batch size-invariance for policy optimization").
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from torch import Tensor
 from walle import losses, returns
 from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
 from walle.compiled import MODES, Blocks, attempt, choose
-from walle.errors import ConfigError
+from walle.errors import ConfigError, nearest
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
 from walle.types import PolicySnapshot, Rollout
+
+CORRECTIONS = ("none", "truncated")
 
 
 @dataclass
@@ -48,6 +52,7 @@ class PPOSettings:
     normalize_observations: bool
     normalize_rewards: bool
     obs_clip: float
+    correction: str
     compile: str
 
     def __post_init__(self) -> None:
@@ -57,6 +62,9 @@ class PPOSettings:
             raise ConfigError(f"algo.clip={self.clip} must lie between 0 and 1, as in 0.2")
         if self.value_weight < 0:
             raise ConfigError(f"algo.value_weight={self.value_weight} must not be negative")
+        if self.correction not in CORRECTIONS:
+            near = nearest(self.correction, CORRECTIONS)
+            raise ConfigError(f"algo.correction={self.correction!r} is unknown; {near}")
         check_positive(self, "minibatch_size", "value_clip", "max_grad_norm", "target_kl")
 
 
@@ -168,11 +176,16 @@ class PPO:
 
     @torch.no_grad()
     def batch(
-        self, experience: Experience, vector: Tensor, old_value: Tensor | None = None
+        self,
+        experience: Experience,
+        vector: Tensor,
+        old_value: Tensor | None = None,
+        weight: Tensor | None = None,
     ) -> Batch:
         """The rows to learn from, advantages estimated with the critic in `vector`.
 
-        `old_value` ([T L]) is the round's first estimate; None if this is it.
+        `old_value` ([T L]) is the round's first estimate; None if this is it. `weight` ([T, L])
+        scales the advantages.
         """
         s, x = self.settings, experience
         value, next_value = values(partial(self.value_of, vector), x)
@@ -186,7 +199,7 @@ class PPO:
             "obs": x.obs,
             "action": x.action,
             "log_prob": x.log_prob,
-            "advantage": advantage,
+            "advantage": advantage if weight is None else weight * advantage,
             "target": target,
             "value": value,
         }
@@ -196,8 +209,10 @@ class PPO:
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learns from one round; then the normaliser takes it in."""
         s = self.settings
-        experience = self.normalizers.experience(rollout)
-        first = self.batch(experience, self.vector)
+        experience, weight = self.normalizers.experience(rollout), None
+        if s.correction == "truncated" and (rollout.policy_version < self.version).any():
+            experience, weight = self.corrected(experience)
+        first = self.batch(experience, self.vector, weight=weight)
         rate = s.learning_rate * self.remaining()
         result = self.sgd.minimise(
             self.vector,
@@ -207,7 +222,7 @@ class PPO:
             minibatch_size=s.minibatch_size,
             learning_rate=rate,
             generator=self.generator,
-            remake=partial(self.batch, experience, old_value=first["value"])
+            remake=partial(self.batch, experience, old_value=first["value"], weight=weight)
             if s.recompute_advantages
             else None,
         )
@@ -222,6 +237,18 @@ class PPO:
             "learning_rate": rate,
             "minibatches": result.minibatches,
         }
+
+    @torch.no_grad()
+    def corrected(self, experience: Experience) -> tuple[Experience, Tensor]:
+        """What an older policy collected, as seen from this one (Hilton et al. 2022, eq. 5).
+
+        The ratio is clipped around the policy at the start of the update, π, instead of around the
+        one that acted, μ; the difference between the two becomes the weight min(1, π / μ), [T, L].
+        """
+        dist = self.policy.dist(self.split(self.vector)[0], experience.obs)
+        log_prob = self.policy.log_prob(dist, experience.action)
+        weight = torch.exp(log_prob - experience.log_prob).clamp(max=1.0)
+        return experience._replace(log_prob=log_prob), weight
 
     def remaining(self) -> float:
         """The factor of the step size: falls linearly to 0, or stays 1."""
