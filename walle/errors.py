@@ -29,7 +29,7 @@ class Interrupted(Exception):  # noqa: N818 - asked for, not an error
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """A phrase that helps after a typo: the likeliest candidate, or all of them.
 
-    Of dotted names the last parts are compared first: all keys of a group begin alike.
+    Of dotted names the last parts are compared too: all keys of a group begin alike.
 
     Returns:
         "did you mean 'x'?" when one is close, else "choose one of: a, b, c".
@@ -37,8 +37,8 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     known = sorted(candidates)
     last_parts = {candidate.rpartition(".")[2]: candidate for candidate in known}
     close = [
-        *(last_parts[part] for part in _close(name.rpartition(".")[2], last_parts, 0.5)),
         *_close(name, known, 0.85),
+        *(last_parts[part] for part in _close(name.rpartition(".")[2], last_parts, 0.5)),
     ]
     if close:
         return f"did you mean {close[0]!r}?"

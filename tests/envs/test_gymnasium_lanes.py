@@ -114,8 +114,8 @@ def test_no_mujoco_noise(capfd, tmp_path, monkeypatch):
     [
         ("old reset", r"reset\(\) must return \(observation, info\)"),
         ("reset raises", "stuck"),
-        ("reset is wider", r"reset\(\) gave .* shape \(3,\), but observation_space says \(2,\)"),
-        ("scalar observation", r"step\(\) gave .* shape \(\), but observation_space says \(2,\)"),
+        ("reset is wider", r"shape \(3,\) in lane 4 .* observation_space has shape \(2,\)"),
+        ("scalar observation", r"shape \(\) in lane 4 .* observation_space has shape \(2,\)"),
         ("array reward", "0-dimensional"),
         ("no reward", "NoneType"),
     ],
@@ -129,4 +129,5 @@ def test_a_broken_promise_is_told_with_the_lane(how, message):
 
     with pytest.raises(Exception, match=message) as caught:
         begin()
-    assert caught.value.__notes__ == ["raised by Rude-v0 in lane 4"]
+    told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert "in lane 4" in "\n".join(told)
