@@ -123,3 +123,11 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == line
     assert done.returncode == 2
+
+
+def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "walle.run", f"hydra.run.dir={tmp_path}/file/run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith("walle: cannot write: ")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

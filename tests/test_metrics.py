@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,16 @@ def test_csv_refuses_other_columns(tmp_path):
     file = CsvFile(tmp_path / "a.csv", ["x"])
     with pytest.raises(ValueError, match=r"a\.csv has columns \('x',\), got \('y',\)"):
         file.append([{"y": 1}])
+    file.close()
+
+
+def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    write = os.write
+    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:2]))
+    with pytest.raises(OSError, match=r"No space left.*a\.csv"):
+        file.append([{"x": 123}])
+    assert (tmp_path / "a.csv").read_text() == "x\n"
     file.close()
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -137,6 +138,21 @@ def test_checkpoints_hold_what_it_takes_to_go_on(run):
     assert state["snapshot"].version >= 1
     with pytest.raises(ConfigError, match="no checkpoint at"):
         checkpoint.load(directory / "checkpoints" / "lost.pt")
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(tmp_path, monkeypatch):
+    def full(path, data):
+        with path.open("wb") as file:
+            file.write(data[:10])
+        raise OSError("No space left on device")
+
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"iteration": 1})
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        checkpoint.save(path, {"iteration": 2})
+    assert checkpoint.load(path) == {"iteration": 1}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_earlier_attempt_is_set_aside(tmp_path):

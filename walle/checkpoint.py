@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,14 @@ def save(path: Path, state: dict[str, Any]) -> None:
     """Writes `state` to `path`; a crash leaves the file that was there before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    torch.save(state, temporary)
-    os.replace(temporary, path)
+    packed = io.BytesIO()  # of a full disk torch would say "unexpected pos"
+    torch.save(state, packed)
+    try:
+        temporary.write_bytes(packed.getbuffer())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)  # status.json needs the room
+        raise
 
 
 def load(path: Path) -> dict[str, Any]:

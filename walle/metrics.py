@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections import deque
@@ -20,8 +21,8 @@ Row = Mapping[str, Value]
 class CsvFile:
     """A CSV file that holds complete rows at every moment.
 
-    Rows are appended in one write each time, so a crash cannot cut one in half. Unless the columns
-    are given, the first row decides them.
+    Rows are appended in one write each time, so neither a crash nor a full disk cuts one in half.
+    Unless the columns are given, the first row decides them.
     """
 
     def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
@@ -36,7 +37,7 @@ class CsvFile:
         self._columns = tuple(columns)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         self._descriptor = os.open(self._path, flags, 0o644)
-        os.write(self._descriptor, (",".join(self._columns) + "\n").encode())
+        self._write(",".join(self._columns) + "\n")
 
     def append(self, rows: Sequence[Row]) -> None:
         """Adds the rows; an absent value and NaN are empty cells.
@@ -53,7 +54,15 @@ class CsvFile:
             if tuple(row) != self._columns:
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
             text += ",".join(map(_cell, row.values())) + "\n"
-        os.write(self._descriptor, text.encode())
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        """Writes all of `text`, or nothing where the disk is full."""
+        data = text.encode()
+        size = os.fstat(self._descriptor).st_size
+        if os.write(self._descriptor, data) < len(data):
+            os.ftruncate(self._descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def close(self) -> None:
         """Closes the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ def _main() -> None:
         if not str(error).startswith("Config group override"):  # Hydra's, of `GROUP=null`
             raise
         sys.exit(_told(f"{error}: give a group one of its options, as in logger=files", 2))
+    except OSError as error:
+        if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
+            raise
+        sys.exit(_told(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))
 
 
 def _flag(arguments: list[str], *names: str) -> bool:
