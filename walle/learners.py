@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -208,11 +208,9 @@ class Learners:
 def _last_words(pipe: Connection) -> str | None:
     """The last a learner sent: `_READY`, or the traceback before it ended; None if nothing."""
     told = None
-    try:
+    with suppress(EOFError, OSError):  # a closed pipe has no more to say; how it ended, others tell
         while pipe.poll():
             told = pipe.recv()
-    except (EOFError, OSError):
-        pass
     return told
 
 
