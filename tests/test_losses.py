@@ -84,8 +84,8 @@ def test_critic_loss_sums_the_critics():
     assert losses.critic_loss(q, vec(1, 1)).item() == 2.0 + 1.0
 
 
-def test_deterministic_policy_loss_takes_the_first_critic():
-    assert losses.deterministic_policy_loss(torch.tensor([[1.0, 3.0], [9.0, 9.0]])).item() == -2.0
+def test_deterministic_policy_loss_by_hand():
+    assert losses.deterministic_policy_loss(vec(1, 3)).item() == -2.0
 
 
 def test_soft_policy_loss_by_hand():

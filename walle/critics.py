@@ -27,6 +27,11 @@ class QFunctions:
         return torch.cat([x.reshape(-1) for found in params for x in found.values()])
 
     def __call__(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        """[B, O] and [B, A] -> [K, B]."""
+        """Every Q_k of [B, O] and [B, A]: [K, B]."""
         params, x = self.layout.unflatten(vector), torch.cat((obs, action), -1)
         return torch.cat([mlp(params, x) for mlp in self._mlps], -1).T
+
+    def first(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        """Q_1 alone: [B]."""
+        params, x = self.layout.unflatten(vector), torch.cat((obs, action), -1)
+        return self._mlps[0](params, x).squeeze(-1)

@@ -64,7 +64,7 @@ def value_loss(
 
 
 def bootstrap(reward: Tensor, continues: Tensor, next_q: Tensor, gamma: float) -> Tensor:
-    """r + γ c Q(s', a'), where c is 0 after a terminal state: the target of DDPG, TD3 and SAC.
+    """The target r + γ c Q(s', a') of DDPG and TD3, where c is 0 after a terminal state.
 
     `next_q` [K, B], one row a critic, is taken at its least, min_k Q_k (Fujimoto et al. 2018,
     eq. 10); for DDPG K is 1 (Lillicrap et al. 2016, algorithm 1). The others are [B], and so is
@@ -81,7 +81,7 @@ def soft_bootstrap(
     temperature: Tensor,
     gamma: float,
 ) -> Tensor:
-    """r + γ c (min_k Q_k(s', a') - α log π(a'|s')), SAC's.
+    """The target r + γ c (min_k Q_k(s', a') - α log π(a'|s')) of SAC.
 
     Haarnoja et al. 2018b ("Soft actor-critic algorithms and applications"), eq. 3 and 5.
 
@@ -92,8 +92,9 @@ def soft_bootstrap(
 
 
 def smoothed(action: Tensor, noise: Tensor, scale: float, bound: float) -> Tensor:
-    """clip(a + clip(σ ε, -c, c), -1, 1), target policy smoothing (Fujimoto et al. 2018, section 5.3).
+    """Target policy smoothing, clip(a + clip(σ ε, -c, c), -1, 1).
 
+    Fujimoto et al. 2018 ("Addressing function approximation error in actor-critic methods"), 5.3.
     `action` and standard normal `noise` [B, A]; σ is `scale`, c is `bound`.
     """
     return (action + (scale * noise).clamp(-bound, bound)).clamp(-1.0, 1.0)
@@ -105,8 +106,8 @@ def critic_loss(q: Tensor, target: Tensor) -> Tensor:
 
 
 def deterministic_policy_loss(q: Tensor) -> Tensor:
-    """-E[Q(s, π(s))] under the first critic (Silver et al. 2014; DDPG, TD3); `q` [K, B]."""
-    return -q[0].mean()
+    """-E[Q(s, π(s))], for DDPG and TD3 (Silver et al. 2014); `q` [B]."""
+    return -q.mean()
 
 
 def soft_policy_loss(q: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:

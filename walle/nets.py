@@ -94,7 +94,7 @@ class MLP:
         return params
 
     def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Weights and biases uniform within ±1 / sqrt(the layer's inputs), as torch's own layers."""
+        """Weights and biases even within ±1 / sqrt(a layer's inputs), as torch's own layers."""
         params = {}
         for name in self.layers:
             bound = self.shapes[f"{name}.weight"][1] ** -0.5

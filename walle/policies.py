@@ -73,7 +73,7 @@ class SquashedGaussianPolicy:
         torch.tanh(torch.addcmul(mean, std, prepared), out=out)
 
     def mode(self, dist: Tensor) -> Tensor:
-        """tanh μ: the median of every entry, and what evaluation takes."""
+        """The median of every entry, tanh μ."""
         return torch.tanh(dist[..., : self.action_dim])
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class DeterministicPolicy:
         exploration: float,
     ) -> None:
         """`exploration` is the standard deviation of the noise while collecting, above 0."""
-        self.head_size = action_dim
+        self.action_dim = self.head_size = action_dim
         self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
         self._std = exploration
         self.layout = Layout(self._mlp.shapes)
@@ -130,7 +130,7 @@ class DeterministicPolicy:
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Standard normal, [steps, A]."""
-        return rng.standard_normal((steps, self.head_size), dtype=np.float32)
+        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
     def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
         """Scale x noise."""

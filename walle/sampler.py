@@ -17,7 +17,7 @@ from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
 from walle.errors import RolloutError
-from walle.nets import Forward, ActingPolicy
+from walle.nets import ActingPolicy, Forward
 from walle.normalize import normalize_into
 from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 REGISTRY = {
     "ppo": "walle.algos.ppo:PPO",
     "ppo_kl": "walle.algos.ppo_kl:PPOKL",
+    "ddpg": "walle.algos.ddpg:DDPG",
+    "td3": "walle.algos.td3:TD3",
+    "sac": "walle.algos.sac:SAC",
 }
 
 

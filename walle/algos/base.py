@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from walle.nets import (
+    ActingPolicy,
     CategoricalPolicy,
     Critic,
     GaussianPolicy,
@@ -91,7 +92,7 @@ class Algorithm(Protocol):
     modes: ClassVar[tuple[str, ...]]  # those of ALL_MODES it can learn in
     why: ClassVar[str]  # it cannot learn in the others
 
-    policy_factory: Callable[[], Policy]
+    policy_factory: Callable[[], ActingPolicy]
     obs_clip: float | None
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...

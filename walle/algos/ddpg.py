@@ -112,7 +112,7 @@ class DDPG:
         critic, critic_value, q_mean = descend(critic_loss, state.critic, s.learning_rate)
 
         def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            q = self.critic(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
+            q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
             return losses.deterministic_policy_loss(q), q.mean()
 
         policy, policy_value, _ = descend(policy_loss, state.policy, s.learning_rate)
@@ -125,7 +125,7 @@ class DDPG:
         return after, torch.stack((critic_value, policy_value, q_mean))
 
     def target(self, state: DDPGState, batch: Transitions) -> Tensor:
-        """y = r + γ c Q'(s', π'(s')): [B]."""
+        """The target, y = r + γ c Q'(s', π'(s')): [B]."""
         action = self.policy.act(state.policy_target, batch.next_obs)
         q = self.critic(state.critic_target, batch.next_obs, action)
         return losses.bootstrap(batch.reward, batch.continues, q, self.settings.gamma)

@@ -55,9 +55,7 @@ class OffPolicySettings:
             raise ConfigError(f"algo.learning_starts={self.learning_starts} must not be negative")
         self.compile = str(self.compile).lower()  # YAML's true and false are not strings
         if self.compile not in MODES:
-            raise ConfigError(
-                f"algo.compile={self.compile!r} must be 'auto', 'true' or 'false'"
-            )
+            raise ConfigError(f"algo.compile={self.compile!r} must be 'auto', 'true' or 'false'")
 
 
 class Limiter:
@@ -177,15 +175,20 @@ class OffPolicy:
         """Takes in a round of experience, and the updates it makes due; returns what to log."""
         self.replay.add(rollout)
         due = self.limiter.insert(rollout.steps)
+        found = self.improve(due)
+        self.version += 1
+        return {"updates": due * self._rows[0], **found}
+
+    def improve(self, blocks: int) -> dict[str, float]:
+        """Takes blocks of updates; returns the means of their information, NaN where there is none."""
         found: list[Tensor] = []
         at_once = max(1, _GATHERED // self._rows[0])
-        for begin in range(0, due, at_once):
-            rows, noise = self._drawn(min(at_once, due - begin))
+        for begin in range(0, blocks, at_once):
+            rows, noise = self._drawn(min(at_once, blocks - begin))
             self.state, more = self._updates.run(self.state, rows, noise)
             found += more
-        self.version += 1
         means = torch.stack(found).mean(0).tolist() if found else [math.nan] * len(self._info)
-        return {"updates": due * self._rows[0], **dict(zip(self._info, means, strict=True))}
+        return dict(zip(self._info, means, strict=True))
 
     def _drawn(self, blocks: int) -> tuple[Tensor, Tensor]:
         """Minibatches [N, K, B, W] and noise [N, K, M, B, A] of as many blocks."""

@@ -126,13 +126,11 @@ class SAC:
     def target(
         self, state: SACState, batch: Transitions, temperature: Tensor, noise: Tensor
     ) -> Tensor:
-        """y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')) with a' ~ π(s'): [B]."""
+        """The target, y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')) with a' ~ π(s'): [B]."""
         action, log_prob = self.policy.draw(state.policy.vector, batch.next_obs, noise)
         q = self.critic(state.critic_target, batch.next_obs, action)
         gamma = self.settings.gamma
-        return losses.soft_bootstrap(
-            batch.reward, batch.continues, q, log_prob, temperature, gamma
-        )
+        return losses.soft_bootstrap(batch.reward, batch.continues, q, log_prob, temperature, gamma)
 
     def engines(self) -> list[Sgd]:
         """None that several learners could share."""

@@ -51,9 +51,7 @@ class TD3Settings(OffPolicySettings):
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
         super().__post_init__()
-        check_positive(
-            self, "exploration", "policy_delay", "target_noise", "target_noise_clip"
-        )
+        check_positive(self, "exploration", "policy_delay", "target_noise", "target_noise_clip")
 
 
 class TD3State(NamedTuple):
@@ -116,7 +114,7 @@ class TD3:
             found.append(torch.stack(info))
 
         def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            q = self.critic(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
+            q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
             return losses.deterministic_policy_loss(q), q.mean()
 
         policy, policy_value, _ = descend(policy_loss, state.policy, s.learning_rate)
@@ -142,7 +140,7 @@ class TD3:
         return descend(loss, critic, self.settings.learning_rate)
 
     def target(self, state: TD3State, batch: Transitions, noise: Tensor) -> Tensor:
-        """y = r + γ c min_k Q'_k(s', ã), where ã is π'(s') with clipped noise: [B]."""
+        """The target, y = r + γ c min_k Q'_k(s', ã), where ã is π'(s') with clipped noise: [B]."""
         s = self.settings
         action = losses.smoothed(
             self.policy.act(state.policy_target, batch.next_obs),
