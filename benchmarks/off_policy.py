@@ -139,9 +139,10 @@ def summary(turns: list[dict[str, float]], updates: int) -> dict[str, Any]:
 
 def table(case: dict[str, Any]) -> str:
     """A case for people."""
+    nets = f"nets {case['width']}x{case['width']}"
     lines = [
-        f"{case['algorithm']}, minibatch {case['minibatch']}, nets {case['width']}x{case['width']}, "
-        f"{case['threads']} thread(s): updates a second",
+        f"{case['algorithm']}, minibatch {case['minibatch']}, {nets}, {case['threads']} thread(s): "
+        "updates a second",
         "",
         f"{'':>16}  {'median':>7}  {'range':>13}  walle is  set-up",
     ]

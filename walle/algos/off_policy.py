@@ -180,7 +180,7 @@ class OffPolicy:
         return {"updates": due * self._rows[0], **found}
 
     def improve(self, blocks: int) -> dict[str, float]:
-        """Takes blocks of updates; returns the means of their information, NaN where there is none."""
+        """Takes blocks of updates; returns the means of what they tell, NaN without any."""
         found: list[Tensor] = []
         at_once = max(1, _GATHERED // self._rows[0])
         for begin in range(0, blocks, at_once):
