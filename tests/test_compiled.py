@@ -95,6 +95,13 @@ def test_the_cache_serves_the_same_function_only(cache):
 
 
 @needs_compiler
+def test_an_example_given_twice_stays_two_inputs():
+    x = torch.ones(3)
+    program = compile_function(lambda x, y: (x - 2 * y,), (x, x))
+    assert program(x, torch.zeros(3))[0].tolist() == [1, 1, 1]
+
+
+@needs_compiler
 @pytest.mark.parametrize("rows", [1, 256, 700])
 def test_blocks_of_any_number_of_rows(rows):
     torch.manual_seed(0)

@@ -43,8 +43,8 @@ class Choice(NamedTuple):
         return f"{'compiled' if self.compile else 'eager'}: {self.why}"
 
 
-def choose(mode: str, minibatches: int, device: str) -> Choice:
-    """Whether `minibatches` gradient steps are worth compiling for.
+def choose(mode: str, minibatches: int, device: str, repaid_after: int = REPAID_AFTER) -> Choice:
+    """Whether `minibatches` gradient steps are worth compiling for: `repaid_after` or more.
 
     It depends on the configuration and on what is installed, never on timing or on what an earlier
     run left in the cache: compiled and eager numbers differ in their last bits.
@@ -61,8 +61,8 @@ def choose(mode: str, minibatches: int, device: str) -> Choice:
         return Choice(True, "algo.compile=true")
     if missing:
         return Choice(False, missing)
-    if minibatches < REPAID_AFTER:
-        return Choice(False, f"{minibatches:,} minibatches would not repay it ({REPAID_AFTER:,})")
+    if minibatches < repaid_after:
+        return Choice(False, f"{minibatches:,} minibatches would not repay it ({repaid_after:,})")
     return Choice(True, f"{minibatches:,} minibatches repay it")
 
 
@@ -126,6 +126,7 @@ class Program:
 @torch.no_grad()
 def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
     """`function` compiled for inputs like `example`, which it must not change."""
+    example = [x.clone() for x in example]  # two inputs that are one tensor are traced as one
     graph = _trace(function, example)
     path = cache_directory() / f"{_fingerprint(graph, example)}.pt2"
     with _locked(path.with_suffix(".lock")):  # of several jobs, one compiles and the others wait
