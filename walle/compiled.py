@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from walle import products
 from walle.errors import ConfigError, Interrupted, WalleError
 
 Function = Callable[..., Sequence[Tensor]]
@@ -138,7 +139,7 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = {torch.ops.aten.tanh.default: tanh}
+    table = {torch.ops.aten.tanh.default: tanh, **products.decompositions()}
     return make_fx(function, decomposition_table=table)(*example)
 
 
@@ -146,6 +147,7 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
     from torch._inductor import aoti_compile_and_package
 
     with (
+        products.lowered(),
         warnings.catch_warnings(),
         tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as scratch,
     ):
