@@ -27,7 +27,7 @@ class Constant(gym.Env):
 
 
 class Aim(gym.Env):
-    """A reward of 1 - (a - 0.5)^2 for an action in [-2, 2], scaled to [-1, 1]; 8 steps.
+    """A reward of 1 - 4 (a - 0.5)^2 for an action in [-2, 2], scaled to [-1, 1]; 8 steps.
 
     `ends` says how an episode ends.
     """
@@ -46,7 +46,7 @@ class Aim(gym.Env):
     def step(self, action):
         self._t += 1
         ended = self._t == 8
-        reward = 1 - (float(action[0]) / 2 - 0.5) ** 2
+        reward = 1 - 4 * (float(action[0]) / 2 - 0.5) ** 2
         terminated = ended and self._ends == "terminated"
         return np.array([0.5, -0.5]), reward, terminated, ended and not terminated, {}
 

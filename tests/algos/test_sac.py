@@ -10,8 +10,8 @@ AIM = (
     "env=gym",
     "env.id=tests.toy:Aim-v0",
     f"algo.gamma={GAMMA}",
-    "algo.learning_rate=3e-3",
-    "algo.tau=0.02",
+    "algo.learning_rate=1e-2",
+    "algo.tau=0.1",
     "algo.minibatch_size=64",
     "algo.learning_starts=256",
     "algo.updates_per_step=2",
@@ -74,9 +74,9 @@ def test_the_target_by_hand(monkeypatch):
 
 def test_the_temperature_moves_the_entropy_to_its_target():
     algorithm, _ = trained(15, "algo=sac", *AIM, "algo.target_entropy=-0.5")
-    metrics = algorithm.learner.state
+    policy = algorithm.learner.state.policy
     noise = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
-    _, log_prob = algorithm.policy.draw(metrics.policy.vector, OBS.expand(4000, 2), noise)
+    _, log_prob = algorithm.policy.draw(policy.vector, OBS.expand(4000, 2), noise)
     assert -log_prob.mean().item() == pytest.approx(-0.5, abs=0.3)
 
 
