@@ -44,11 +44,7 @@ def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
 
 
 def adam_step(
-    vector: Tensor,
-    grad: Tensor,
-    state: AdamState,
-    learning_rate: Tensor | float,
-    settings: AdamSettings,
+    vector: Tensor, grad: Tensor, state: AdamState, learning_rate: Tensor, settings: AdamSettings
 ) -> tuple[Tensor, AdamState]:
     """One Adam step (Kingma & Ba 2015, algorithm 1); pure."""
     steps = state.steps + 1

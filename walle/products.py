@@ -3,19 +3,24 @@
 Torch multiplies float32 matrices on a CPU by MKL, which holds back on processors that are not
 Intel's: products of 256 x 256 took 1.6 to 2 times as long as by oneDNN, which torch brings too, on
 an AMD EPYC with AVX-512. Small products stay where they are: there oneDNN's set-up costs more.
+Products of a column and a row become multiplications, which fuse with what follows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-SMALLEST_SIDE = 128
+SECOND_SIDE = 128  # of the three sides, all but one must be this long
+MULTIPLICATIONS = 2**20  # that a product must need
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -26,7 +31,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _mm(a: Tensor, b: Tensor) -> Tensor:
-    return _linear(a, b, None)
+    return a * b if a.shape[1] == 1 else _linear(a, b, None)
 
 
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -37,22 +42,41 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
 
 def _linear(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
     """A B + bias as the layer of inputs A and weights B'; NotImplemented leaves it as it was."""
-    large = min(*a.shape, *b.shape) >= SMALLEST_SIDE
+    sides = sorted((*a.shape, b.shape[1]))
+    large = sides[1] >= SECOND_SIDE and math.prod(sides) >= MULTIPLICATIONS
     if not large or a.device.type != "cpu" or a.dtype != torch.float32:
         return NotImplemented
-    product: Tensor = torch.ops.mkldnn._linear_pointwise.default(a, b.t(), bias, "none", [], "")
+    product: Tensor = _operator()(a, b.t(), bias)
     return product
+
+
+@cache
+def _operator() -> Any:
+    """One of our own: torch's inductor would fuse, and take its weights for constants."""
+    schema = "(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
+
+    @torch.library.custom_op("walle::linear", mutates_args=(), schema=schema)
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(x, weight, bias)
+
+    @linear.register_fake
+    def like(x: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
+        return x.new_empty(x.shape[0], weight.shape[0])
+
+    return torch.ops.walle.linear.default
 
 
 @contextmanager
 def lowered() -> Iterator[None]:
-    """Has inductor take layers whose weights are arguments: its own rule is for constants alone."""
+    """Has inductor turn the operator into a call of oneDNN."""
+    if not torch._C._has_mkldnn:
+        yield
+        return
     from torch._inductor import lowering, mkldnn_ir
     from torch._inductor.ir import TensorBox
 
-    def linear(x: Any, weight: Any, bias: Any, *attributes: Any) -> Any:
-        return TensorBox.create(mkldnn_ir.LinearUnary.create(x, weight, bias, *attributes))
+    def linear(x: Any, weight: Any, bias: Any) -> Any:
+        return TensorBox.create(mkldnn_ir.LinearUnary.create(x, weight, bias, "none", [], ""))
 
-    rule = {torch.ops.mkldnn._linear_pointwise.default: linear} if torch._C._has_mkldnn else {}
-    with patch.dict(lowering.lowerings, rule):
+    with patch.dict(lowering.lowerings, {_operator(): linear}):
         yield

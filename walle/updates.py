@@ -13,33 +13,54 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.adam import AdamSettings, AdamState, adam_step
+from walle.adam import AdamSettings
 from walle.compiled import compile_function
 
+ADAM = AdamSettings()
 State = TypeVar("State", bound=tuple[Any, ...])
 Block = Callable[[State, Tensor, Tensor], tuple[State, Tensor]]
 """(state, rows [K, B, W], noise [K, M, B, A]) -> (state after K updates, information [I])."""
 
 
 class Trained(NamedTuple):
-    """Parameters and the optimiser that moves them."""
+    """Parameters, and the state of the Adam that moves them.
+
+    Attributes:
+        vector: [P] the parameters.
+        mean: [P] the gradient's running mean.
+        square: [P] the gradient's running mean square.
+        fading: [2] β₁ᵗ and β₂ᵗ after t steps: what is left of the moments' first zeros. Kept, since
+            compiled code would raise to the power of t once for every parameter.
+    """
 
     vector: Tensor
-    adam: AdamState
+    mean: Tensor
+    square: Tensor
+    fading: Tensor
 
     @classmethod
     def start(cls, vector: Tensor) -> Trained:
         """Before the first step."""
-        return cls(vector, AdamState.zeros_like(vector))
+        zero = torch.zeros_like(vector)
+        return cls(vector, zero, zero.clone(), torch.ones(2, device=vector.device))
 
 
 def descend(
     loss: Callable[[Tensor], tuple[Tensor, Tensor]], part: Trained, learning_rate: float
 ) -> tuple[Trained, Tensor, Tensor]:
-    """One Adam step down `loss(vector) -> (loss, beside)`; also returns both; pure."""
+    """One Adam step down `loss(vector) -> (loss, beside)`; also returns both; pure.
+
+    Kingma & Ba 2015, algorithm 1, with its usual settings.
+    """
     grad, (value, beside) = grad_and_value(loss, has_aux=True)(part.vector)
-    vector, adam = adam_step(part.vector, grad, part.adam, learning_rate, AdamSettings())
-    return Trained(vector, adam), value, beside
+    beta1, beta2, epsilon = ADAM.beta1, ADAM.beta2, ADAM.epsilon
+    first, second = part.fading[0] * beta1, part.fading[1] * beta2
+    mean = torch.lerp(part.mean, grad, 1 - beta1)
+    square = torch.lerp(part.square, grad * grad, 1 - beta2)
+    size = learning_rate / (1 - first)
+    step = size * mean / ((square / (1 - second)).sqrt() + epsilon)
+    after = Trained(part.vector - step, mean, square, torch.stack((first, second)))
+    return after, value, beside
 
 
 def followed(target: Tensor, vector: Tensor, tau: float) -> Tensor:
