@@ -185,7 +185,8 @@ class RandomFirst:
 
     def prepare(self, params: Params, noise: Tensor) -> Tensor:
         """The policy's; random x the even numbers, [..., A]; and 1 - random, [..., 1]."""
-        own, even = noise.split((noise.shape[-1] - self.action_dim, self.action_dim), -1)
+        width = noise.shape[-1] - self.action_dim
+        own, even = torch.split(noise, [width, self.action_dim], -1)
         random = params["random"]
         kept = (1 - random).expand(*noise.shape[:-1], 1)
         return torch.cat((self.policy.prepare(params, own), random * even, kept), -1)
@@ -193,7 +194,7 @@ class RandomFirst:
     def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
         """The policy's action or the random one."""
         width = prepared.shape[-1] - self.action_dim - 1
-        own, even, kept = prepared.split((width, self.action_dim, 1), -1)
+        own, even, kept = torch.split(prepared, [width, self.action_dim, 1], -1)
         self.policy.pick(head, own, out)
         out.mul_(kept).add_(even)
 

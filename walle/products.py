@@ -30,24 +30,23 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {torch.ops.aten.mm.default: _mm, torch.ops.aten.addmm.default: _addmm}
 
 
-def _mm(a: Tensor, b: Tensor) -> Tensor:
+def _mm(a: Tensor, b: Tensor) -> Any:
     return a * b if a.shape[1] == 1 else _linear(a, b, None)
 
 
-def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     if bias.dim() != 1 or beta != 1 or alpha != 1:
         return NotImplemented
     return _linear(a, b, bias)
 
 
-def _linear(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+def _linear(a: Tensor, b: Tensor, bias: Tensor | None) -> Any:
     """A B + bias as the layer of inputs A and weights B'; NotImplemented leaves it as it was."""
     sides = sorted((*a.shape, b.shape[1]))
     large = sides[1] >= SECOND_SIDE and math.prod(sides) >= MULTIPLICATIONS
     if not large or a.device.type != "cpu" or a.dtype != torch.float32:
         return NotImplemented
-    product: Tensor = _operator()(a, b.t(), bias)
-    return product
+    return _operator()(a, b.t(), bias)
 
 
 @cache
@@ -76,7 +75,8 @@ def lowered() -> Iterator[None]:
     from torch._inductor.ir import TensorBox
 
     def linear(x: Any, weight: Any, bias: Any) -> Any:
-        return TensorBox.create(mkldnn_ir.LinearUnary.create(x, weight, bias, "none", [], ""))
+        layer: Any = mkldnn_ir.LinearUnary  # its methods have no types
+        return TensorBox.create(layer.create(x, weight, bias, "none", [], ""))
 
     with patch.dict(lowering.lowerings, {_operator(): linear}):
         yield

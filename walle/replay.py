@@ -36,8 +36,9 @@ class Transitions(NamedTuple):
     def split(cls, rows: Tensor, obs_dim: int) -> Transitions:
         """Views of rows [..., 2 O + A + 2] as `Replay` holds them."""
         action_dim = rows.shape[-1] - 2 * obs_dim - 2
-        parts = rows.split((obs_dim, action_dim, obs_dim, 1, 1), -1)
-        return cls(*parts[:3], parts[3].squeeze(-1), parts[4].squeeze(-1))
+        widths = [obs_dim, action_dim, obs_dim, 1, 1]
+        obs, action, next_obs, reward, continues = torch.split(rows, widths, -1)
+        return cls(obs, action, next_obs, reward.squeeze(-1), continues.squeeze(-1))
 
 
 class Replay:
