@@ -78,7 +78,14 @@ def fifty(name):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("ddpg", marks=pytest.mark.slow),
+        "td3",
+        pytest.param("sac", marks=pytest.mark.slow),
+    ],
+)
 def test_compiled_and_eager_agree_after_fifty_updates(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     algorithm, rows, noise = fifty(name)
