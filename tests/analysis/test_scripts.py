@@ -18,6 +18,7 @@ from analysis import (
     lag,
     learning_time,
     plot,
+    published_returns,
     report,
     returns,
     rollout_time,
@@ -43,6 +44,7 @@ ALL: dict[str, Main] = {
     **FIGURES,
     "timeline": timeline.main,
     "across_tasks": across_tasks.main,
+    "published_returns": published_returns.main,
     "report": report.main,
     "wandb_report": wandb_report.main,
 }

@@ -1,0 +1,156 @@
+"""What the runs reached on each task, beside what has been published for the same algorithm.
+
+`final` is the mean over the runs of their last return_mean: the last 100 training episodes, with
+the noise of exploration. `best evaluation` is the highest point of the mean curve of evaluations,
+without that noise: what a "max of average return over training" is to be compared with. Bars are
+one standard deviation. What was published is marked at its own number of environment steps.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+import pandas as pd
+
+from analysis import cli, published, style
+from analysis.directories import BadInputError
+from analysis.measures import FloatArray, column_per_run
+from analysis.returns import task_of
+from analysis.runs import Sweep
+from analysis.stats import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = 4
+
+
+class Entry(NamedTuple):
+    """A number in a panel, with its spread where one is known; NaN where not."""
+
+    label: str
+    mean: float
+    spread: float
+    env_steps: int
+
+
+def study(sweep: Sweep) -> cli.Study:
+    """A panel for each task and algorithm, our two numbers first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for run in sweep.runs:
+        key = (task_of(run), str(run.config.get("algo.name", "")))
+        groups.setdefault(key, []).append(run.name)
+    rows = [
+        {"task": task, "algorithm": algorithm, **entry._asdict()}
+        for (task, algorithm), names in sorted(groups.items())
+        for entry in [*ours(sweep, names), *theirs(task, algorithm)]
+    ]
+    if not any(row["label"].startswith("walle") for row in rows):
+        raise BadInputError("no episode has ended yet")
+    table = pd.DataFrame(rows)
+    return cli.Study(_figure(table), table, sentences(table))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    args = cli.parser(__doc__).parse_args(argv)
+    return cli.run(args, "published_returns", study)
+
+
+def ours(sweep: Sweep, names: list[str]) -> list[Entry]:
+    """`final` and `best evaluation` of some runs, as far as they have them."""
+    rows = sweep.iterations[sweep.iterations["run"].isin(names)]
+    ends = [values[-1] for values in column_per_run(rows, "return_mean").values() if len(values)]
+    if not ends:
+        return []
+    steps = int(rows.groupby("run")["env_steps"].max().median())
+    found = [Entry(f"walle, final ({_runs(len(ends))})", *mean_and_spread(ends), steps)]
+    best = best_evaluation(sweep.evaluations, names)
+    return found if best is None else [*found, best]
+
+
+def best_evaluation(evaluations: pd.DataFrame, names: list[str]) -> Entry | None:
+    """The highest mean over all of `names` at one time of evaluation; None if they share none."""
+    if not len(evaluations):
+        return None
+    mine = evaluations[evaluations["run"].isin(names)]
+    curve = mine.pivot_table(index="env_steps", columns="run", values="return_mean").dropna()
+    if len(curve.columns) < len(names) or curve.empty:
+        return None
+    top = int(curve.mean(axis=1).to_numpy().argmax())
+    values = curve.iloc[top].to_numpy(float).tolist()
+    return Entry("walle, best evaluation", *mean_and_spread(values), int(curve.index[top]))
+
+
+def theirs(task: str, algorithm: str) -> list[Entry]:
+    """The published ones; `ppo_kl` is a PPO too."""
+    rows = published.returns(task.split("-")[0])
+    rows = rows[rows["algorithm"].str.lower() == algorithm.split("_")[0]]
+    return [
+        Entry(f"{row['source']} ({row['kind']})", row["mean"], row["spread"], row["env_steps"])
+        for _, row in rows.iterrows()
+    ]
+
+
+def mean_and_spread(values: list[float]) -> tuple[float, float]:
+    """Mean and standard deviation (of a sample); NaN for the latter where there is one value."""
+    x: FloatArray = np.asarray(values, float)
+    return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else float("nan")
+
+
+def sentences(table: pd.DataFrame) -> list[str]:
+    """On how many tasks we are at or above each source, by our best evaluation or by our final."""
+    texts = []
+    is_ours = table["label"].str.startswith("walle")
+    for (source, algorithm), rows in table[~is_ours].groupby(["label", "algorithm"]):
+        mine = table[is_ours & (table["algorithm"] == algorithm)]
+        reached = {
+            kind: sum(
+                (mine[(mine["task"] == row["task"]) & part]["mean"] >= row["mean"]).any()
+                for _, row in rows.iterrows()
+            )
+            for kind, part in {
+                "best evaluation": mine["label"].str.contains("best evaluation"),
+                "final": mine["label"].str.contains("final"),
+            }.items()
+        }
+        counts = " and ".join(f"by {kind} on {count}" for kind, count in reached.items())
+        texts.append(f"At or above {source}, {algorithm}: {counts} of {len(rows)} tasks.")
+    return texts
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"
+
+
+def _figure(table: pd.DataFrame) -> Figure:
+    panels = list(table.groupby(["task", "algorithm"], sort=False))
+    columns = min(COLUMNS, len(panels))
+    figure, axes = style.panels(columns, -(-len(panels) // columns), height=1.9)
+    looks: dict[str, style.Look] = {}
+    for area, ((task, algorithm), rows) in zip(axes, panels, strict=False):
+        spreads = rows["spread"].fillna(0).astype(float)
+        numbers = zip(rows["label"], rows["mean"].astype(float), spreads, strict=True)
+        for x, (label, mean, spread) in enumerate(numbers):
+            look = looks.setdefault(str(label).split(" (")[0], style.look(len(looks)))
+            style.point(area, x, Interval(mean, mean - spread, mean + spread), look)
+        name = str(task).split("-v")[0]
+        area.set_title(name if table["algorithm"].nunique() == 1 else f"{name}, {algorithm}")
+        area.set_xticks([])
+        area.margins(x=0.3)
+    for area in axes[len(panels) :]:
+        area.remove()
+    for label, look in looks.items():
+        axes[0].plot([], [], look.marker, color=look.color, label=label)
+    style.legend(figure)
+    return figure
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.published_returns import (
+    best_evaluation,
+    main,
+    mean_and_spread,
+    sentences,
+    study,
+    theirs,
+)
+from analysis.runs import load
+from tests.analysis.synthetic import Job, keep_rows, write_sweep
+
+
+def test_mean_and_standard_deviation_by_hand() -> None:
+    assert mean_and_spread([1.0, 2.0, 6.0]) == (3.0, pytest.approx(7**0.5))
+    alone = mean_and_spread([4.0])
+    assert alone[0] == 4.0
+    assert np.isnan(alone[1])
+
+
+def test_the_best_evaluation_is_the_top_of_the_mean_curve_not_the_mean_of_the_tops() -> None:
+    evaluations = pd.DataFrame(
+        {
+            "run": ["a", "a", "a", "b", "b", "b"],
+            "env_steps": [100, 200, 300] * 2,
+            "return_mean": [9.0, 4.0, 1.0, 0.0, 8.0, 2.0],
+        }
+    )
+    found = best_evaluation(evaluations, ["a", "b"])
+    assert found is not None
+    assert (found.mean, found.env_steps) == (6.0, 200)
+    assert found.spread == pytest.approx(8**0.5)
+
+
+def test_runs_that_share_no_evaluation_have_no_best_one() -> None:
+    evaluations = pd.DataFrame({"run": ["a"], "env_steps": [100], "return_mean": [1.0]})
+    assert best_evaluation(evaluations, ["a", "b"]) is None
+    assert best_evaluation(evaluations.iloc[:0], ["a"]) is None
+
+
+def test_published_returns_are_of_the_same_algorithm() -> None:
+    labels = [entry.label for entry in theirs("HalfCheetah-v5", "ppo")]
+    assert "Tianshou (max of average return over training)" in labels
+    assert theirs("HalfCheetah-v5", "sac") != theirs("HalfCheetah-v5", "ppo")
+    assert theirs("NoSuchTask-v0", "ppo") == []
+
+
+def test_it_counts_the_tasks_on_which_a_source_is_reached() -> None:
+    rows = [
+        ("Ant-v5", "walle, final (5 runs)", 1.0),
+        ("Ant-v5", "walle, best evaluation", 3.0),
+        ("Ant-v5", "Other", 2.0),
+        ("Hopper-v5", "walle, final (5 runs)", 2.0),
+        ("Hopper-v5", "Other", 2.0),
+    ]
+    table = pd.DataFrame(rows, columns=["task", "label", "mean"]).assign(algorithm="ppo")
+    assert sentences(table) == [
+        "At or above Other, ppo: by best evaluation on 1 and by final on 1 of 2 tasks."
+    ]
+
+
+def test_a_sweep_of_tasks(tasks_sweep: Path, tmp_path: Path) -> None:
+    found = study(load(tasks_sweep)).table
+    mine = found[(found["task"] == "Hopper-v5") & found["label"].str.startswith("walle")]
+    assert mine["label"].tolist() == ["walle, final (6 runs)", "walle, best evaluation"]
+    assert main([str(tasks_sweep), "-o", str(tmp_path / "out.png")]) == 0
+    assert (tmp_path / "out.png").stat().st_size > 0
+    assert (tmp_path / "out.csv").read_text().startswith("task,algorithm,label,mean")
+
+
+def test_no_episode_yet_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job()])
+    keep_rows(root / "0", 0)
+    assert main([str(root)]) == 2
+    assert capsys.readouterr().err.startswith("published_returns: ")
