@@ -25,7 +25,7 @@ from walle.replay import Replay
 from walle.types import PolicySnapshot, Rollout
 from walle.updates import Block, Updates, packed, unpacked
 
-# Compiling a block from nothing takes about 30 s of a core and saves about 3 ms an update.
+# Compiling a block from nothing takes 20 to 30 s of a core and saves about 6 ms an update.
 REPAID_AFTER = 10_000
 _GATHERED = 64  # minibatches that are drawn at once, at most
 
