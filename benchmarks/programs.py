@@ -38,6 +38,7 @@ class Program(NamedTuple):
             return subprocess.Popen(
                 self.command,
                 cwd=ROOT,
+                stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,

@@ -51,6 +51,7 @@ def run(options: Options, cores: list[int], report: dict[str, Any]) -> None:
     if any(racer.name == BASELINE for racer in racers):
         fill_cache(options, cores)
     laps: list[Lap] = []
+    report |= {"laps": [], "race": {}}
     for seed in range(options.seeds):
         for racer in rotated(racers, seed):
             laps.append(lap(racer, seed, options.limit_s))
@@ -58,7 +59,8 @@ def run(options: Options, cores: list[int], report: dict[str, Any]) -> None:
             report["laps"] = [each.plain() for each in laps]
             report["race"] = summary(laps, options.returns, options.steps)
             write_json(options.json, report)
-    print(table(report["race"], options.returns, options.steps) if laps else "nobody took part")
+    print(table(report["race"], options.returns, options.steps))
+    write_json(options.json, report)
 
 
 def everyone(options: Options, cores: Sequence[int]) -> Iterator[Racer]:
