@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from walle import losses, returns
-from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
+from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
 from walle.compiled import MODES, Blocks, attempt, choose
 from walle.errors import ConfigError, nearest
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
@@ -102,6 +102,8 @@ class PPO:
     """One vector holds the policy's parameters, then the critic's."""
 
     settings_type: ClassVar[type] = PPOSettings
+    modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    why: ClassVar[str] = ""
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
