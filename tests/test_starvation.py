@@ -73,7 +73,7 @@ def sleepy_learner(monkeypatch):
 
     def slow(self, rollout):
         if rng.random() < 0.3:
-            time.sleep(rng.uniform(0, 0.03))
+            time.sleep(rng.uniform(0, 0.02))
         return update(self, rollout)
 
     monkeypatch.setattr(PPO, "update", slow)

@@ -59,7 +59,7 @@ class Counter(gym.Env):
 class Sleepy(gym.Env):
     """Falls asleep before some steps, for up to `most_ms`, as its random stream will have it."""
 
-    def __init__(self, chance=0.02, most_ms=40):
+    def __init__(self, chance=0.02, most_ms=20):
         self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
         self._chance, self._most_s = chance, 1e-3 * most_ms
