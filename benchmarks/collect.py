@@ -124,7 +124,11 @@ def peers(env_id: str, cores: list[int], options: argparse.Namespace) -> Iterato
 
     def entry(name: str, package: str, file: str, **arguments: object) -> Entry:
         command = loop(options.peers, file, env_id, **arguments)
-        return Entry(name, [Program(command, cores)], need=Need(options.peers, package, "--peers"))
+        return Entry(
+            name,
+            [Program(command, cores)],
+            need=Need(options.peers, (package, "mujoco"), "--peers"),
+        )
 
     for envs in (32, 64):
         yield entry(f"envpool-{envs}", "envpool", "envpool_loop.py", envs=envs, threads=n)
@@ -138,7 +142,7 @@ def peers(env_id: str, cores: list[int], options: argparse.Namespace) -> Iterato
         arguments = {"envs": options.envs, "vector": vector}
         yield entry(f"gymnasium-{vector}", "gymnasium", "gym_vector.py", **arguments)
     factory = loop(options.sample_factory, "sample_factory_loop.py", env_id, workers=n)
-    need = Need(options.sample_factory, "sample-factory", "--sample-factory")
+    need = Need(options.sample_factory, ("sample-factory", "mujoco"), "--sample-factory")
     yield Entry("sample-factory", [Program(factory, cores)], need=need)
 
 

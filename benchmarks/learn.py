@@ -93,7 +93,7 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
     """Who takes part; says in a line why a peer does not."""
     found = [Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)]
     for name, package in PEERS.items():
-        reason = why_absent(args.peers, package, "--peers")
+        reason = why_absent(args.peers, (package,), "--peers")
         if reason:
             print(f"{name}: left out, {reason}", flush=True)
         else:

@@ -10,13 +10,17 @@ from typing import Any
 
 from benchmarks.programs import Need, Program, loop
 
-_PACKAGES = {"sb3": "stable-baselines3", "sbx": "sbx-rl"}
+_PACKAGES = {
+    "sb3": ("stable-baselines3", "mujoco"),
+    "sbx": ("sbx-rl", "mujoco"),
+    "sample-factory": ("sample-factory", "mujoco"),
+}
 
 
 def needed(options: argparse.Namespace, whom: str) -> Need:
     """What has to be installed for sb3, sbx or sample-factory."""
     if whom == "sample-factory":
-        return Need(options.sample_factory, whom, "--sample-factory")
+        return Need(options.sample_factory, _PACKAGES[whom], "--sample-factory")
     return Need(options.peers, _PACKAGES[whom], "--peers")
 
 

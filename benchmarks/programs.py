@@ -48,10 +48,10 @@ class Program(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A package of another interpreter, and the option of the command line that names that one."""
+    """Packages of another interpreter, and the option of the command line that names that one."""
 
     python: str | None
-    package: str
+    packages: tuple[str, ...]
     option: str
 
 

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,18 +97,18 @@ def versions(python: str) -> dict[str, str]:
     return dict(json.loads(run.stdout))
 
 
-def why_absent(python: str | None, package: str, option: str) -> str | None:
+def why_absent(python: str | None, packages: Sequence[str], option: str) -> str | None:
     """Why a contestant cannot take part, in words; None if it can.
 
     Args:
-        python: the interpreter that ought to have the package, if one was given.
-        package: as in `PACKAGES`.
+        python: the interpreter that ought to have the packages, if one was given.
+        packages: as in `PACKAGES`.
         option: of the command line, that names the interpreter.
     """
     if not python:
-        return f"it needs {option}, a python that has {package}"
+        return f"it needs {option}, a python that has {' and '.join(packages)}"
     if shutil.which(python) is None:
         return f"{option} {python} is no program"
-    if package not in versions(python):
-        return f"{python} has no {package}"
-    return None
+    found = versions(python)
+    missing = [package for package in packages if package not in found]
+    return f"{python} has no {' and no '.join(missing)}" if missing else None

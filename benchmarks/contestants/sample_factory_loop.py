@@ -37,12 +37,15 @@ class Reporter(AlgoObserver):
     def __init__(self, every_s: float) -> None:
         """Lines are `every_s` seconds apart, or more."""
         self._every_s = every_s
-        self._steps, self._at_s = 0, time.monotonic()
+        self._steps = 0
+        self._at_s: float | None = None  # the first training step: before it all was start-up
 
     def on_training_step(self, runner: Any, *_: Any) -> None:
         """Sample Factory calls this with every training step."""
         now = time.monotonic()
         steps = sum(runner.env_steps.values())
+        if self._at_s is None:
+            self._steps, self._at_s = steps, now
         if now - self._at_s < self._every_s or steps == self._steps:
             return
         returns = [r for policy in runner.policy_avg_stats.get("reward", ()) for r in policy]

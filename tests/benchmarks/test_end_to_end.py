@@ -44,8 +44,10 @@ def test_nobody_is_there(tmp_path, capsys, what):
     assert end_to_end.main([*what, "--only", "sb", "sample", "--json", str(path)]) == 0
     said = capsys.readouterr().out
     assert "sbx" in said
-    assert "left out, it needs --peers, a python that has stable-baselines3" in said
-    assert "left out, it needs --sample-factory, a python that has sample-factory" in said
+    assert "left out, it needs --peers, a python that has stable-baselines3 and mujoco" in said
+    assert (
+        "left out, it needs --sample-factory, a python that has sample-factory and mujoco" in said
+    )
     report = json.loads(path.read_text())
     assert report[what[0]] == {}
     assert report["settings"]["what"] == what[0]

@@ -11,7 +11,7 @@ from benchmarks.standings import Lap, Mark, best_peers, summary, table, told
 from benchmarks.turns import Launch
 
 LAUNCH = Launch(2.0, 1.0, 4.0)
-PEER = Need(sys.executable, "numpy", "--peers")
+PEER = Need(sys.executable, ("numpy",), "--peers")
 
 
 def lap(name, seed, *marks, completed=True):

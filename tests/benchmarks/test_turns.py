@@ -113,9 +113,9 @@ def test_compiling_is_what_the_first_stretch_took_too_long(tmp_path):
 def test_whoever_lacks_a_package_is_left_out_in_a_line(capsys):
     entries = [
         Entry("here", []),
-        Entry("asked-for", [], need=Need(None, "envpool", "--peers")),
-        Entry("nowhere", [], need=Need("/no/such/python", "envpool", "--peers")),
-        Entry("bare", [], need=Need(sys.executable, "no-such-package", "--peers")),
+        Entry("asked-for", [], need=Need(None, ("envpool",), "--peers")),
+        Entry("nowhere", [], need=Need("/no/such/python", ("envpool",), "--peers")),
+        Entry("bare", [], need=Need(sys.executable, ("no-such-package", "torch"), "--peers")),
     ]
     assert [entry.name for entry in present(entries)] == ["here"]
     assert capsys.readouterr().out.splitlines() == [
