@@ -72,19 +72,18 @@ def main() -> None:
     args = parser.parse_args()
     task = args.task.replace("-v5", "-v4")
     register_env(task, env_of)
-    words = [f"--{key}={value}" for key, value in settings(task, args).items()]
-    words += ["--encoder_mlp_layers", "64", "64"]
-    parsed, _ = parse_sf_args(words)
-    _, runner = make_runner(parse_full_cfg(parsed, words))
+    words = ["--env", task, "--experiment", "benchmark"]
+    factory, _ = parse_sf_args(words)
+    factory.set_defaults(**settings(args))  # as its own examples do: not all values are choices
+    _, runner = make_runner(parse_full_cfg(factory, words))
     runner.register_observer(Reporter(args.every))
     runner.init()
     sys.exit(runner.run())
 
 
-def settings(task: str, args: argparse.Namespace) -> dict[str, Any]:
-    """What Sample Factory is told, besides the width of its networks."""
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What Sample Factory is told in place of its defaults."""
     return {
-        "env": task,
         "seed": args.seed,
         "device": "cpu",
         "num_workers": args.workers,
@@ -96,7 +95,7 @@ def settings(task: str, args: argparse.Namespace) -> dict[str, Any]:
         "decorrelate_envs_on_one_worker": False,
         "train_for_env_steps": args.steps,
         "train_dir": tempfile.mkdtemp(),
-        "experiment": "benchmark",
+        "encoder_mlp_layers": [64, 64],
         "heartbeat_reporting_interval": 10**6,  # it is stopped while others have their turns
         **args.settings,
     }
