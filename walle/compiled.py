@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from walle import onednn
 from walle.errors import ConfigError, Interrupted, WalleError
 
 Function = Callable[..., Sequence[Tensor]]
@@ -137,7 +138,9 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = {torch.ops.aten.tanh.default: tanh}
+    table: onednn.Table = {torch.ops.aten.tanh.default: tanh}
+    if onednn.is_quicker(_cpu()):
+        table |= onednn.decompositions()
     return make_fx(function, decomposition_table=table)(*example)
 
 
@@ -145,6 +148,7 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
     from torch._inductor import aoti_compile_and_package
 
     with (
+        onednn.weights_may_change(),
         warnings.catch_warnings(),
         tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as scratch,
     ):
