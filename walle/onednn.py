@@ -19,7 +19,8 @@ Table = dict[Any, Callable[..., Any]]
 
 def is_quicker(cpuinfo: str) -> bool:
     """Whether this is such a processor, by what the kernel tells of it."""
-    return torch.backends.mkldnn.is_available() and "AMD" in cpuinfo and "avx512f" in cpuinfo
+    there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return bool(there) and "AMD" in cpuinfo and "avx512f" in cpuinfo
 
 
 def decompositions() -> Table:
@@ -67,11 +68,15 @@ def _lower(x: Any, w: Any, bias: Any, attr: str, scalars: Any, algorithm: str) -
     from torch._inductor.ir import TensorBox
     from torch._inductor.mkldnn_ir import LinearUnary
 
-    return TensorBox.create(LinearUnary.create(x, w, bias, attr, scalars, algorithm))
+    made = LinearUnary.create(  # type: ignore[no-untyped-call]
+        x, w, bias, attr, scalars, algorithm
+    )
+    return TensorBox.create(made)
 
 
 def _lower_binary(x: Any, y: Any, w: Any, bias: Any, attr: str) -> Any:
     from torch._inductor.ir import TensorBox
     from torch._inductor.mkldnn_ir import LinearBinary
 
-    return TensorBox.create(LinearBinary.create(x, y, w, bias, attr))
+    made = LinearBinary.create(x, y, w, bias, attr)  # type: ignore[no-untyped-call]
+    return TensorBox.create(made)
