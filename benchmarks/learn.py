@@ -8,8 +8,8 @@ critic of 17 inputs and 6 actions, one core (`--learners k` cores for k learners
 live side by side and take their turns one at a time, so that what disturbs one disturbs all;
 compiling is over before a case's first turn. A contestant takes no further turn of a case once its
 own have come to `--seconds`, after two. The floor is the matrix products of the same gradient steps
-alone, by torch.mm. The peers need an environment of their own (benchmarks/requirements.txt); without
-`--peers` they are left out. Each case is printed and written as soon as it is over.
+alone, by torch.mm. The peers need an environment of their own (benchmarks/requirements.txt) and are
+left out without `--peers`. Each case is printed and written as soon as it is over.
 """
 
 from __future__ import annotations
