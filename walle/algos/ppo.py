@@ -171,7 +171,9 @@ class PPO:
         def compile_all() -> None:
             example = self.batch(Experience.zeros(self.problem), self.vector)
             self.sgd.compile(self.vector, example, self.settings.minibatch_size)
-            self.value_of = Blocks(self.value, self.vector, self.problem.obs_dim)
+            self.value_of = Blocks(
+                self.value, self.vector, self.problem.obs_dim, self.problem.batch_size
+            )
 
         self.choice = attempt(self.choice, self.settings.compile, compile_all)
         return f"learning {self.choice}"
