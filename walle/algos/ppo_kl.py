@@ -22,7 +22,7 @@ from torch import Tensor
 
 from walle import losses, returns
 from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
-from walle.algos.ppo import check_on_policy, check_positive
+from walle.algos.on_policy import check_on_policy, check_positive
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Result, Sgd
@@ -56,7 +56,7 @@ class PPOKLSettings:
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
-        check_on_policy(self)
+        check_on_policy(self, "epochs", "learning_rate")
         check_positive(
             self, "kl_target", "value_epochs", "value_minibatch_size", "value_learning_rate"
         )
