@@ -175,7 +175,7 @@ class ProcessSampling:
         *,
         vector_length: int,
         slots: int,
-        batch_size: int,
+        enough: int,
         signals: Signals,
     ) -> None:
         """Starts the samplers; they build their environments meanwhile.
@@ -185,12 +185,12 @@ class ProcessSampling:
             shapes: of each sampler's rollouts.
             vector_length: of a snapshot.
             slots: rollouts a sampler may hand over before the agent takes one.
-            batch_size: environment steps of a round.
+            enough: environment steps that make a free-running round.
             signals: what may interrupt a wait.
         """
         self._tasks = tasks
         self._by_round = tasks[0].max_lag is not None
-        self._batch_size = batch_size
+        self._enough = enough
         self._signals = signals
         context = forkserver_context()
         depth = max(2, (tasks[0].max_lag or 1) + 1)
@@ -273,7 +273,7 @@ class ProcessSampling:
         """Empties each slot as it arrives, so that a fast sampler need not wait for a slow one."""
         received: list[Received] = []
         steps = 0
-        while steps < self._batch_size:
+        while steps < self._enough:
             item = self._experience.take_first()
             if item is None:
                 self._wait()

@@ -279,7 +279,7 @@ def _sampling(
         shapes,
         vector_length=len(algorithm.snapshot().vector),
         slots=config.sampler.slots,
-        batch_size=config.batch_size,
+        enough=1 if algorithm.every_rollout else config.batch_size,
         signals=signals,
     )
 
