@@ -162,6 +162,12 @@ _CHOICES = {
     "logger.name": ("files", "tensorboard", "wandb"),
     "logger.progress": ("auto", "bar", "lines", "quiet"),
 }
+_MODE_CURES = {
+    "serial": "sampler=serial",
+    "lock_step": "sampler.max_lag=0",
+    "overlapped": "sampler.max_lag=1",
+    "free": "sampler.max_lag=null",
+}
 _WANDB_MODES = ("online", "offline", "disabled")
 _POSITIVE = (
     "env.frame_skip",
@@ -224,7 +230,9 @@ def validate(composed: DictConfig) -> Config:
     config = Config(**groups, **vars(top))
     _check_values(config)
     _check_learners(config)
-    return _checked_sampler(config)
+    config = _checked_sampler(config)
+    _check_mode(config)
+    return config
 
 
 @dataclass
@@ -425,6 +433,26 @@ def _check_lag(sampler: SamplerConfig) -> None:
         )
 
 
+def mode(config: Config) -> str:
+    """How collecting and learning take turns: one of `walle.algos.base.ALL_MODES`."""
+    if config.sampler.name == "serial":
+        return "serial"
+    return {0: "lock_step", None: "free"}.get(config.sampler.max_lag, "overlapped")
+
+
+def _check_mode(config: Config) -> None:
+    from walle import algos
+
+    algorithm = algos.load(config.algo.name)
+    if mode(config) in algorithm.modes:
+        return
+    cures = " or ".join(_MODE_CURES[name] for name in algorithm.modes)
+    raise ConfigError(
+        f"algo={config.algo.name} cannot run with {_MODE_CURES[mode(config)]}: "
+        f"{algorithm.why}; use {cures}"
+    )
+
+
 def to_dict(config: Config) -> dict[str, Any]:
     """Plain values, as run.json and checkpoints hold them."""
     return _plain(OmegaConf.structured(config))
@@ -466,9 +494,11 @@ def _known_keys(like: str) -> set[str]:
     top = {field.name for field in fields(Config)}
     if "." not in like or group not in top:
         return top
-    own = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
+    top_level = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
     nodes = [OmegaConf.load(file) for file in (config_directory() / group).glob("*.yaml")]
-    keys = {str(key) for node in [own or {}, *nodes] for key in node}
+    # A file may also set keys of other groups: then its own lie under the group's name.
+    own = [top_level or {}, *(OmegaConf.select(node, group) or node for node in nodes)]
+    keys = {str(key) for node in own for key in node}
     return {f"{group}.{key}" for key in keys - {"defaults"}}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -96,15 +97,14 @@ def replayed(model: Any, frame_skip: int, recording: Recording) -> Iterator[int]
     for beginning in recording.beginnings:
         at.setdefault(beginning.t, []).append(beginning)
     step = mujoco.mj_step
-    while True:
-        for t, actions in enumerate(recording.actions):
-            for _, lane, qpos, qvel in at.get(t, ()):
-                begin(model, datas[lane], qpos, qvel)
-            for (data, ctrl), action in zip(lanes, actions, strict=True):
-                ctrl[:] = action
-                step(model, data, frame_skip)
-            if (t + 1) % BLOCK == 0:
-                yield BLOCK * len(lanes)
+    for taken, (t, actions) in enumerate(cycle(enumerate(recording.actions)), start=1):
+        for _, lane, qpos, qvel in at.get(t, ()):
+            begin(model, datas[lane], qpos, qvel)
+        for (data, ctrl), action in zip(lanes, actions, strict=True):
+            ctrl[:] = action
+            step(model, data, frame_skip)
+        if taken % BLOCK == 0:
+            yield BLOCK * len(lanes)
 
 
 def begin(model: Any, data: Any, qpos: np.ndarray, qvel: np.ndarray) -> None:

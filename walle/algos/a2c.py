@@ -69,8 +69,8 @@ class A2C:
         self.policy_factory = net.policy_factory(problem)
         self.policy = self.policy_factory()
         self.critic = net.critic(problem)
-        self.generator = problem.generator()
-        initial = (self.policy.init(self.generator), self.critic.init(self.generator))
+        generator = problem.generator()
+        initial = (self.policy.init(generator), self.critic.init(generator))
         self.vector = torch.cat(initial).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
         self.normalizers = Normalizers(
@@ -157,15 +157,7 @@ class A2C:
             experience, ratio = corrected(self.policy, self.split(self.vector)[0], experience)
         batch = self.batch(experience, ratio)
         rate = s.learning_rate * self.remaining()
-        result = self.sgd.minimise(
-            self.vector,
-            self.adam,
-            batch,
-            epochs=1,
-            minibatch_size=len(batch["obs"]),
-            learning_rate=rate,
-            generator=self.generator,
-        )
+        result = self.sgd.step(self.vector, self.adam, batch, rate)
         self.vector, self.adam = result.vector, result.state
         self.normalizers.update(rollout)
         self.version += 1
@@ -192,7 +184,6 @@ class A2C:
             "vector": self.vector,
             "adam": self.adam.state_dict(),
             "normalizers": self.normalizers.state_dict(),
-            "generator": self.generator.get_state(),
             "version": self.version,
             "env_steps": self.env_steps,
         }
@@ -202,6 +193,5 @@ class A2C:
         self.vector = state["vector"].to(self.problem.device)
         self.adam = AdamState(**state["adam"])
         self.normalizers.load_state_dict(state["normalizers"])
-        self.generator.set_state(state["generator"])
         self.version = state["version"]
         self.env_steps = state["env_steps"]

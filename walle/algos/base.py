@@ -22,6 +22,8 @@ from walle.normalize import ObservationNormalizer, RewardNormalizer, apply_norma
 from walle.sgd import Sgd
 from walle.types import PolicySnapshot, Rollout
 
+ALL_MODES = ("serial", "lock_step", "overlapped", "free")
+
 
 class Problem(NamedTuple):
     """What an algorithm is told of the run it learns in.
@@ -86,6 +88,9 @@ class Algorithm(Protocol):
     """Learns from rollouts. It never sees an environment, a queue or a logger."""
 
     settings_type: ClassVar[type]
+    modes: ClassVar[tuple[str, ...]]  # those of ALL_MODES it can learn in
+    why: ClassVar[str]  # it cannot learn in the others
+    every_rollout: ClassVar[bool]  # free-running, a single rollout is a round
 
     policy_factory: Callable[[], Policy]
     obs_clip: float | None

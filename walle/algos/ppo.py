@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from walle import losses
-from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
+from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
 from walle.algos.on_policy import advantages, check_on_policy, check_positive, corrected
 from walle.compiled import Blocks, attempt, choose
 from walle.errors import ConfigError
@@ -69,6 +69,9 @@ class PPO:
     """One vector holds the policy's parameters, then the critic's."""
 
     settings_type: ClassVar[type] = PPOSettings
+    modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from walle import losses, returns
-from walle.algos.base import Experience, NetSettings, Normalizers, Problem, values
+from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
 from walle.algos.on_policy import check_on_policy, check_positive
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError
@@ -85,6 +85,9 @@ class PPOKL:
     """Policy and critic have a vector and an optimiser each."""
 
     settings_type: ClassVar[type] = PPOKLSettings
+    modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
 
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
