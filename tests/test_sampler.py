@@ -34,7 +34,7 @@ def make_slot(lanes, discrete=False, obs_dim=2, steps=STEPS):
         "int64" if discrete else "float32",
     )
     arrays = [np.zeros(s, d) for s, d in shape.fields().values()]
-    return Slot(Rollout(*arrays), np.zeros(1, np.int64), np.zeros(6))
+    return Slot(Rollout(*arrays), np.zeros(1, np.int64), np.zeros(6), np.array([steps]))
 
 
 def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_dim=2):

@@ -141,6 +141,12 @@ class Config:
         assert self.sampler.lanes is not None
         return self.sampler.lanes
 
+    @property
+    def largest_batch(self) -> int | None:
+        """Where the algorithm changes the size of rounds: the largest there can be; else None."""
+        most: int | None = getattr(self.algo, "largest_batch", None)
+        return None if most is None else max(most, self.batch_size)
+
 
 _GROUPS: dict[str, type] = {
     "env": EnvConfig,
@@ -444,6 +450,12 @@ def _check_mode(config: Config) -> None:
     from walle import algos
 
     algorithm = algos.load(config.algo.name)
+    if config.largest_batch is not None and mode(config) == "free":
+        raise ConfigError(
+            "an algorithm that changes the length of rollouts cannot run with sampler.max_lag=null,"
+            " where samplers would take the change up at different times; use algo.adapt=none, or"
+            " sampler.max_lag=0 or 1"
+        )
     if mode(config) in algorithm.modes:
         return
     cures = " or ".join(_MODE_CURES[name] for name in algorithm.modes)

@@ -81,11 +81,18 @@ class Slot(NamedTuple):
         rollout: the experience.
         sent_ns: [1] when it was handed over, on the system's monotonic clock.
         sections_s: [S] seconds of the sampler's sections since its previous rollout.
+        rows: [1] how many steps of the rollout are filled.
     """
 
     rollout: Rollout
     sent_ns: npt.NDArray[np.int64]
     sections_s: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.int64]
+
+    @property
+    def filled(self) -> Rollout:
+        """The steps that are."""
+        return self.rollout.first(int(self.rows[0]))
 
 
 class _Arena:
@@ -117,14 +124,14 @@ class _Ring:
 
     def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
         self.slots = slots
-        self._per_slot = [*shape.fields().values(), ((1,), "int64"), _SECTIONS]
+        self._per_slot = [*shape.fields().values(), ((1,), "int64"), _SECTIONS, ((1,), "int64")]
         self._arena = _Arena(context, self._per_slot * slots)
 
     def views(self) -> list[Slot]:
         arrays = self._arena.arrays()
         width = len(self._per_slot)
         chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
-        return [Slot(Rollout(*chunk[:-2]), chunk[-2], chunk[-1]) for chunk in chunks]
+        return [Slot(Rollout(*chunk[:-3]), *chunk[-3:]) for chunk in chunks]
 
 
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
@@ -195,9 +202,8 @@ class Received(NamedTuple):
 
     def copied(self) -> Received:
         """The same in memory of its own, so that the slot can be released."""
-        arrays: list[Any] = [array.copy() for array in self.slot.rollout]
-        slot = Slot(Rollout(*arrays), self.slot.sent_ns.copy(), self.slot.sections_s.copy())
-        return self._replace(slot=slot)
+        arrays: list[Any] = [array.copy() for array in self.slot.filled]
+        return self._replace(slot=Slot(Rollout(*arrays), *(x.copy() for x in self.slot[1:])))
 
 
 class ExperienceQueue:
@@ -322,7 +328,7 @@ class PolicyReader:
         """
         if self._arrays is None:
             self._arrays = self._arena.arrays()
-        head, versions, vectors = self._arrays
+        head, versions, rows, vectors = self._arrays
         while head[0] < min_version:
             if head[0] == _CLOSED or not os.read(self._bell.fileno(), 4096):
                 raise Closed
@@ -330,9 +336,10 @@ class PolicyReader:
             version = int(head[0]) if newest else min_version
             if version == _CLOSED:
                 raise Closed
-            vector = vectors[version % self._depth].copy()
-            if versions[version % self._depth] == version:  # else overwritten meanwhile
-                return PolicySnapshot(version, vector)
+            place = version % self._depth
+            vector, asked = vectors[place].copy(), int(rows[place])
+            if versions[place] == version:  # else overwritten meanwhile
+                return PolicySnapshot(version, vector, asked or None)
 
 
 class PolicyQueue:
@@ -346,9 +353,9 @@ class PolicyQueue:
 
     def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
         """`length` is that of the vectors; `depth` how many versions are kept."""
-        layout = [((1,), "int64"), ((depth,), "int64"), ((depth, length), "float32")]
-        self._arena = _Arena(context, layout)
-        self._head, self._versions, self._vectors = self._arena.arrays()
+        per_version = [((depth,), "int64"), ((depth,), "int64"), ((depth, length), "float32")]
+        self._arena = _Arena(context, [((1,), "int64"), *per_version])
+        self._head, self._versions, self._rows, self._vectors = self._arena.arrays()
         self._head[0] = self._versions[:] = -1
         self._depth = depth
         self._bells = [context.Pipe(duplex=False) for _ in range(samplers)]
@@ -368,7 +375,7 @@ class PolicyQueue:
         """Publishes a policy; never waits."""
         place = snapshot.version % self._depth
         self._versions[place] = -1
-        self._vectors[place] = snapshot.vector
+        self._vectors[place], self._rows[place] = snapshot.vector, snapshot.rows or 0
         self._versions[place] = snapshot.version
         self._head[0] = snapshot.version
         self._ring()

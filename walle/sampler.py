@@ -142,7 +142,8 @@ class LaneSampler:
 
     def fill(self, slot: Slot, snapshot: PolicySnapshot, timer: Timer) -> None:
         """Collects one rollout under `snapshot` into `slot`."""
-        rollout = slot.rollout
+        slot.rows[0] = snapshot.rows or len(slot.rollout.reward)
+        rollout = slot.filled
         self._actor.load(snapshot)
         rollout.obs[0] = self._obs
         rollout.lane[:] = self._numbers

@@ -93,7 +93,7 @@ def deal(lanes: int, samplers: int) -> list[tuple[int, ...]]:
 
 def join(received: Sequence[Received]) -> Round:
     """Copies rollouts out of their slots, side by side."""
-    rollouts = [item.slot.rollout for item in received]
+    rollouts = [item.slot.filled for item in received]
     axes = [1, 1, 1, 1, 1, 1, 1, 0, 0]
     fields = [
         np.concatenate(arrays, axis)
@@ -279,7 +279,7 @@ class ProcessSampling:
                 self._wait()
                 continue
             received.append(item.copied())
-            steps += item.slot.rollout.steps
+            steps += received[-1].slot.rollout.steps
             self._experience.release(item)
         return join(received)
 
@@ -335,7 +335,7 @@ class SerialSampling:
         self._sampler: LaneSampler = task.build()
         arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
         sections = np.zeros(len(SAMPLER_SECTIONS))
-        self._slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), sections)
+        self._slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), sections, np.zeros(1, np.int64))
         self._snapshot: PolicySnapshot | None = None
         self._timer.switch("wait_policy")
 

@@ -213,7 +213,7 @@ def make_tasks(
 ) -> list[SamplerTask]:
     """One task a sampler, the lanes dealt in contiguous blocks."""
     cores = usable_cores()
-    rounds = -(-config.total_steps // config.batch_size)
+    counted = config.sampler.max_lag is not None and config.largest_batch is None
     return [
         SamplerTask(
             index=i,
@@ -224,7 +224,7 @@ def make_tasks(
             clip=algorithm.obs_clip,
             seed=config.seed,
             max_lag=config.sampler.max_lag,
-            rounds=None if config.sampler.max_lag is None else rounds,
+            rounds=problem.rounds if counted else None,
             core=cores[i % len(cores)] if config.sampler.pin else None,
             trace=(trace_path, start_ns) if trace_path else None,
         )
@@ -236,7 +236,7 @@ def make_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
     """The arrays of a sampler that has `lanes` lanes."""
     discrete = isinstance(problem.action_space, gym.spaces.Discrete)
     return RolloutShape(
-        steps=config.batch_size // config.lanes,
+        steps=(config.largest_batch or config.batch_size) // config.lanes,
         lanes=lanes,
         obs=(problem.obs_dim,),
         obs_dtype="float32",

@@ -47,6 +47,18 @@ class Rollout(NamedTuple):
         """Environment steps in the rollout: T x L."""
         return int(self.reward.size)
 
+    def first(self, rows: int) -> Rollout:
+        """Views of the first `rows` steps."""
+        return self._replace(
+            obs=self.obs[: rows + 1],
+            final_obs=self.final_obs[:rows],
+            action=self.action[:rows],
+            reward=self.reward[:rows],
+            terminated=self.terminated[:rows],
+            truncated=self.truncated[:rows],
+            log_prob=self.log_prob[:rows],
+        )
+
     def successors(self) -> AnyArray:
         """[T, L, *O]: the true successor of every step, across episode ends too."""
         ended = self.terminated | self.truncated
@@ -84,7 +96,10 @@ class PolicySnapshot(NamedTuple):
         version: 0 for the initial policy, then one more for every update.
         vector: [P + 2 O] float32: the policy's P parameters, then the frozen normaliser's mean
             and reciprocal standard deviation of each observation entry.
+        rows: T of the rollouts collected under it, where that changes from round to round; None
+            for as many as there is room for.
     """
 
     version: int
     vector: FloatArray
+    rows: int | None = None

@@ -47,8 +47,8 @@ def test_every_algorithm_trains_in_every_mode_it_allows(name, mode, tmp_path):
     versions = [int(row["policy_version"]) for row in rows]
     assert versions == list(range(len(rows)))
     lags = [int(row["lag_max"]) for row in rows]
-    assert lags[0] == 0
-    assert (max(lags) > 0) == (mode in ("overlapped", "free"))
+    if mode != "free":  # whose lag is a matter of timing
+        assert max(lags) == (1 if mode == "overlapped" else 0)
 
 
 @pytest.mark.parametrize(("name", "mode"), FORBIDDEN)

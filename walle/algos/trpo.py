@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from walle import losses
+from walle.algos.adaptive_rounds import BATCH_MOST, KINDS, AdaptiveRounds
 from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
 from walle.algos.on_policy import (
     advantages,
@@ -66,12 +67,17 @@ class TRPOSettings:
     normalize_rewards: bool
     obs_clip: float
     correction: str
+    adapt: str
+    adapt_kl: float
+    adapt_steps: int
     compile: str
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
         check_on_policy(self, "max_kl", "cg_iterations", "fisher_every", "tries", "ridge")
-        check_choice(self, advantage=("gae", "monte_carlo"), baseline=("neural", "linear"))
+        check_choice(
+            self, advantage=("gae", "monte_carlo"), baseline=("neural", "linear"), adapt=KINDS
+        )
         check_positive(self, "value_epochs", "value_minibatch_size", "value_learning_rate")
         if self.cg_damping < 0:
             raise ConfigError(f"algo.cg_damping={self.cg_damping} must not be negative")
@@ -79,6 +85,14 @@ class TRPOSettings:
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ConfigError(f"algo.{name}={value} must lie in [0, 1), as in 0.5")
+        for name in ("adapt_kl", "adapt_steps"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"algo.{name}={getattr(self, name)} must not be negative")
+
+    @property
+    def largest_batch(self) -> int | None:
+        """The environment steps that a round can grow to; None where it stays as it is."""
+        return None if self.adapt == "none" else BATCH_MOST
 
 
 class TRPO:
@@ -99,6 +113,14 @@ class TRPO:
         self.vector = self.policy.init(self.generator).to(problem.device)
         self.baseline = self.make_baseline(net)
         self.clock = EpisodeClock(problem.lanes)
+        self.rounds = AdaptiveRounds(
+            settings.adapt,
+            settings.max_kl,
+            problem.batch_size,
+            problem.lanes,
+            settings.adapt_kl,
+            settings.adapt_steps,
+        )
         self.normalizers = Normalizers(
             problem,
             observations=settings.normalize_observations,
@@ -149,6 +171,7 @@ class TRPO:
         metrics = self.improve_policy(batch)
         metrics["value_loss"] = self.baseline.fit(batch["obs"], batch["t"], batch["target"])
         self.normalizers.update(rollout)
+        self.rounds.add(rollout)
         self.version += 1
         return {
             **metrics,
@@ -184,20 +207,20 @@ class TRPO:
 
     def improve_policy(self, batch: Batch) -> dict[str, float]:
         """The natural-gradient step, with the line search's say."""
-        s = self.settings
+        s, max_kl = self.settings, self.rounds.max_kl
         loss, kl = partial(self.surrogate, batch), self.kl_from(batch["obs"])
         gradient, before = grad_and_value(loss)(self.vector)
         fisher = hessian_product(
             self.kl_from(batch["obs"][:: s.fisher_every]), self.vector, s.cg_damping
         )
-        step, expected = full_step(gradient, fisher, max_kl=s.max_kl, iterations=s.cg_iterations)
+        step, expected = full_step(gradient, fisher, max_kl=max_kl, iterations=s.cg_iterations)
         with torch.no_grad():
             found = line_search(
                 loss,
                 kl,
                 self.vector,
                 step,
-                max_kl=s.max_kl,
+                max_kl=max_kl,
                 expected=expected,
                 accept_ratio=s.accept_ratio,
                 shrink=s.shrink,
@@ -209,6 +232,7 @@ class TRPO:
             "policy_loss": found.loss,
             "improvement": float(before) - found.loss,
             "kl": found.kl,
+            "max_kl": max_kl,
             "step_fraction": found.fraction,
             "entropy": float(self.policy.entropy(dist).mean()),
         }
@@ -231,8 +255,9 @@ class TRPO:
         return kl
 
     def snapshot(self) -> PolicySnapshot:
-        """The policy's vector, and the normaliser."""
-        return self.normalizers.snapshot(self.version, self.vector)
+        """The policy's vector, the normaliser, and how long the next rollouts are to be."""
+        snapshot = self.normalizers.snapshot(self.version, self.vector)
+        return snapshot._replace(rows=self.rounds.rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on."""
@@ -240,6 +265,7 @@ class TRPO:
             "vector": self.vector,
             "baseline": self.baseline.state_dict(),
             "clock": self.clock.state_dict(),
+            "rounds": self.rounds.state_dict(),
             "normalizers": self.normalizers.state_dict(),
             "generator": self.generator.get_state(),
             "version": self.version,
@@ -250,6 +276,7 @@ class TRPO:
         self.vector = state["vector"].to(self.problem.device)
         self.baseline.load_state_dict(state["baseline"])
         self.clock.load_state_dict(state["clock"])
+        self.rounds.load_state_dict(state["rounds"])
         self.normalizers.load_state_dict(state["normalizers"])
         self.generator.set_state(state["generator"])
         self.version = state["version"]
