@@ -38,7 +38,7 @@ def test_the_margin_is_five_percent_of_the_size_of_the_sum_before():
 
 
 def round_of(reward, lanes=2, steps=3, ends=True):
-    """A rollout of `steps` rewards a lane; every lane's episode ends with the last, or none does."""
+    """A rollout of equal rewards; with its last step every lane's episode ends, or none does."""
     terminated = np.zeros((steps, lanes), bool)
     terminated[-1] = ends
     zero = np.zeros((steps, lanes), np.float32)
