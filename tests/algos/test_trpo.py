@@ -52,14 +52,20 @@ def test_the_fisher_matrix_of_a_part_of_the_round_gives_nearly_the_same_step():
     assert torch.cosine_similarity(*steps, dim=0) > 0.9
 
 
-CONSTANT_TRPO = ("algo=trpo", *(o for o in CONSTANT if "learning_rate" not in o and "sch" not in o))
+CONSTANT_TRPO = (
+    "algo=trpo",
+    "algo.compile=false",
+    *(o for o in CONSTANT if "learning_rate" not in o and "sch" not in o),
+)
 
 
-@pytest.mark.parametrize("baseline", ["neural", "linear"])
-@pytest.mark.parametrize("advantage", ["gae", "monte_carlo"])
+@pytest.mark.parametrize(
+    ("baseline", "advantage"), [("neural", "gae"), ("linear", "gae"), ("linear", "monte_carlo")]
+)
 def test_values_of_a_constant_reward_reach_the_geometric_series(baseline, advantage):
     chosen = (f"algo.baseline={baseline}", f"algo.advantage={advantage}", "algo.ridge=1e-3")
-    algorithm, _ = trained(30, *CONSTANT_TRPO, *chosen, "+env.kwargs.ends=truncated")
+    rounds = 30 if baseline == "neural" else 90  # whose bootstrap extrapolates in t
+    algorithm, _ = trained(rounds, *CONSTANT_TRPO, *chosen, "+env.kwargs.ends=truncated")
     value = algorithm.baseline(torch.tensor([[0.5, -0.5]]), torch.tensor([3]))
     assert value.item() == pytest.approx(1 / (1 - GAMMA), rel=0.05)
 
