@@ -89,6 +89,7 @@ class Agent:
         }
         self._best: float | None = None
         self._published_ns = 0
+        self._version = 0
         self.env_steps = 0
         self.iteration = 0
 
@@ -119,7 +120,7 @@ class Agent:
         self._timer.switch("wait_experience")
         experience = self._sampling.receive()
         self._timer.switch("update")
-        version = self._algorithm.snapshot().version
+        version = self._version
         with self._sampling.busy():
             metrics = self._algorithm.update(experience.rollout)
         self._timer.switch("other")
@@ -141,7 +142,9 @@ class Agent:
 
     def _publish(self) -> None:
         self._timer.switch("publish")
-        self._sampling.publish(self._algorithm.snapshot())
+        snapshot = self._algorithm.snapshot()
+        self._sampling.publish(snapshot)
+        self._version = snapshot.version
         self._published_ns = self._timer.switch("other")
 
     def _log(

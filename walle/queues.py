@@ -203,7 +203,9 @@ class Received(NamedTuple):
     def copied(self) -> Received:
         """The same in memory of its own, so that the slot can be released."""
         arrays: list[Any] = [array.copy() for array in self.slot.filled]
-        return self._replace(slot=Slot(Rollout(*arrays), *(x.copy() for x in self.slot[1:])))
+        rows = np.array([len(arrays[1])])
+        sent_ns, sections_s = self.slot.sent_ns.copy(), self.slot.sections_s.copy()
+        return self._replace(slot=Slot(Rollout(*arrays), sent_ns, sections_s, rows))
 
 
 class ExperienceQueue:

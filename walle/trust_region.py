@@ -51,7 +51,7 @@ def hessian_product(function: Scalar, vector: Tensor, damping: float) -> Product
     gradient = grad(function)
 
     def product(v: Tensor) -> Tensor:
-        _, image = jvp(gradient, (vector,), (v,))
+        image: Tensor = jvp(gradient, (vector,), (v,))[1]
         return image + damping * v
 
     return product
