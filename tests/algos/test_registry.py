@@ -7,11 +7,12 @@ from dataclasses import fields
 import pytest
 
 from tests.conftest import read
+from walle import checkpoint
 from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import train
+from walle.train import make_algorithm, make_problem, train
 
 MODES = {
     "serial": ("sampler=serial", "sampler.max_lag=0"),
@@ -57,6 +58,19 @@ def test_every_other_mode_is_refused_with_the_reason(name, mode):
     with pytest.raises(ConfigError) as refused:
         compose(overrides(name, mode))
     assert load(name).why in str(refused.value)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_algorithm_goes_on_from_its_checkpoint(name, tmp_path):
+    config = compose(overrides(name, load(name).modes[0]))
+    train(config, tmp_path)
+    state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
+    algorithm = make_algorithm(config, make_problem(config)[0])
+    assert algorithm.snapshot().version == 0
+    algorithm.load_state_dict(state["algorithm"])
+    snapshot = algorithm.snapshot()
+    assert snapshot.version == state["snapshot"].version >= 3
+    assert (snapshot.vector == state["snapshot"].vector).all()
 
 
 @pytest.mark.parametrize("name", REGISTRY)
