@@ -133,7 +133,8 @@ class Agent:
         seconds = self._timer.collect()
         collect_s = experience.busy_s
         if self._lock_step:
-            collect_s = (experience.last_sent_ns - published_before) * 1e-9
+            # On a full machine a round may be there before this process has noted the publishing.
+            collect_s = max(0, experience.last_sent_ns - published_before) * 1e-9
         self._timer.switch("log")
         self._log(experience, seconds, collect_s, version, metrics, before)
         if self._should_save(self.env_steps):

@@ -24,6 +24,11 @@ def test_it_updates_as_each_rollout_arrives(tmp_path):
     assert set(senders) == {f"sampler-{i}" for i in range(4)}
 
 
+def test_there_is_no_shape_to_compile_for():
+    with pytest.raises(ConfigError, match="no one shape to compile for"):
+        compose(["algo=a3c", "algo.compile=true"])
+
+
 def test_rounds_are_refused_with_the_cure():
     with pytest.raises(ConfigError, match="without rounds; for rounds use algo=a2c"):
         compose(["algo=a3c", "sampler.max_lag=0"])

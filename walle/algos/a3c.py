@@ -13,16 +13,37 @@ Departures from the paper, beside those of `walle.algos.a2c`:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from walle.algos.a2c import A2C
+from walle.algos.a2c import A2C, A2CSettings
+from walle.errors import ConfigError
+
+
+@dataclass
+class A3CSettings(A2CSettings):
+    """conf/algo/a3c.yaml, where every key is explained."""
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        super().__post_init__()
+        if self.compile == "true":
+            raise ConfigError(
+                "algo.compile=true: a3c's updates have the rows of one sampler, so there is no one"
+                " shape to compile for; use algo.compile=false or algo=a2c"
+            )
 
 
 class A3C(A2C):
-    """The agent's receiving makes the difference: see `every_rollout`."""
+    """A2C to which every sampler's rollout is a round."""
 
+    settings_type: ClassVar[type] = A3CSettings
     modes: ClassVar[tuple[str, ...]] = ("free",)
     why: ClassVar[str] = (
         "it updates as each sampler's rollout arrives, without rounds; for rounds use algo=a2c"
     )
     every_rollout: ClassVar[bool] = True
+
+    def warm_up(self) -> str:
+        """Has nothing to compile."""
+        return "learning eager: an update's rows are one sampler's, whatever their number"
