@@ -63,6 +63,7 @@ PACKAGES = [
     "sample-factory",
 ]  # whose versions are written down
 START_UP_S = 180
+POLL_S = 0.5  # looking more often would take part of a core from whoever needs both
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -204,7 +205,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--tasks", nargs="+", default=TASKS, help="names; -v5 unless they say")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=60_000, help="of a contestant's turn")
+    parser.add_argument("--steps", type=int, default=300_000, help="of a contestant's turn")
     parser.add_argument("--seconds", type=float, default=3.0, help="a turn's end, if sooner")
     parser.add_argument("--cores", type=int, default=2, help="N: samplers, threads, processes")
     parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
@@ -259,7 +260,7 @@ def turn(contestant: Contestant, steps: int, seconds: float) -> float:
     with going(contestant):
         begin = time.monotonic()
         while True:
-            time.sleep(0.01)
+            time.sleep(POLL_S)
             blocks = contestant.blocks()
             enough = sum(block.steps for block in blocks) >= steps
             if not enough and time.monotonic() - begin < seconds:
