@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from tests.conftest import read
+from tests.test_train import learned
 from walle import checkpoint
 from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
@@ -58,6 +59,14 @@ def test_every_other_mode_is_refused_with_the_reason(name, mode):
     with pytest.raises(ConfigError) as refused:
         compose(overrides(name, mode))
     assert load(name).why in str(refused.value)
+
+
+@pytest.mark.parametrize("name", [name for name, mode in ALLOWED if mode == "lock_step"])
+def test_learning_does_not_depend_on_the_number_of_samplers(name, tmp_path):
+    for n in (1, 3):
+        train(compose([*overrides(name, "lock_step"), f"sampler.n={n}"]), tmp_path / str(n))
+    assert len(learned(tmp_path / "1")) == 3
+    assert learned(tmp_path / "1") == learned(tmp_path / "3")
 
 
 @pytest.mark.parametrize("name", REGISTRY)
