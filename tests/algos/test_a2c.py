@@ -4,7 +4,10 @@ import torch
 from tests.algos.test_ppo import CONSTANT, GAMMA, trained
 from walle import returns
 from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm
+from walle.config import compose
+from walle.train import train
 
+QUIET = ("eval.every=null", "logger.progress=quiet")
 SMALL = ("algo=a2c", "batch_size=64", "sampler.lanes=8", "algo.compile=false")
 
 
@@ -44,6 +47,12 @@ def test_the_value_of_a_constant_reward_reaches_the_geometric_series():
     algorithm, _ = trained(200, "algo=a2c", *CONSTANT, *small, "+env.kwargs.ends=truncated")
     value = algorithm.value(torch.tensor([[0.5, -0.5]]))
     assert value.item() == pytest.approx(1 / (1 - GAMMA), rel=0.05)
+
+
+@pytest.mark.slow
+def test_it_balances_the_pole(tmp_path):
+    config = compose(["algo=a2c", "env=cartpole", "sampler=serial", "total_steps=150_000", *QUIET])
+    assert train(config, tmp_path).return_mean >= 475
 
 
 def test_entropy_is_rewarded():

@@ -24,6 +24,12 @@ def test_it_updates_as_each_rollout_arrives(tmp_path):
     assert set(senders) == {f"sampler-{i}" for i in range(4)}
 
 
+@pytest.mark.slow
+def test_it_balances_the_pole(tmp_path):
+    config = compose([*SMALL, "sampler.n=4", "total_steps=200_000"])
+    assert train(config, tmp_path).return_mean >= 450
+
+
 def test_there_is_no_shape_to_compile_for():
     with pytest.raises(ConfigError, match="no one shape to compile for"):
         compose(["algo=a3c", "algo.compile=true"])

@@ -121,6 +121,11 @@ def test_bad_settings_are_refused(override):
         compose(["algo=trpo", f"algo.{override}"])
 
 
+def test_there_is_nothing_to_compile_with_a_linear_baseline():
+    with pytest.raises(ConfigError, match="takes no gradient steps"):
+        compose(["algo=trpo", "algo.baseline=linear", "algo.compile=true"])
+
+
 def test_every_correction_gives_another_step_under_lag():
     found = []
     for correction in CORRECTIONS:

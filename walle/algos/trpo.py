@@ -79,6 +79,11 @@ class TRPOSettings:
             self, advantage=("gae", "monte_carlo"), baseline=("neural", "linear"), adapt=KINDS
         )
         check_positive(self, "value_epochs", "value_minibatch_size", "value_learning_rate")
+        if self.baseline == "linear" and self.compile == "true":
+            raise ConfigError(
+                "algo.compile=true: a linear baseline takes no gradient steps that could be"
+                " compiled; use algo.compile=auto or algo.baseline=neural"
+            )
         if self.cg_damping < 0:
             raise ConfigError(f"algo.cg_damping={self.cg_damping} must not be negative")
         for name in ("shrink", "accept_ratio"):
