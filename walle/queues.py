@@ -44,7 +44,10 @@ class Failed(Exception):  # noqa: N818
 
 
 class RolloutShape(NamedTuple):
-    """The arrays of one sampler's rollouts: T steps of L lanes."""
+    """The arrays of one sampler's rollouts: T steps of L lanes.
+
+    `packed` counts the lanes that share one column (L = 1), one after the other; else 0.
+    """
 
     steps: int
     lanes: int
@@ -52,6 +55,7 @@ class RolloutShape(NamedTuple):
     obs_dtype: str
     action: tuple[int, ...]
     action_dtype: str
+    packed: int = 0
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and dtype of every array of a `Rollout`, in its order."""
@@ -82,17 +86,19 @@ class Slot(NamedTuple):
         sent_ns: [1] when it was handed over, on the system's monotonic clock.
         sections_s: [S] seconds of the sampler's sections since its previous rollout.
         rows: [1] how many steps of the rollout are filled.
+        spans: [S] where lanes are packed one after the other into one column, the steps of each.
     """
 
     rollout: Rollout
     sent_ns: npt.NDArray[np.int64]
     sections_s: npt.NDArray[np.float64]
     rows: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64]
 
     @property
     def filled(self) -> Rollout:
         """The steps that are."""
-        return self.rollout.first(int(self.rows[0]))
+        return self.rollout.between(0, int(self.rows[0]))
 
 
 class _Arena:
@@ -124,14 +130,15 @@ class _Ring:
 
     def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
         self.slots = slots
-        self._per_slot = [*shape.fields().values(), ((1,), "int64"), _SECTIONS, ((1,), "int64")]
+        header = [((1,), "int64"), _SECTIONS, ((1,), "int64"), ((shape.packed,), "int64")]
+        self._per_slot = [*shape.fields().values(), *header]
         self._arena = _Arena(context, self._per_slot * slots)
 
     def views(self) -> list[Slot]:
         arrays = self._arena.arrays()
         width = len(self._per_slot)
         chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
-        return [Slot(Rollout(*chunk[:-3]), *chunk[-3:]) for chunk in chunks]
+        return [Slot(Rollout(*chunk[:-4]), *chunk[-4:]) for chunk in chunks]
 
 
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
@@ -205,7 +212,8 @@ class Received(NamedTuple):
         arrays: list[Any] = [array.copy() for array in self.slot.filled]
         rows = np.array([len(arrays[1])])
         sent_ns, sections_s = self.slot.sent_ns.copy(), self.slot.sections_s.copy()
-        return self._replace(slot=Slot(Rollout(*arrays), sent_ns, sections_s, rows))
+        spans = self.slot.spans.copy()
+        return self._replace(slot=Slot(Rollout(*arrays), sent_ns, sections_s, rows, spans))
 
 
 class ExperienceQueue:
@@ -330,7 +338,7 @@ class PolicyReader:
         """
         if self._arrays is None:
             self._arrays = self._arena.arrays()
-        head, versions, rows, vectors = self._arrays
+        head, versions, asked, vectors = self._arrays
         while head[0] < min_version:
             if head[0] == _CLOSED or not os.read(self._bell.fileno(), 4096):
                 raise Closed
@@ -339,9 +347,9 @@ class PolicyReader:
             if version == _CLOSED:
                 raise Closed
             place = version % self._depth
-            vector, asked = vectors[place].copy(), int(rows[place])
+            vector, (rows, episodes) = vectors[place].copy(), asked[place].tolist()
             if versions[place] == version:  # else overwritten meanwhile
-                return PolicySnapshot(version, vector, asked or None)
+                return PolicySnapshot(version, vector, rows or None, episodes or None)
 
 
 class PolicyQueue:
@@ -355,9 +363,9 @@ class PolicyQueue:
 
     def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
         """`length` is that of the vectors; `depth` how many versions are kept."""
-        per_version = [((depth,), "int64"), ((depth,), "int64"), ((depth, length), "float32")]
+        per_version = [((depth,), "int64"), ((depth, 2), "int64"), ((depth, length), "float32")]
         self._arena = _Arena(context, [((1,), "int64"), *per_version])
-        self._head, self._versions, self._rows, self._vectors = self._arena.arrays()
+        self._head, self._versions, self._asked, self._vectors = self._arena.arrays()
         self._head[0] = self._versions[:] = -1
         self._depth = depth
         self._bells = [context.Pipe(duplex=False) for _ in range(samplers)]
@@ -377,7 +385,8 @@ class PolicyQueue:
         """Publishes a policy; never waits."""
         place = snapshot.version % self._depth
         self._versions[place] = -1
-        self._vectors[place], self._rows[place] = snapshot.vector, snapshot.rows or 0
+        self._vectors[place] = snapshot.vector
+        self._asked[place] = snapshot.rows or 0, snapshot.episodes or 0
         self._versions[place] = snapshot.version
         self._head[0] = snapshot.version
         self._ring()

@@ -47,16 +47,16 @@ class Rollout(NamedTuple):
         """Environment steps in the rollout: T x L."""
         return int(self.reward.size)
 
-    def first(self, rows: int) -> Rollout:
-        """Views of the first `rows` steps."""
+    def between(self, begin: int, end: int) -> Rollout:
+        """Views of the steps from `begin` up to, but without, `end`."""
         return self._replace(
-            obs=self.obs[: rows + 1],
-            final_obs=self.final_obs[:rows],
-            action=self.action[:rows],
-            reward=self.reward[:rows],
-            terminated=self.terminated[:rows],
-            truncated=self.truncated[:rows],
-            log_prob=self.log_prob[:rows],
+            obs=self.obs[begin : end + 1],
+            final_obs=self.final_obs[begin:end],
+            action=self.action[begin:end],
+            reward=self.reward[begin:end],
+            terminated=self.terminated[begin:end],
+            truncated=self.truncated[begin:end],
+            log_prob=self.log_prob[begin:end],
         )
 
     def successors(self) -> AnyArray:
@@ -98,8 +98,11 @@ class PolicySnapshot(NamedTuple):
             and reciprocal standard deviation of each observation entry.
         rows: T of the rollouts collected under it, where that changes from round to round; None
             for as many as there is room for.
+        episodes: how many a round collected under it has, over all lanes, where rounds are made of
+            whole episodes; else None.
     """
 
     version: int
     vector: FloatArray
     rows: int | None = None
+    episodes: int | None = None

@@ -5,8 +5,8 @@ bound, then shortened until the measured KL keeps the bound and the surrogate im
 
 Departures from the papers:
     - advantages are generalised estimates (Schulman et al. 2016) unless `advantage=monte_carlo`,
-      and a return that the end of a rollout or a time limit cuts goes on with the value function,
-      where the papers' rollouts end with their episodes;
+      rollouts hold parts of episodes unless `sampler.collect=episodes`, and a return that the end
+      of a rollout or a time limit cuts goes on with the value function;
     - observations are normalised, and rewards scaled, by running moments;
     - if no step of the line search is good enough the policy stays as it was: Frans & Hafner's code
       took the full step whatever its search had found;
