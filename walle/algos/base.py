@@ -36,6 +36,7 @@ class Problem(NamedTuple):
         batch_size: environment steps a round.
         seed: the run's seed.
         device: where the agent computes.
+        longest_episode: of steps, where episodes have a limit; else None.
     """
 
     observation_space: gym.spaces.Box
@@ -45,6 +46,7 @@ class Problem(NamedTuple):
     batch_size: int
     seed: int
     device: str
+    longest_episode: int | None = None
 
     @property
     def rounds(self) -> int:
@@ -90,6 +92,7 @@ class Algorithm(Protocol):
     settings_type: ClassVar[type]
     modes: ClassVar[tuple[str, ...]]  # those of ALL_MODES it can learn in
     why: ClassVar[str]  # it cannot learn in the others
+    every_rollout: ClassVar[bool]  # free-running, a single rollout is a round
 
     policy_factory: Callable[[], Policy]
     obs_clip: float | None
