@@ -3,6 +3,7 @@ import os
 
 import psutil
 import pytest
+import torch
 
 from walle.config import compose
 from walle.train import train
@@ -23,6 +24,12 @@ def _workers():
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """As a run has by default; threads that wait for each other are slow on busy cores."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.algos.test_ppo import trained
-from walle import compiled, onednn
+from walle import compiled, products
 from walle.compiled import REPAID_AFTER, Blocks, choose, compile_function
 from walle.errors import ConfigError
+from walle.products import SECOND_SIDE
 from walle.sgd import AdamSettings, AdamState, Sgd
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -95,6 +96,13 @@ def test_the_cache_serves_the_same_function_only(cache):
 
 
 @needs_compiler
+def test_an_example_given_twice_stays_two_inputs():
+    x = torch.ones(3)
+    program = compile_function(lambda x, y: (x - 2 * y,), (x, x))
+    assert program(x, torch.zeros(3))[0].tolist() == [1, 1, 1]
+
+
+@needs_compiler
 @pytest.mark.parametrize(("rows", "expected"), [(1, 0), (256, 0), (700, 0), (1100, 20_000)])
 def test_blocks_of_any_number_of_rows(rows, expected):
     torch.manual_seed(0)
@@ -104,30 +112,30 @@ def test_blocks_of_any_number_of_rows(rows, expected):
 
 
 @needs_compiler
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
-def test_large_products_by_onednn_give_the_same(monkeypatch):
-    monkeypatch.setattr(onednn, "is_quicker", lambda _: True)
+@pytest.mark.parametrize("side", [SECOND_SIDE, SECOND_SIDE // 2])
+def test_large_products_go_another_way_to_the_same_numbers(side, monkeypatch):
     torch.manual_seed(0)
-    x, rest, w, bias = (torch.randn(*s) for s in ((1024, 64), (1024, 64), (64, 64), (64,)))
+    x, w, b = torch.randn(200, side), torch.randn(64, side) / side, torch.randn(64)
 
-    def function(x, rest, w, bias):
-        hidden = torch.tanh(torch.addmm(bias, x, w.t()))
-        return hidden @ w, hidden @ w + rest, x.t() @ hidden
+    def layer(x, w, b):
+        def loss(w, x):
+            return torch.nn.functional.linear(x, w, b).relu().square().sum()
 
-    found = compile_function(function, (x, rest, w, bias))(x, rest, 2 * w, bias)
-    expected = function(x, rest, 2 * w, bias)  # the weights are no constants
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-    traced = compiled._trace(function, (x, rest, w, bias)).code
-    assert traced.count("mkldnn._linear_pointwise") == 3
-    assert traced.count("aten.mm") == 1  # the product of two long matrices
+        return torch.func.grad(loss, argnums=(0, 1))(w, x)
+
+    monkeypatch.setattr(products, "is_quicker", lambda _: True)
+    graph = compiled._trace(layer, (x, w, b))
+    large = [node for node in graph.graph.nodes if "walle.linear" in str(node.target)]
+    assert len(large) == (3 if side == SECOND_SIDE else 0)
+    fast = compile_function(layer, (x, w, b))(x, w, b)
+    torch.testing.assert_close(fast, list(layer(x, w, b)), atol=1e-3, rtol=1e-4)
 
 
 def test_where_onednn_is_quicker():
     here = torch.backends.mkldnn.is_available()
-    assert onednn.is_quicker("flags : avx2 avx512f\nmodel name : AMD EPYC") == here
-    assert not onednn.is_quicker("flags : avx2\nmodel name : AMD EPYC")
-    assert not onednn.is_quicker("flags : avx2 avx512f\nmodel name : Intel(R) Xeon(R)")
+    assert products.is_quicker("flags : avx2 avx512f\nmodel name : AMD EPYC") == here
+    assert not products.is_quicker("flags : avx2\nmodel name : AMD EPYC")
+    assert not products.is_quicker("flags : avx2 avx512f\nmodel name : Intel(R) Xeon(R)")
 
 
 def test_tanh_to_float_accuracy():

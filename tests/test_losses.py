@@ -76,3 +76,47 @@ def test_explained_variance():
     assert losses.explained_variance(vec(0, 0, 0), target) == 0.0
     assert losses.explained_variance(vec(3, 2, 1), target) == pytest.approx(-3.0)
     assert math.isnan(losses.explained_variance(target, vec(1, 1, 1)))
+
+
+def test_bootstrap_by_hand():
+    # two critics: the least of 4 and 2, of 5 and 6; the second step is terminal
+    q = torch.tensor([[4.0, 5.0], [2.0, 6.0]])
+    assert losses.bootstrap(vec(1, 1), vec(1, 0), q, 0.5).tolist() == [2.0, 1.0]
+
+
+def test_soft_bootstrap_by_hand():
+    # 1 + 0.5 (2 - 0.1 x -3) and 1 + 0.5 (5 - 0.1 x 10)
+    q = torch.tensor([[4.0, 5.0], [2.0, 6.0]])
+    target = losses.soft_bootstrap(vec(1, 1), vec(1, 1), q, vec(-3, 10), torch.tensor(0.1), 0.5)
+    torch.testing.assert_close(target, vec(2.15, 3.0))
+    terminal = losses.soft_bootstrap(vec(1), vec(0), q[:, :1], vec(-3), torch.tensor(0.1), 0.5)
+    assert terminal.tolist() == [1.0]
+
+
+def test_smoothing_clips_the_noise_and_then_the_action():
+    # 0.2 x 1 stays; 0.2 x 10 is cut to 0.5, then 0.9 + 0.5 to 1; 0.2 x -10 to -0.5
+    action = losses.smoothed(vec(0.1, 0.9, 0.3), vec(1, 10, -10), 0.2, 0.5)
+    torch.testing.assert_close(action, vec(0.3, 1.0, -0.2))
+
+
+def test_critic_loss_sums_the_critics():
+    q = torch.tensor([[1.0, 3.0], [2.0, 2.0]])
+    assert losses.critic_loss(q, vec(1, 1)).item() == 2.0 + 1.0
+
+
+def test_deterministic_policy_loss_by_hand():
+    assert losses.deterministic_policy_loss(vec(1, 3)).item() == -2.0
+
+
+def test_soft_policy_loss_by_hand():
+    # E[0.5 x (-2) - 1, 0.5 x 4 - 3]
+    q = torch.tensor([[1.0, 7.0], [2.0, 3.0]])
+    assert losses.soft_policy_loss(q, vec(-2, 4), torch.tensor(0.5)).item() == -1.5
+
+
+def test_the_temperature_falls_while_the_entropy_is_above_its_target():
+    log_alpha = torch.tensor(0.3, requires_grad=True)
+    loss = losses.temperature_loss(log_alpha, vec(-1, -3), -1.0)  # entropy 2, target -1
+    assert loss.item() == pytest.approx(0.3 * 3)
+    loss.backward()
+    assert log_alpha.grad.item() == pytest.approx(3.0)  # downhill, log alpha falls

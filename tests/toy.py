@@ -28,6 +28,31 @@ class Constant(gym.Env):
         return np.array([0.5, -0.5]), 1.0, terminated, truncated, {}
 
 
+class Aim(gym.Env):
+    """A reward of 1 - 4 (a - 0.5)^2 for an action in [-2, 2], scaled to [-1, 1]; 8 steps.
+
+    `ends` says how an episode ends.
+    """
+
+    def __init__(self, ends="truncated"):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float64)
+        self.action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+        self._ends = ends
+        self._t = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return np.array([0.5, -0.5]), {}
+
+    def step(self, action):
+        self._t += 1
+        ended = self._t == 8
+        reward = 1 - 4 * (float(action[0]) / 2 - 0.5) ** 2
+        terminated = ended and self._ends == "terminated"
+        return np.array([0.5, -0.5]), reward, terminated, ended and not terminated, {}
+
+
 class Counter(gym.Env):
     """Observes the steps since the reset and a random draw; ends after `limit` steps."""
 
@@ -109,6 +134,7 @@ class Rude(gym.Env):
 
 
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
+gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")

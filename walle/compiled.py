@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle import onednn
+from walle import products
 from walle.errors import ConfigError, Interrupted, WalleError
 
 Function = Callable[..., Sequence[Tensor]]
@@ -44,8 +44,8 @@ class Choice(NamedTuple):
         return f"{'compiled' if self.compile else 'eager'}: {self.why}"
 
 
-def choose(mode: str, minibatches: int, device: str) -> Choice:
-    """Whether `minibatches` gradient steps are worth compiling for.
+def choose(mode: str, minibatches: int, device: str, repaid_after: int = REPAID_AFTER) -> Choice:
+    """Whether `minibatches` gradient steps are worth compiling for: `repaid_after` or more.
 
     It depends on the configuration and on what is installed, never on timing or on what an earlier
     run left in the cache: compiled and eager numbers differ in their last bits.
@@ -62,8 +62,8 @@ def choose(mode: str, minibatches: int, device: str) -> Choice:
         return Choice(True, "algo.compile=true")
     if missing:
         return Choice(False, missing)
-    if minibatches < REPAID_AFTER:
-        return Choice(False, f"{minibatches:,} minibatches would not repay it ({REPAID_AFTER:,})")
+    if minibatches < repaid_after:
+        return Choice(False, f"{minibatches:,} minibatches would not repay it ({repaid_after:,})")
     return Choice(True, f"{minibatches:,} minibatches repay it")
 
 
@@ -127,6 +127,7 @@ class Program:
 @torch.no_grad()
 def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
     """`function` compiled for inputs like `example`, which it must not change."""
+    example = [x.clone() for x in example]  # two inputs that are one tensor are traced as one
     graph = _trace(function, example)
     path = cache_directory() / f"{_fingerprint(graph, example)}.pt2"
     with _locked(path.with_suffix(".lock")):  # of several jobs, one compiles and the others wait
@@ -138,9 +139,7 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table: onednn.Table = {torch.ops.aten.tanh.default: tanh}
-    if onednn.is_quicker(_cpu()):
-        table |= onednn.decompositions()
+    table = {torch.ops.aten.tanh.default: tanh, **products.decompositions(_cpu())}
     return make_fx(function, decomposition_table=table)(*example)
 
 
@@ -148,7 +147,7 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
     from torch._inductor import aoti_compile_and_package
 
     with (
-        onednn.weights_may_change(),
+        products.lowered(),
         warnings.catch_warnings(),
         tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as scratch,
     ):

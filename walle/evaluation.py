@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets import Policy
+from walle.nets import ActingPolicy
 from walle.sampler import Actor
 from walle.types import AnyArray, FloatArray, PolicySnapshot
 
@@ -34,7 +34,7 @@ class Evaluator:
     def __init__(
         self,
         env: EnvSpec,
-        policy: Policy,
+        policy: ActingPolicy,
         obs_dim: int,
         clip: float | None,
         *,

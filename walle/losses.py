@@ -76,6 +76,70 @@ def value_loss(
     return error.mean()
 
 
+def bootstrap(reward: Tensor, continues: Tensor, next_q: Tensor, gamma: float) -> Tensor:
+    """The target r + γ c Q(s', a') of DDPG and TD3, where c is 0 after a terminal state.
+
+    `next_q` [K, B], one row a critic, is taken at its least, min_k Q_k (Fujimoto et al. 2018,
+    eq. 10); for DDPG K is 1 (Lillicrap et al. 2016, algorithm 1). The others are [B], and so is
+    the result.
+    """
+    return reward + gamma * continues * next_q.amin(0)
+
+
+def soft_bootstrap(
+    reward: Tensor,
+    continues: Tensor,
+    next_q: Tensor,
+    next_log_prob: Tensor,
+    temperature: Tensor,
+    gamma: float,
+) -> Tensor:
+    """The target r + γ c (min_k Q_k(s', a') - α log π(a'|s')) of SAC.
+
+    Haarnoja et al. 2018b ("Soft actor-critic algorithms and applications"), eq. 3 and 5.
+
+    `next_q` [K, B]; `temperature` is α, []; the others [B], and so is the result.
+    """
+    soft = next_q - temperature * next_log_prob
+    return bootstrap(reward, continues, soft, gamma)
+
+
+def smoothed(action: Tensor, noise: Tensor, scale: float, bound: float) -> Tensor:
+    """Target policy smoothing, clip(a + clip(σ ε, -c, c), -1, 1).
+
+    Fujimoto et al. 2018 ("Addressing function approximation error in actor-critic methods"), 5.3.
+    `action` and standard normal `noise` [B, A]; σ is `scale`, c is `bound`.
+    """
+    return (action + (scale * noise).clamp(-bound, bound)).clamp(-1.0, 1.0)
+
+
+def critic_loss(q: Tensor, target: Tensor) -> Tensor:
+    """Σ_k E[(Q_k(s, a) - y)²] over the critics; `q` [K, B], `target` [B]."""
+    return (q - target).square().mean(-1).sum()
+
+
+def deterministic_policy_loss(q: Tensor) -> Tensor:
+    """-E[Q(s, π(s))], for DDPG and TD3 (Silver et al. 2014); `q` [B]."""
+    return -q.mean()
+
+
+def soft_policy_loss(q: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
+    """E[α log π(a|s) - min_k Q_k(s, a)] with a ~ π (Haarnoja et al. 2018b, eq. 7).
+
+    `q` [K, B] and `log_prob` [B] of actions that the policy's parameters reach; α is [].
+    """
+    return (temperature * log_prob - q.amin(0)).mean()
+
+
+def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+    """-log α · E[log π(a|s) + H̄]: α falls while the entropy is above H̄.
+
+    Haarnoja et al. 2018b, eq. 18, with log α for α as in the authors' code. `log_temperature` [];
+    `log_prob` [B].
+    """
+    return -log_temperature * (log_prob + target_entropy).mean()
+
+
 def explained_variance(value: Tensor, target: Tensor) -> float:
     """1 - Var[target - v] / Var[target]: 1 is perfect, 0 no better than a constant.
 

@@ -93,6 +93,16 @@ class MLP:
             params[f"{name}.bias"] = torch.zeros(self.shapes[f"{name}.bias"])
         return params
 
+    def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Weights and biases even within ±1 / sqrt(a layer's inputs), as torch's own layers."""
+        params = {}
+        for name in self.layers:
+            bound = self.shapes[f"{name}.weight"][1] ** -0.5
+            for part in (f"{name}.weight", f"{name}.bias"):
+                even = torch.rand(self.shapes[part], generator=generator)
+                params[part] = bound * (2 * even - 1)
+        return params
+
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """[..., sizes[0]] -> [..., sizes[-1]]."""
         for name in self.layers:
@@ -137,8 +147,8 @@ def _in_place(activate: Activation, x: Tensor) -> Callable[[], object]:
     return lambda: x.copy_(activate(x))
 
 
-class Policy(Protocol):
-    """A stochastic policy. Its distribution travels as one tensor, `dist`, of width D.
+class ActingPolicy(Protocol):
+    """A stochastic policy, as far as acting needs it. `dist` is one tensor, of width D.
 
     The `head`, of width H, is the part of `dist` that depends on the observation. Acting is split
     by how often a thing must be done: `prepare` and `complete` once a rollout, `acting` and `pick`
@@ -151,10 +161,6 @@ class Policy(Protocol):
 
     def init(self, generator: torch.Generator) -> Tensor:
         """An initial parameter vector, [layout.size]."""
-        ...
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """The distribution at observations [..., O]: [..., D]."""
         ...
 
     def acting(self, params: Params, rows: int) -> Forward:
@@ -183,6 +189,14 @@ class Policy(Protocol):
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
         """Log density or log probability of `action`: [...]."""
+        ...
+
+
+class Policy(ActingPolicy, Protocol):
+    """A policy whose distributions can be compared: what on-policy learning needs."""
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """The distribution at observations [..., O]: [..., D]."""
         ...
 
     def entropy(self, dist: Tensor) -> Tensor:

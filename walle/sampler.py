@@ -18,14 +18,14 @@ from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
 from walle.errors import RolloutError
-from walle.nets import Forward, Policy
+from walle.nets import ActingPolicy, Forward
 from walle.normalize import normalize_into
 from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import AnyArray, FloatArray, PolicySnapshot, Rollout
 
-PolicyFactory = Callable[[], Policy]
+PolicyFactory = Callable[[], ActingPolicy]
 _ROWS = 4
 
 
@@ -37,7 +37,7 @@ class Actor:
     whichever sampler it lives.
     """
 
-    def __init__(self, policy: Policy, obs_dim: int, lanes: int, clip: float | None) -> None:
+    def __init__(self, policy: ActingPolicy, obs_dim: int, lanes: int, clip: float | None) -> None:
         """Acts for `lanes` lanes; normalised observations are clipped to [-clip, clip]."""
         self.policy = policy
         self.params: dict[str, Tensor] = {}

@@ -69,6 +69,7 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Out
     torch.set_num_threads(config.learner.threads)  # first: even QR's bits depend on it
     problem, env = make_problem(config)
     algorithm = make_algorithm(config, problem)
+    check_learners(config, algorithm)
     directory.mkdir(parents=True, exist_ok=True)
     again = set_aside_previous(directory)
     write_provenance(directory, to_dict(config), list(overrides))
@@ -179,6 +180,19 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     """The algorithm that `config` names, with its initial parameters."""
     return algos.load(config.algo.name)(config.algo, _net(config), problem)
+
+
+def check_learners(config: Config, algorithm: Algorithm) -> None:
+    """Refuses several learners where they could share nothing.
+
+    Raises:
+        ConfigError: the algorithm's updates are one learner's.
+    """
+    if config.learner.n > 1 and not algorithm.engines():
+        raise ConfigError(
+            f"learner.n={config.learner.n} with algo={config.algo.name}, whose updates one learner "
+            "takes; use learner.n=1, and learner.threads for more cores"
+        )
 
 
 def _net(config: Config) -> NetSettings:

@@ -16,6 +16,9 @@ REGISTRY = {
     "trpo": "walle.algos.trpo:TRPO",
     "a2c": "walle.algos.a2c:A2C",
     "a3c": "walle.algos.a3c:A3C",
+    "ddpg": "walle.algos.ddpg:DDPG",
+    "td3": "walle.algos.td3:TD3",
+    "sac": "walle.algos.sac:SAC",
 }
 
 

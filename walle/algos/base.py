@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.errors import ConfigError
 from walle.nets import (
+    ActingPolicy,
     CategoricalPolicy,
     Critic,
     GaussianPolicy,
@@ -94,7 +96,7 @@ class Algorithm(Protocol):
     why: ClassVar[str]  # it cannot learn in the others
     every_rollout: ClassVar[bool]  # free-running, a single rollout is a round
 
-    policy_factory: Callable[[], Policy]
+    policy_factory: Callable[[], ActingPolicy]
     obs_clip: float | None
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
@@ -232,3 +234,15 @@ def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tupl
     next_value = value.roll(-1, 0)
     next_value[x.anew] = found[x.ended.numel() :]
     return value, next_value
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Refuses what is not positive; None means that the setting is off.
+
+    Raises:
+        ConfigError: the first that does not hold.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value <= 0:
+            raise ConfigError(f"algo.{name}={value} must be positive")

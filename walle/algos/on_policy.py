@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walle import returns
-from walle.algos.base import Experience
+from walle.algos.base import Experience, check_positive
 from walle.compiled import MODES
 from walle.errors import ConfigError, nearest
 from walle.nets import Policy
@@ -34,18 +34,6 @@ def check_on_policy(settings: Any, *positive: str) -> None:
     if getattr(settings, "schedule", "constant") not in ("linear", "constant"):
         raise ConfigError(f"algo.schedule={settings.schedule!r} must be 'linear' or 'constant'")
     check_choice(settings, correction=CORRECTIONS)
-
-
-def check_positive(settings: Any, *names: str) -> None:
-    """Refuses what is not positive; None means that the setting is off.
-
-    Raises:
-        ConfigError: the first that does not hold.
-    """
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value <= 0:
-            raise ConfigError(f"algo.{name}={value} must be positive")
 
 
 def check_choice(settings: Any, **choices: tuple[str, ...]) -> None:

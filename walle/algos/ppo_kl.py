@@ -23,8 +23,16 @@ import torch
 from torch import Tensor
 
 from walle import losses
-from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
-from walle.algos.on_policy import advantages, check_on_policy, check_positive, corrected
+from walle.algos.base import (
+    ALL_MODES,
+    Experience,
+    NetSettings,
+    Normalizers,
+    Problem,
+    check_positive,
+    values,
+)
+from walle.algos.on_policy import advantages, check_on_policy, corrected
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Result, Sgd

@@ -26,14 +26,16 @@ from torch.func import grad_and_value
 
 from walle import losses
 from walle.algos.adaptive_rounds import BATCH_MOST, KINDS, AdaptiveRounds
-from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
-from walle.algos.on_policy import (
-    advantages,
-    check_choice,
-    check_on_policy,
+from walle.algos.base import (
+    ALL_MODES,
+    Experience,
+    NetSettings,
+    Normalizers,
+    Problem,
     check_positive,
-    corrected,
+    values,
 )
+from walle.algos.on_policy import advantages, check_choice, check_on_policy, corrected
 from walle.baselines import Baseline, EpisodeClock, FitSettings, LinearBaseline, NeuralBaseline
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError

@@ -24,7 +24,7 @@ class RescaledActions:
         """
         self._inner = lanes
         self.observation_space = lanes.observation_space
-        self.action_space = lanes.action_space
+        self.action_space = lanes.action_space  # as the policy sees it
         self.episode_limit = lanes.episode_limit
         self._passes = isinstance(lanes.action_space, gym.spaces.Discrete)
         if isinstance(lanes.action_space, gym.spaces.Box):
@@ -34,6 +34,10 @@ class RescaledActions:
             self._low, self._high = low, high
             self._scale = np.where(to_bounds, (high - low) / 2, 1).astype(low.dtype)
             self._centre = np.where(to_bounds, (high + low) / 2, 0).astype(low.dtype)
+            least, most = np.where(to_bounds, -1, low), np.where(to_bounds, 1, high)
+            self.action_space = gym.spaces.Box(
+                least.astype(low.dtype), most.astype(low.dtype), dtype=low.dtype.type
+            )
             self._only_clips = bool((self._scale == 1).all() and (self._centre == 0).all())
 
     def __len__(self) -> int:

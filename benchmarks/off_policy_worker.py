@@ -1,0 +1,198 @@
+"""One contestant of benchmarks/off_policy.py: fills a replay buffer, then takes updates on demand.
+
+    python off_policy_worker.py '{"system": "sb3", "algorithm": "sac", "width": 256, ...}'
+
+Prints a line of JSON once it is warm, and one for every line it reads: the seconds of its updates.
+Given {"system": "sb3-run", ...} it trains Stable-Baselines3 on a task from start to end instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.learn_worker import (
+    ACTION_SPACE,
+    ACTIONS,
+    GAMMA,
+    OBS,
+    OBS_SPACE,
+    Idle,
+    say,
+    versions,
+)
+
+STORED = 20_000  # transitions in the buffer
+TAU = 0.005
+RATES = {"sac": 3e-4, "td3": 1e-3}
+Updates = Callable[[], object]
+
+
+def main() -> int:
+    """Sets up, warms up, answers."""
+    case: dict[str, Any] = json.loads(sys.argv[1])
+    if case["system"] == "sb3-run":
+        return sb3_run(case)
+    begin = time.monotonic()
+    updates = SYSTEMS[case["system"]](case)
+    updates()  # compiles, where that is done on first use
+    say(setup_s=time.monotonic() - begin, versions=versions())
+    for _ in sys.stdin:
+        begin, cpu = time.perf_counter(), time.process_time()
+        updates()
+        say(update_s=time.perf_counter() - begin, cpu_s=time.process_time() - cpu)
+    return 0
+
+
+def transitions() -> tuple[Any, Any, Any, Any]:
+    """Random observations, successors, actions and rewards: [STORED, ...]."""
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((2, STORED, OBS), dtype=np.float32)
+    action = rng.uniform(-1, 1, (STORED, ACTIONS)).astype(np.float32)
+    return obs[0], obs[1], action, rng.standard_normal(STORED, dtype=np.float32)
+
+
+def walle(case: dict[str, Any]) -> Updates:
+    """This project's, eager or compiled."""
+    import torch
+
+    torch.set_num_threads(case["threads"])
+    from walle import algos
+    from walle.algos.base import NetSettings, Problem
+    from walle.config import compose
+    from walle.types import Rollout
+
+    name = case["algorithm"]
+    settings = compose(
+        [
+            f"algo={name}",
+            f"algo.minibatch_size={case['minibatch']}",
+            f"algo.compile={'false' if case['system'] == 'walle-eager' else 'true'}",
+        ]
+    ).algo
+    width = (case["width"],) * 2
+    net = NetSettings(width, width, "relu", 0.0)
+    problem = Problem(OBS_SPACE, ACTION_SPACE, 1, STORED, STORED, 0, "cpu")
+    algorithm: Any = algos.load(name)(settings, net, problem)
+    algorithm.warm_up()
+    obs, successor, action, reward = transitions()
+    false = np.zeros((1, STORED), bool)
+    algorithm.learner.replay.add(
+        Rollout(
+            obs=np.stack((obs, successor)),
+            final_obs=np.zeros_like(obs)[None],
+            action=action[None],
+            reward=reward[None],
+            terminated=false,
+            truncated=false,
+            log_prob=np.zeros_like(reward)[None],
+            lane=np.arange(STORED),
+            policy_version=np.zeros(STORED, np.int64),
+        )
+    )
+    blocks = case["updates"] // getattr(settings, "policy_delay", 1)
+    return lambda: algorithm.learner.improve(blocks)
+
+
+def baseline(case: dict[str, Any], model: Any) -> Updates:
+    """The training call of Stable-Baselines3 and SBX, as many updates a call as walle's rounds."""
+    from stable_baselines3.common.logger import configure
+
+    model.set_logger(configure(format_strings=[]))
+    for obs, successor, action, reward in zip(*transitions(), strict=True):
+        model.replay_buffer.add(obs, successor, action, reward, np.zeros(1), [{}])
+
+    def updates() -> None:
+        for _ in range(case["updates"] // case["at_once"]):
+            model.train(gradient_steps=case["at_once"], batch_size=case["minibatch"])
+
+    return updates
+
+
+def arguments(case: dict[str, Any]) -> dict[str, Any]:
+    """What both libraries are given."""
+    return {
+        "policy_kwargs": {"net_arch": [case["width"]] * 2},
+        "learning_rate": RATES[case["algorithm"]],
+        "batch_size": case["minibatch"],
+        "buffer_size": STORED,
+        "gamma": GAMMA,
+        "tau": TAU,
+        "device": "cpu",
+    }
+
+
+def sb3(case: dict[str, Any]) -> Updates:
+    """Stable-Baselines3's."""
+    import stable_baselines3
+    import torch
+
+    torch.set_num_threads(case["threads"])
+    algorithm = getattr(stable_baselines3, case["algorithm"].upper())
+    return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
+
+
+def sbx(case: dict[str, Any]) -> Updates:
+    """SBX's, in JAX."""
+    import sbx
+
+    algorithm = getattr(sbx, case["algorithm"].upper())
+    return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
+
+
+def floor(case: dict[str, Any]) -> Updates:
+    """The matrix products between hidden layers, and nothing else."""
+    import torch
+
+    torch.set_num_threads(case["threads"])
+    rows, width = case["minibatch"], case["width"]
+    x, w, out = torch.randn(rows, width), torch.randn(width, width), torch.empty(rows, width)
+    # Critics: the policy and both targets forward; both forward, and two products each backward.
+    # Policy: forward and two backward; through the critics (TD3: one of them) forward and back.
+    critics, policy = 1 + 2 + 2 + 4, 1 + 2
+    products = critics + {"sac": policy + 4, "td3": (policy + 2) / 2}[case["algorithm"]]
+
+    def updates() -> None:
+        for _ in range(int(case["updates"] * products)):
+            torch.mm(x, w.t(), out=out)
+
+    return updates
+
+
+def sb3_run(case: dict[str, Any]) -> int:
+    """Trains on a task with Stable-Baselines3's defaults, but for walle's first random steps."""
+    import stable_baselines3
+    import torch
+
+    torch.set_num_threads(case["threads"])
+    algorithm = getattr(stable_baselines3, case["algorithm"].upper())
+    env = gym.make(case["env"])
+    begins = {"learning_starts": case["learning_starts"]}
+    model = algorithm("MlpPolicy", env, device="cpu", **begins)
+    model.learn(case["steps"])
+    returns = [episode["r"] for episode in model.ep_info_buffer]
+    say(return_mean=float(np.mean(returns)) if returns else None, pid=os.getpid())
+    return 0
+
+
+SYSTEMS: dict[str, Callable[[dict[str, Any]], Updates]] = {
+    "floor": floor,
+    "walle-eager": walle,
+    "walle-compiled": walle,
+    "sb3": sb3,
+    "sbx": sbx,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

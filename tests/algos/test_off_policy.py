@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+import torch
+
+from tests.algos.test_ppo import trained
+from tests.conftest import read
+from tests.test_train import learned
+from walle import checkpoint
+from walle.algos.off_policy import Limiter
+from walle.config import compose
+from walle.errors import ConfigError
+from walle.train import make_algorithm, make_problem, train
+
+NAMES = ("ddpg", "td3", "sac")
+SMALL = (
+    "net.policy_hidden=[16,16]",
+    "net.critic_hidden=[16,16]",
+    "algo.minibatch_size=16",
+    "algo.learning_starts=100",
+    "eval.every=null",
+    "logger.progress=quiet",
+    "batch_size=48",
+    "sampler.lanes=6",
+    "total_steps=240",
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Trains five small rounds; later overrides win. Returns the directory."""
+    count = iter(range(100))
+
+    def _run(*overrides):
+        directory = tmp_path / f"run{next(count)}"
+        train(compose([*overrides[:1], *SMALL, *overrides[1:]]), directory)
+        return directory
+
+    return _run
+
+
+def made(name, *overrides):
+    config = compose([f"algo={name}", "sampler=serial", *SMALL, *overrides])
+    return make_algorithm(config, make_problem(config)[0])
+
+
+def test_the_limiter_owes_updates_for_the_steps_after_the_start():
+    limiter = Limiter(0.5, starts=100, block=2)
+    assert [limiter.insert(30) for _ in range(6)] == [0, 0, 0, 5, 7, 8]
+    assert limiter.inserted == 180
+    assert limiter.blocks == (180 - 100) * 0.5 / 2
+
+
+@pytest.mark.parametrize("per_step", [0.1, 0.3, 1.0, 2.5])
+def test_how_steps_arrive_does_not_change_what_is_owed(per_step):
+    one, many = (Limiter(per_step, starts=7, block=3) for _ in range(2))
+    assert one.insert(1000) == sum(many.insert(8) for _ in range(125))
+    assert one.blocks == int(per_step * 993 / 3 + 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_learning_does_not_depend_on_the_number_of_samplers(run, name):
+    # pendulum has one action entry and hopper three, and ends episodes early
+    env = "pendulum" if name == "td3" else "hopper"
+    expected = learned(run(f"algo={name}", f"env={env}", "sampler=serial"))
+    assert len(expected) == 5
+    assert float(expected[-1]["critic_loss"]) > 0
+    for n in (1, 2, 3) if name == "sac" else (2,):
+        assert learned(run(f"algo={name}", f"env={env}", f"sampler.n={n}")) == expected
+
+
+def test_overlapped_learning_does_not_depend_on_it_either(run):
+    overlapped = ("algo=sac", "env=hopper", "sampler.max_lag=1")
+    one, three = (learned(run(*overlapped, f"sampler.n={n}")) for n in (1, 3))
+    assert one == three
+
+
+@pytest.mark.parametrize("mode", ["sampler=serial", "sampler.max_lag=1", "sampler.max_lag=null"])
+@pytest.mark.parametrize("name", ["td3", "sac"])
+def test_every_mode_takes_the_same_updates(run, name, mode):
+    samplers = () if mode == "sampler=serial" else ("sampler.n=2",)
+    directory = run(f"algo={name}", "env=pendulum", mode, *samplers, "algo.updates_per_step=0.5")
+    rows = read(directory / "iterations.csv")
+    for row in rows:
+        steps, done = (
+            int(row["env_steps"]),
+            sum(int(r["updates"]) for r in rows[: rows.index(row) + 1]),
+        )
+        owed = max(0, steps - 100) // 2
+        assert done == (owed // 2 * 2 if name == "td3" else owed)
+
+
+def test_nothing_is_learned_before_the_start(run):
+    rows = read(run("algo=sac", "env=pendulum", "sampler.n=1") / "iterations.csv")
+    assert [row["updates"] for row in rows] == ["0", "0", "44", "48", "48"]
+    assert [row["critic_loss"] == "" for row in rows] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_actions_are_random_until_the_start_and_the_policy_s_from_then_on(name):
+    algorithm, rollout = trained(0, f"algo={name}", *SMALL, "env=pendulum")
+    random = np.array(-np.log(2), np.float32)
+    assert (rollout.log_prob == random).all()
+    for _ in range(2):
+        assert algorithm.snapshot().vector[algorithm.policy.layout.size] == 1
+        algorithm.update(rollout)
+    algorithm.update(rollout)
+    assert algorithm.snapshot().vector[algorithm.policy.layout.size] == 0
+    algorithm, rollout = trained(3, f"algo={name}", *SMALL, "env=pendulum")
+    assert (rollout.log_prob != random).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_goes_on_from_its_state(name):
+    ours, rollout = trained(3, f"algo={name}", *SMALL, "env=pendulum")
+    theirs = made(name, "env=pendulum", "seed=5")
+    theirs.load_state_dict(ours.state_dict())
+    assert ours.update(rollout) == theirs.update(rollout)
+    assert (ours.snapshot().vector == theirs.snapshot().vector).all()
+    assert ours.snapshot().version == theirs.snapshot().version == 4
+
+
+def test_a_checkpoint_holds_the_buffer(run):
+    directory = run("algo=sac", "env=pendulum", "sampler.n=1")
+    state = checkpoint.load(directory / "checkpoints" / "last.pt")["algorithm"]
+    assert state["replay"]["rows"].shape == (240, 3 + 1 + 3 + 2)
+    algorithm = made("sac", "env=pendulum")
+    algorithm.load_state_dict(state)
+    assert len(algorithm.learner.replay) == 240
+    assert torch.equal(algorithm.state_dict()["generator"], state["generator"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_discrete_actions_are_refused(name):
+    with pytest.raises(ConfigError, match=r"needs continuous actions.* 2 discrete ones.*algo=ppo"):
+        made(name, "env=cartpole")
+
+
+def test_actions_in_their_own_units_are_refused():
+    with pytest.raises(ConfigError, match=r"run from \[-2\.\] to \[2\.\]; use env.action=rescale"):
+        made("sac", "env=pendulum", "env.action=clip")
+
+
+def test_several_learners_are_refused(run):
+    with pytest.raises(ConfigError, match=r"learner\.n=2 with algo=sac.*use learner\.n=1"):
+        run("algo=sac", "env=pendulum", "learner.n=2")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algo.tau=0", r"algo\.tau=0\.0 must lie in \(0, 1\]"),
+        ("algo.gamma=1.5", r"algo\.gamma=1\.5 must lie"),
+        ("algo.learning_starts=-1", r"algo\.learning_starts=-1 must not be negative"),
+        ("algo.updates_per_step=0", r"algo\.updates_per_step=0\.0 must be positive"),
+        ("algo.buffer_size=0", r"algo\.buffer_size=0 must be positive"),
+        ("algo.compile=maybe", r"algo\.compile='maybe' must be"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(override, message):
+    with pytest.raises(ConfigError, match=message):
+        compose(["algo=sac", override])

@@ -1,0 +1,155 @@
+"""Deep deterministic policy gradient with replay (Lillicrap et al. 2016).
+
+Departures from the paper:
+    - exploration noise is Gaussian and uncorrelated, as Fujimoto et al. 2018 found no worse than
+      the paper's Ornstein-Uhlenbeck process;
+    - one step size for both networks, no weight decay, no batch normalisation, and the action
+      enters the critic with the observation;
+    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
+    - collection and updates alternate by rounds: a round's updates follow its steps, as many a
+      step as `updates_per_step` says, and whatever the number of lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walle import losses
+from walle.algos.base import ALL_MODES, NetSettings, Problem, check_positive
+from walle.algos.off_policy import (
+    OffPolicy,
+    OffPolicySettings,
+    continuous_actions,
+    q_functions,
+    random_first,
+)
+from walle.nets import activation
+from walle.policies import DeterministicPolicy
+from walle.replay import Transitions
+from walle.sgd import Sgd
+from walle.types import PolicySnapshot, Rollout
+from walle.updates import Trained, descend, followed
+
+INFO = ("critic_loss", "policy_loss", "q")
+
+
+@dataclass
+class DDPGSettings(OffPolicySettings):
+    """conf/algo/ddpg.yaml, where every key is explained."""
+
+    exploration: float
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        super().__post_init__()
+        check_positive(self, "exploration")
+
+
+class DDPGState(NamedTuple):
+    """All that learning changes; the targets are slow copies of the vectors."""
+
+    policy: Trained
+    critic: Trained
+    policy_target: Tensor
+    critic_target: Tensor
+
+
+class DDPG:
+    """A critic and a deterministic policy, each with its slow target."""
+
+    settings_type: ClassVar[type] = DDPGSettings
+    modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
+    obs_clip: float | None = None
+
+    def __init__(self, settings: DDPGSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        self.settings = settings
+        actions = continuous_actions(settings.name, problem)
+        make = partial(
+            DeterministicPolicy,
+            problem.obs_dim,
+            actions,
+            net.policy_hidden,
+            activation(net.activation),
+            settings.exploration,
+        )
+        self.policy = make()
+        self.critic = q_functions(net, problem, actions, count=1)
+        self.policy_factory = random_first(make, actions)
+        generator = problem.generator()
+        policy = self.policy.init(generator).to(problem.device)
+        critic = self.critic.init(generator).to(problem.device)
+        start = DDPGState(Trained.start(policy), Trained.start(critic), policy, critic)
+        self.obs_dim = problem.obs_dim
+        self.learner = OffPolicy(
+            settings, problem, generator, start, self.block, draws=0, info=INFO
+        )
+
+    def block(
+        self,
+        state: DDPGState,
+        rows: Tensor,
+        noise: Tensor,  # noqa: ARG002 - the updates of DDPG draw nothing
+    ) -> tuple[DDPGState, Tensor]:
+        """One update (algorithm 1): the critic, then the policy; then the targets follow.
+
+        `rows` [1, B, W].
+        """
+        s, batch = self.settings, Transitions.split(rows[0], self.obs_dim)
+        target = self.target(state, batch)
+
+        def critic_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.critic(vector, batch.obs, batch.action)
+            return losses.critic_loss(q, target), q.mean()
+
+        critic, critic_value, q_mean = descend(critic_loss, state.critic, s.learning_rate)
+
+        def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
+            return losses.deterministic_policy_loss(q), q.mean()
+
+        policy, policy_value, _ = descend(policy_loss, state.policy, s.learning_rate)
+        after = DDPGState(
+            policy,
+            critic,
+            followed(state.policy_target, policy.vector, s.tau),
+            followed(state.critic_target, critic.vector, s.tau),
+        )
+        return after, torch.stack((critic_value, policy_value, q_mean))
+
+    def target(self, state: DDPGState, batch: Transitions) -> Tensor:
+        """The target, y = r + γ c Q'(s', π'(s')): [B]."""
+        action = self.policy.act(state.policy_target, batch.next_obs)
+        q = self.critic(state.critic_target, batch.next_obs, action)
+        return losses.bootstrap(batch.reward, batch.continues, q, self.settings.gamma)
+
+    def engines(self) -> list[Sgd]:
+        """None that several learners could share."""
+        return []
+
+    def warm_up(self) -> str:
+        """Compiles the update."""
+        return self.learner.warm_up()
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Keeps the round's steps and takes the updates they make due."""
+        return self.learner.learn(rollout)
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's vector, and whether to act at random."""
+        return self.learner.snapshot(self.learner.state.policy.vector)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self.learner.load_state_dict(state)

@@ -1,0 +1,158 @@
+"""Soft actor-critic with a learned temperature (Haarnoja et al. 2018a, 2018b).
+
+Departures from the papers:
+    - log α is learned rather than α, as in the authors' code;
+    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
+    - collection and updates alternate by rounds: a round's updates follow its steps, as many a
+      step as `updates_per_step` says, and whatever the number of lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walle import losses
+from walle.algos.base import ALL_MODES, NetSettings, Problem
+from walle.algos.off_policy import (
+    OffPolicy,
+    OffPolicySettings,
+    continuous_actions,
+    q_functions,
+    random_first,
+)
+from walle.nets import activation
+from walle.policies import SquashedGaussianPolicy
+from walle.replay import Transitions
+from walle.sgd import Sgd
+from walle.types import PolicySnapshot, Rollout
+from walle.updates import Trained, descend, followed
+
+INFO = ("critic_loss", "policy_loss", "q", "entropy", "temperature")
+
+
+@dataclass
+class SACSettings(OffPolicySettings):
+    """conf/algo/sac.yaml, where every key is explained."""
+
+    target_entropy: float | None
+
+
+class SACState(NamedTuple):
+    """All that learning changes; `critic_target` is the slow copy of the critics' vector."""
+
+    policy: Trained
+    critic: Trained
+    log_temperature: Trained
+    critic_target: Tensor
+
+
+class SAC:
+    """Two critics, a squashed Gaussian policy, a temperature."""
+
+    settings_type: ClassVar[type] = SACSettings
+    modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
+    obs_clip: float | None = None
+
+    def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        self.settings = settings
+        actions = continuous_actions(settings.name, problem)
+        make = partial(
+            SquashedGaussianPolicy,
+            problem.obs_dim,
+            actions,
+            net.policy_hidden,
+            activation(net.activation),
+        )
+        self.policy = make()
+        self.critic = q_functions(net, problem, actions, count=2)
+        self.policy_factory = random_first(make, actions)
+        self.target_entropy = -float(actions)
+        if settings.target_entropy is not None:
+            self.target_entropy = settings.target_entropy
+        generator = problem.generator()
+        policy = self.policy.init(generator).to(problem.device)
+        critic = self.critic.init(generator).to(problem.device)
+        start = SACState(
+            policy=Trained.start(policy),
+            critic=Trained.start(critic),
+            log_temperature=Trained.start(torch.zeros((), device=problem.device)),
+            critic_target=critic,
+        )
+        self.obs_dim = problem.obs_dim
+        self.learner = OffPolicy(
+            settings, problem, generator, start, self.block, draws=2, info=INFO
+        )
+
+    def block(self, state: SACState, rows: Tensor, noise: Tensor) -> tuple[SACState, Tensor]:
+        """One update: critics, then policy, then temperature; the target follows (2018b, alg. 1).
+
+        `rows` [1, B, W]; `noise` [1, 2, B, A].
+        """
+        s, batch = self.settings, Transitions.split(rows[0], self.obs_dim)
+        temperature = state.log_temperature.vector.exp()
+        target = self.target(state, batch, temperature, noise[0, 0])
+
+        def critic_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.critic(vector, batch.obs, batch.action)
+            return losses.critic_loss(q, target), q.mean()
+
+        critic, critic_value, q_mean = descend(critic_loss, state.critic, s.learning_rate)
+
+        def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            action, log_prob = self.policy.draw(vector, batch.obs, noise[0, 1])
+            q = self.critic(critic.vector, batch.obs, action)
+            return losses.soft_policy_loss(q, log_prob, temperature), log_prob
+
+        policy, policy_value, log_prob = descend(policy_loss, state.policy, s.learning_rate)
+
+        def temperature_loss(log_temperature: Tensor) -> tuple[Tensor, Tensor]:
+            loss = losses.temperature_loss(log_temperature, log_prob, self.target_entropy)
+            return loss, log_temperature
+
+        warmth, *_ = descend(temperature_loss, state.log_temperature, s.learning_rate)
+        after = SACState(
+            policy, critic, warmth, followed(state.critic_target, critic.vector, s.tau)
+        )
+        info = (critic_value, policy_value, q_mean, -log_prob.mean(), temperature)
+        return after, torch.stack(info)
+
+    def target(
+        self, state: SACState, batch: Transitions, temperature: Tensor, noise: Tensor
+    ) -> Tensor:
+        """The target, y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')) with a' ~ π(s'): [B]."""
+        action, log_prob = self.policy.draw(state.policy.vector, batch.next_obs, noise)
+        q = self.critic(state.critic_target, batch.next_obs, action)
+        gamma = self.settings.gamma
+        return losses.soft_bootstrap(batch.reward, batch.continues, q, log_prob, temperature, gamma)
+
+    def engines(self) -> list[Sgd]:
+        """None that several learners could share."""
+        return []
+
+    def warm_up(self) -> str:
+        """Compiles the update."""
+        return self.learner.warm_up()
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Keeps the round's steps and takes the updates they make due."""
+        return self.learner.learn(rollout)
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's vector, and whether to act at random."""
+        return self.learner.snapshot(self.learner.state.policy.vector)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self.learner.load_state_dict(state)

@@ -1,0 +1,176 @@
+"""Twin delayed deterministic policy gradient (Fujimoto, van Hoof & Meger 2018).
+
+DDPG with three changes: the least of two critics in the target, noise on the target's action, and a
+policy that moves, as the targets do, once in `policy_delay` updates of the critics.
+
+Departures from the paper:
+    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps, for every task
+      as many;
+    - collection and updates alternate by rounds: a round's updates follow its steps, as many a
+      step as `updates_per_step` says, and whatever the number of lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walle import losses
+from walle.algos.base import ALL_MODES, NetSettings, Problem, check_positive
+from walle.algos.off_policy import (
+    OffPolicy,
+    OffPolicySettings,
+    continuous_actions,
+    q_functions,
+    random_first,
+)
+from walle.nets import activation
+from walle.policies import DeterministicPolicy
+from walle.replay import Transitions
+from walle.sgd import Sgd
+from walle.types import PolicySnapshot, Rollout
+from walle.updates import Trained, descend, followed
+
+INFO = ("critic_loss", "policy_loss", "q")
+
+
+@dataclass
+class TD3Settings(OffPolicySettings):
+    """conf/algo/td3.yaml, where every key is explained."""
+
+    exploration: float
+    policy_delay: int
+    target_noise: float
+    target_noise_clip: float
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        super().__post_init__()
+        check_positive(self, "exploration", "policy_delay", "target_noise", "target_noise_clip")
+
+
+class TD3State(NamedTuple):
+    """All that learning changes; the targets are slow copies of the vectors."""
+
+    policy: Trained
+    critic: Trained
+    policy_target: Tensor
+    critic_target: Tensor
+
+
+class TD3:
+    """Two critics and a deterministic policy, each with its slow target."""
+
+    settings_type: ClassVar[type] = TD3Settings
+    modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
+    obs_clip: float | None = None
+
+    def __init__(self, settings: TD3Settings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        self.settings = settings
+        actions = continuous_actions(settings.name, problem)
+        make = partial(
+            DeterministicPolicy,
+            problem.obs_dim,
+            actions,
+            net.policy_hidden,
+            activation(net.activation),
+            settings.exploration,
+        )
+        self.policy = make()
+        self.critic = q_functions(net, problem, actions, count=2)
+        self.policy_factory = random_first(make, actions)
+        generator = problem.generator()
+        policy = self.policy.init(generator).to(problem.device)
+        critic = self.critic.init(generator).to(problem.device)
+        start = TD3State(Trained.start(policy), Trained.start(critic), policy, critic)
+        self.obs_dim = problem.obs_dim
+        self.learner = OffPolicy(
+            settings,
+            problem,
+            generator,
+            start,
+            self.block,
+            updates=settings.policy_delay,
+            draws=1,
+            info=INFO,
+        )
+
+    def block(self, state: TD3State, rows: Tensor, noise: Tensor) -> tuple[TD3State, Tensor]:
+        """`policy_delay` updates of the critics, then one of the policy, then the targets follow.
+
+        Algorithm 1. `rows` [K, B, W]; `noise` [K, 1, B, A].
+        """
+        s, critic, found = self.settings, state.critic, []
+        for minibatch, draw in zip(rows, noise, strict=True):
+            batch = Transitions.split(minibatch, self.obs_dim)
+            critic, *info = self.improve_critic(state, critic, batch, draw[0])
+            found.append(torch.stack(info))
+
+        def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
+            return losses.deterministic_policy_loss(q), q.mean()
+
+        policy, policy_value, _ = descend(policy_loss, state.policy, s.learning_rate)
+        after = TD3State(
+            policy,
+            critic,
+            followed(state.policy_target, policy.vector, s.tau),
+            followed(state.critic_target, critic.vector, s.tau),
+        )
+        critic_value, q_mean = torch.stack(found).mean(0)
+        return after, torch.stack((critic_value, policy_value, q_mean))
+
+    def improve_critic(
+        self, state: TD3State, critic: Trained, batch: Transitions, noise: Tensor
+    ) -> tuple[Trained, Tensor, Tensor]:
+        """One step of the critics; also their loss and mean value. `noise` [B, A]."""
+        target = self.target(state, batch, noise)
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.critic(vector, batch.obs, batch.action)
+            return losses.critic_loss(q, target), q.mean()
+
+        return descend(loss, critic, self.settings.learning_rate)
+
+    def target(self, state: TD3State, batch: Transitions, noise: Tensor) -> Tensor:
+        """The target, y = r + γ c min_k Q'_k(s', ã), where ã is π'(s') with clipped noise: [B]."""
+        s = self.settings
+        action = losses.smoothed(
+            self.policy.act(state.policy_target, batch.next_obs),
+            noise,
+            s.target_noise,
+            s.target_noise_clip,
+        )
+        q = self.critic(state.critic_target, batch.next_obs, action)
+        return losses.bootstrap(batch.reward, batch.continues, q, s.gamma)
+
+    def engines(self) -> list[Sgd]:
+        """None that several learners could share."""
+        return []
+
+    def warm_up(self) -> str:
+        """Compiles the update."""
+        return self.learner.warm_up()
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Keeps the round's steps and takes the updates they make due."""
+        return self.learner.learn(rollout)
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's vector, and whether to act at random."""
+        return self.learner.snapshot(self.learner.state.policy.vector)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self.learner.load_state_dict(state)

@@ -1,0 +1,37 @@
+"""Action-value functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from walle.nets import MLP, Activation, Layout
+
+
+class QFunctions:
+    """K action-value functions of the same shape, Q_k(s, a), in one parameter vector."""
+
+    def __init__(
+        self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation, count: int
+    ) -> None:
+        """`count` is K: 2 for a clipped double Q, 1 for DDPG's."""
+        sizes = (obs_dim + action_dim, *hidden, 1)
+        self._mlps = [MLP(f"q{k}", sizes, act) for k in range(count)]
+        self.layout = Layout({n: s for mlp in self._mlps for n, s in mlp.shapes.items()})
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Uniform by the width of a layer's input; each its own."""
+        params = [mlp.init_uniform(generator) for mlp in self._mlps]
+        return torch.cat([x.reshape(-1) for found in params for x in found.values()])
+
+    def __call__(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        """Every Q_k of [B, O] and [B, A]: [K, B]."""
+        params, x = self.layout.unflatten(vector), torch.cat((obs, action), -1)
+        return torch.cat([mlp(params, x) for mlp in self._mlps], -1).T
+
+    def first(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        """Q_1 alone: [B]."""
+        params, x = self.layout.unflatten(vector), torch.cat((obs, action), -1)
+        return self._mlps[0](params, x).squeeze(-1)

@@ -1,0 +1,90 @@
+"""Large matrix products of compiled functions, on a CPU, through oneDNN.
+
+Torch multiplies float32 matrices on a CPU by MKL, which leaves AVX-512 unused on AMD's processors:
+products of 256 x 256 took 1.6 to 2 times as long as by oneDNN, which torch brings too, on an EPYC.
+Small products stay where they are: there oneDNN's set-up costs more. Products of a column and a row
+become multiplications, which fuse with what follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+SECOND_SIDE = 128  # of the three sides, all but one must be this long
+MULTIPLICATIONS = 2**20  # that a product must need
+TALL = 4_000_000  # multiplications that are enough if only the number of rows is large
+
+
+def is_quicker(cpuinfo: str) -> bool:
+    """Whether oneDNN is, on this processor, by what the kernel tells of it."""
+    return bool(torch._C._has_mkldnn) and "AMD" in cpuinfo and "avx512f" in cpuinfo
+
+
+def decompositions(cpuinfo: str) -> dict[Any, Callable[..., Any]]:
+    """For `make_fx`: products as oneDNN's linear layers, where they are large and it is quicker."""
+    if not is_quicker(cpuinfo):
+        return {}
+    return {torch.ops.aten.mm.default: _mm, torch.ops.aten.addmm.default: _addmm}
+
+
+def _mm(a: Tensor, b: Tensor) -> Any:
+    return a * b if a.shape[1] == 1 else _linear(a, b, None)
+
+
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    if bias.dim() != 1 or beta != 1 or alpha != 1:
+        return NotImplemented
+    return _linear(a, b, bias)
+
+
+def _linear(a: Tensor, b: Tensor, bias: Tensor | None) -> Any:
+    """A B + bias as the layer of inputs A and weights B'; NotImplemented leaves it as it was."""
+    sides = sorted((*a.shape, b.shape[1]))
+    size = math.prod(sides)
+    tall = size >= TALL and sides[0] >= 32 and a.shape[0] == sides[2]
+    large = sides[1] >= SECOND_SIDE and size >= MULTIPLICATIONS
+    if not (large or tall) or a.device.type != "cpu" or a.dtype != torch.float32:
+        return NotImplemented
+    return _operator()(a, b.t(), bias)
+
+
+@cache
+def _operator() -> Any:
+    """One of our own: torch's inductor would fuse, and take its weights for constants."""
+    schema = "(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
+
+    @torch.library.custom_op("walle::linear", mutates_args=(), schema=schema)
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(x, weight, bias)
+
+    @linear.register_fake
+    def like(x: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
+        return x.new_empty(x.shape[0], weight.shape[0])
+
+    return torch.ops.walle.linear.default
+
+
+@contextmanager
+def lowered() -> Iterator[None]:
+    """Has inductor turn the operator into a call of oneDNN."""
+    if not torch._C._has_mkldnn:
+        yield
+        return
+    from torch._inductor import lowering, mkldnn_ir
+    from torch._inductor.ir import TensorBox
+
+    def linear(x: Any, weight: Any, bias: Any) -> Any:
+        layer: Any = mkldnn_ir.LinearUnary  # its methods have no types
+        return TensorBox.create(layer.create(x, weight, bias, "none", [], ""))
+
+    with patch.dict(lowering.lowerings, {_operator(): linear}):
+        yield
