@@ -1,7 +1,9 @@
 """Policy lag: how old the policies were that collected, and what that cost and bought.
 
 Left the distribution of the mean lag of an iteration's rollouts, then iterations per second and the
-final return (mean of return_mean over the last tenth of the iterations) for each --by.
+final return (mean of return_mean over the last tenth of the iterations) for each --by. The table
+and a sentence say how long an iteration takes next to the longer of collecting and learning: 1 is
+perfect overlap, and lock-step comes to 2 where both take the same time.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from analysis.measures import (
     FloatArray,
     column_per_run,
     iterations_after_warmup,
+    lines,
     measure,
     single_run_note,
     warmup_sentence,
@@ -50,6 +53,7 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     lag = measure(sweep, column_per_run(frame, "lag_mean"), by)
     seconds = measure(sweep, column_per_run(frame, "iteration_s"), by)
     returns = measure(sweep, final_returns(frame), by)
+    overlap = measure(sweep, over_longer(frame), by)
     figure, axes = style.panels(3, height=2.6)
     looks = {(cell.line, cell.by): style.look(i) for i, cell in enumerate(lag)}
     _draw_distribution(axes[0], frame, lag, looks)
@@ -60,9 +64,10 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     axes[2].set_ylabel("final return")
     style.legend(figure)
     sentences = [warmup_sentence(warmup), *single_run_note(lag)]
+    sentences += _overlap_sentences(overlap, by)
     if not returns:
         sentences.append("No episode has ended: there is no return to show.")
-    return cli.Study(figure, _table(frame, lag, seconds, returns, by), sentences)
+    return cli.Study(figure, _table(frame, lag, seconds, overlap, returns, by), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -77,6 +82,32 @@ def final_returns(iterations: pd.DataFrame) -> dict[str, FloatArray]:
     for run, values in column_per_run(iterations, "return_mean").items():
         found[run] = values[-max(1, round(FINAL * values.size)) :]
     return found
+
+
+def over_longer(iterations: pd.DataFrame) -> dict[str, FloatArray]:
+    """Each run's `iteration_s` in units of the longer of its mean `collect_s` and `learn_s`.
+
+    Runs without the one or the other are left out.
+    """
+    if not {"collect_s", "learn_s"} <= set(iterations):
+        return {}
+    seconds = column_per_run(iterations, "iteration_s")
+    collect, learn = (column_per_run(iterations, name) for name in ("collect_s", "learn_s"))
+    return {
+        run: values / max(collect[run].mean(), learn[run].mean())
+        for run, values in seconds.items()
+        if run in collect and run in learn
+    }
+
+
+def _overlap_sentences(cells: list[Cell], by: str) -> list[str]:
+    return [
+        (f"{line}: " if line else "")
+        + "An iteration takes, of the longer of collecting and learning, "
+        + ", ".join(f"{cell.interval(positive=True)} times at {by}={cell.by}" for cell in group)
+        + "."
+        for line, group in lines(cells).items()
+    ]
 
 
 def _of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
@@ -123,15 +154,22 @@ def _draw_cells(
 
 
 def _table(
-    frame: pd.DataFrame, lag: list[Cell], seconds: list[Cell], returns: list[Cell], by: str
+    frame: pd.DataFrame,
+    lag: list[Cell],
+    seconds: list[Cell],
+    overlap: list[Cell],
+    returns: list[Cell],
+    by: str,
 ) -> pd.DataFrame:
     rates = {(cell.line, cell.by): cell.rate() for cell in seconds}
+    longer = {(cell.line, cell.by): cell.interval(positive=True) for cell in overlap}
     finals = {(cell.line, cell.by): cell.interval() for cell in returns}
     rows = []
     for cell in lag:
         lags = _of_cell(frame, cell, "lag_mean")
         most = _of_cell(frame, cell, "lag_max") if "lag_max" in frame else lags
         rate = rates[cell.line, cell.by]
+        ratio = longer.get((cell.line, cell.by), NOTHING)
         final = finals.get((cell.line, cell.by), NOTHING)
         rows.append(
             {
@@ -145,6 +183,9 @@ def _table(
                 "iterations_per_s": rate.value,
                 "iterations_per_s_low": rate.low,
                 "iterations_per_s_high": rate.high,
+                "iteration_over_longer": ratio.value,
+                "iteration_over_longer_low": ratio.low,
+                "iteration_over_longer_high": ratio.high,
                 "final_return": final.value,
                 "final_return_low": final.low,
                 "final_return_high": final.high,

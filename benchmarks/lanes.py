@@ -87,7 +87,10 @@ def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
     sampler = LaneSampler(simulated, Actor(policy, obs_dim, lanes, 10.0), numbers, seed=0)
     shape = RolloutShape(steps, lanes, (obs_dim,), "float32", (width,), "float32")
     arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
-    slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), np.zeros(len(SAMPLER_SECTIONS)))
+    sent, filled = np.zeros((2, 1), np.int64)
+    slot = Slot(
+        Rollout(*arrays), sent, np.zeros(len(SAMPLER_SECTIONS)), filled, np.zeros(0, np.int64)
+    )
     vector = policy.init(torch.Generator().manual_seed(0)).numpy()
     norm = np.repeat(np.float32([0, 1]), obs_dim)
     snapshot = PolicySnapshot(0, np.concatenate((vector, norm)))

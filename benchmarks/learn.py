@@ -1,34 +1,40 @@
 """One PPO update: walle eager, compiled and with several learners; SB3; SBX; the floor.
 
-    python benchmarks/learn.py --peers PEERS/bin/python --out learn.json
+    python benchmarks/learn.py --peers PEERS/bin/python --json learn.json
     python benchmarks/learn.py --minibatches 64 --widths 64 --repeats 5
 
-20,000 rows, 10 epochs, actor and critic of 17 inputs and 6 actions, one core (`--learners k` cores
-for k learners). All contestants of a case live side by side and take their turns one at a time, so
-that what disturbs one disturbs all; compiling is over before the first turn. The floor is the
-matrix products of the same gradient steps alone. The peers need an environment of their own
-(benchmarks/requirements.txt); without `--peers` they are left out.
+20,000 rows, 10 epochs (`--wide-epochs` where nets are wider than 64, for that is slow), actor and
+critic of 17 inputs and 6 actions, one core (`--learners k` cores for k learners). All contestants
+live side by side and take their turns one at a time, so that what disturbs one disturbs all;
+compiling is over before a case's first turn. A contestant takes no further turn of a case once its
+own have come to `--seconds`, after two. The floor is the matrix products of the same gradient steps
+alone, by torch.mm. The peers need an environment of their own (benchmarks/requirements.txt) and are
+left out without `--peers`. Each case is printed and written as soon as it is over.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.provenance import ROOT, provenance, why_absent, write_json
+
 WORKER = ROOT / "benchmarks" / "learn_worker.py"
-PEERS = ("sb3", "sbx")
+PEERS = {"sb3": "stable-baselines3", "sbx": "sbx-rl"}
+FEWEST_TURNS = 2
+BASELINE = "walle-compiled"
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -38,79 +44,72 @@ ONE_THREAD = {
 }
 
 
-def main() -> int:
-    """Measures every case, prints a table, writes JSON on request."""
-    args = arguments()
-    report: dict[str, Any] = {"provenance": provenance(), "cases": []}
-    for width in args.widths:
-        for minibatch in args.minibatches:
-            case = measure(args, minibatch, width)
-            report["cases"].append(case)
-            print(table(case), flush=True)
-    report["provenance"]["load_after"] = os.getloadavg()
-    if args.out:
-        args.out.write_text(json.dumps(report, indent=2) + "\n")
+class Contestant(NamedTuple):
+    """Who takes part: a name, which function of the worker's it is, with how many learners."""
+
+    name: str
+    system: str
+    learners: int = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures every case, prints a table of each, writes JSON on request."""
+    args = arguments(argv)
+    report: dict[str, Any] = {"provenance": provenance({"peers": args.peers}), "cases": []}
+    with ExitStack() as stack:
+        processes = {
+            contestant: stack.enter_context(worker(args, contestant))
+            for contestant in contestants(args)
+        }
+        for width in args.widths:
+            for minibatch in args.minibatches:
+                case = measure(args, processes, minibatch, width)
+                report["cases"].append(case)
+                print(table(case), flush=True)
+                write_json(args.json, report)
     return 0
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peers", help="the python of an environment with SB3 and SBX")
     parser.add_argument("--minibatches", type=int, nargs="+", default=[64, 256, 1000, 4096])
     parser.add_argument("--widths", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--wide-epochs", type=int, default=2, help="of nets wider than 64")
+    parser.add_argument("--repeats", type=int, default=5, help="turns of each, at most")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of one's turns in a case")
     parser.add_argument("--learners", type=int, nargs="*", default=[2])
-    parser.add_argument("--out", type=Path)
-    return parser.parse_args()
+    parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
+    parser.add_argument("--json", type=Path, help="where to write everything")
+    return parser.parse_args(argv)
 
 
-def provenance() -> dict[str, Any]:
-    """Command, date and machine."""
-    from walle.rundir import usable_cores
-
-    lines = (
-        Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
-    )
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    git = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
-    return {
-        "command": shlex.join(["python", *sys.orig_argv[1:]]),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": git.stdout.strip() or None,
-        "python": platform.python_version(),
-        "cpu": models[0] if models else platform.machine(),
-        "usable_cores": usable_cores(),
-        "load_before": os.getloadavg(),
-    }
-
-
-def contestants(args: argparse.Namespace, minibatch: int, width: int) -> list[dict[str, Any]]:
-    """What takes part in a case."""
-    same = {"minibatch": minibatch, "width": width, "samples": args.samples, "epochs": args.epochs}
-    names = ["floor", "walle-eager", "walle-compiled", *(PEERS if args.peers else ())]
-    single = [{"name": name, "system": name, "learners": 1, **same} for name in names]
-    shared = [
-        {"name": f"walle-{k}-learners", "system": "walle-learners", "learners": k, **same}
-        for k in args.learners
-        if minibatch % k == 0
-    ]
-    return single + shared
+def contestants(args: argparse.Namespace) -> list[Contestant]:
+    """Who takes part; says in a line why a peer does not."""
+    found = [Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)]
+    for name, package in PEERS.items():
+        reason = why_absent(args.peers, (package,), "--peers")
+        if reason:
+            print(f"{name}: left out, {reason}", flush=True)
+        else:
+            found.append(Contestant(name, name))
+    found += [Contestant(f"walle-{k}-learners", "walle-learners", k) for k in args.learners]
+    wanted = tuple(args.only or [""])
+    return [contestant for contestant in found if contestant.name.startswith(wanted)]
 
 
 @contextmanager
-def worker(args: argparse.Namespace, case: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+def worker(args: argparse.Namespace, contestant: Contestant) -> Iterator[subprocess.Popen[str]]:
     """A contestant's process, pinned to as many cores as it has learners."""
-    from walle.rundir import usable_cores
-
-    python = args.peers if case["system"] in PEERS else sys.executable
-    cores = usable_cores()[: case["learners"]]
+    python = args.peers if contestant.system in PEERS else sys.executable
+    cores = sorted(os.sched_getaffinity(0))[: contestant.learners]
     process = subprocess.Popen(
-        [python, str(WORKER), json.dumps(case)],
+        [python, "-W", "ignore", str(WORKER)],
         env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -122,43 +121,61 @@ def worker(args: argparse.Namespace, case: dict[str, Any]) -> Iterator[subproces
     finally:
         assert process.stdin
         process.stdin.close()
-        process.wait(timeout=30)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:  # in the middle of a slow update
+            process.kill()
+            process.wait()
 
 
-def heard(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The next line of JSON that a contestant says."""
+def asked(process: subprocess.Popen[str], question: str) -> dict[str, Any]:
+    """What a contestant answers to a line."""
+    assert process.stdin
     assert process.stdout
+    process.stdin.write(f"{question}\n")
+    process.stdin.flush()
     for line in process.stdout:
         if line.startswith("{"):
             found: dict[str, Any] = json.loads(line)
             return found
-    raise RuntimeError(f"{shlex.join(map(str, process.args[:2]))} ended with {process.wait()}")
+    raise RuntimeError(f"{shlex.join(map(str, process.args))} ended with {process.wait()}")
 
 
-def measure(args: argparse.Namespace, minibatch: int, width: int) -> dict[str, Any]:
+def measure(
+    args: argparse.Namespace,
+    processes: Mapping[Contestant, subprocess.Popen[str]],
+    minibatch: int,
+    width: int,
+) -> dict[str, Any]:
     """Seconds an update of every contestant, turn by turn."""
-    cases = contestants(args, minibatch, width)
-    with ExitStack() as stack:
-        processes, hello = [], []
-        for case in cases:
-            processes.append(stack.enter_context(worker(args, case)))
-            hello.append(heard(processes[-1]))
-        turns: list[list[dict[str, float]]] = [[] for _ in cases]
-        for _ in range(args.repeats):
-            for process, mine in zip(processes, turns, strict=True):
-                assert process.stdin
-                process.stdin.write("go\n")
-                process.stdin.flush()
-                mine.append(heard(process))
-    steps = args.epochs * -(-args.samples // minibatch)
-    results = {
-        case["name"]: {**greeting, **summary(mine, steps)}
-        for case, greeting, mine in zip(cases, hello, turns, strict=True)
+    epochs = args.epochs if width <= 64 else args.wide_epochs
+    case = {"minibatch": minibatch, "width": width, "samples": args.samples, "epochs": epochs}
+    hello = {
+        contestant: asked(process, json.dumps({**contestant._asdict(), **case}))
+        for contestant, process in processes.items()
     }
-    ours = results["walle-compiled"]["median_s"]
-    for result in results.values():
-        result["times_walle_compiled"] = result["median_s"] / ours
-    return {"minibatch": minibatch, "width": width, "steps": steps, "results": results}
+    turns: dict[Contestant, list[dict[str, float]]] = {contestant: [] for contestant in processes}
+    for _ in range(args.repeats):
+        for contestant, mine in turns.items():
+            if has_turn(mine, args.seconds):
+                mine.append(asked(processes[contestant], "go"))
+    steps = epochs * -(-args.samples // minibatch)
+    results = {c.name: {**hello[c], **summary(mine, steps)} for c, mine in turns.items()}
+    return {**case, "steps": steps, "results": with_ratios(results)}
+
+
+def has_turn(turns: Sequence[Mapping[str, float]], seconds: float) -> bool:
+    """Whether a contestant that took these turns takes another."""
+    return len(turns) < FEWEST_TURNS or sum(turn["update_s"] for turn in turns) < seconds
+
+
+def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Adds how many times walle's compiled update each takes, where that takes part."""
+    if BASELINE in results:
+        ours = results[BASELINE]["median_s"]
+        for result in results.values():
+            result["times_walle_compiled"] = result["median_s"] / ours
+    return results
 
 
 def summary(turns: list[dict[str, float]], steps: int) -> dict[str, Any]:
@@ -176,22 +193,23 @@ def summary(turns: list[dict[str, float]], steps: int) -> dict[str, Any]:
     }
 
 
-def table(case: dict[str, Any]) -> str:
+def table(case: Mapping[str, Any]) -> str:
     """A case for people."""
-    title = f"minibatch {case['minibatch']}, nets {case['width']}x{case['width']}"
-    lines = [f"{title}: {case['steps']:,} steps", ""]
-    lines.append(
-        f"{'':>18}  {'update':>8}  {'range':>15}  {'a step':>9}  {'/ walle':>7}  {'CPU':>7}  set-up"
+    title = (
+        f"minibatch {case['minibatch']}, nets {case['width']}x{case['width']}: "
+        f"{case['samples']:,} samples, {case['epochs']} epochs, {case['steps']:,} steps"
     )
+    head = f"{'update':>9}  {'range':>15}  {'a step':>9}  {'/ walle':>7}  {'CPU':>9}  set-up"
+    lines = [title, f"{'':>18}  {head}"]
     for name, r in case["results"].items():
         spread = f"{r['min_s']:.3f}-{r['max_s']:.3f} s"
+        ratio = f"{r['times_walle_compiled']:6.2f}x" if "times_walle_compiled" in r else ""
         lines.append(
-            f"{name:>18}  {r['median_s']:6.3f} s  {spread:>15}  {r['us_a_step']:6.0f} us  "
-            f"{r['times_walle_compiled']:6.2f}x  {r['cpu_median_s']:5.3f} s  {r['setup_s']:.1f} s"
+            f"{name:>18}  {r['median_s']:7.3f} s  {spread:>15}  {r['us_a_step']:6.0f} us  "
+            f"{ratio:>7}  {r['cpu_median_s']:7.3f} s  {r['setup_s']:.1f} s"
         )
     return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     sys.exit(main())

@@ -1,9 +1,10 @@
 """One contestant of benchmarks/learn.py: makes a round of random experience, then learns on demand.
 
-    python learn_worker.py '{"system": "sb3", "minibatch": 64, "width": 64, ...}'
+    python learn_worker.py
 
-Prints a line of JSON once it is warm, and one for every line it reads: the seconds of one update.
-Every contestant has the same networks, the same number of rows and the same hyperparameters.
+Reads lines. A case in JSON, {"system": "sb3", "minibatch": 64, "width": 64, ...}, is set up, warmed
+up and answered with a line of JSON; any other line with one update of that case, and the seconds it
+took. Every contestant has the same networks, the same rows and the same hyperparameters.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ Update = Callable[[], None]
 
 
 def main() -> int:
-    """Sets up, warms up, answers."""
-    case: dict[str, Any] = json.loads(sys.argv[1])
-    begin = time.monotonic()
-    update, close = SYSTEMS[case["system"]](case)
-    update()  # compiles, where that is done on first use
-    say(setup_s=time.monotonic() - begin, versions=versions())
-    for _ in sys.stdin:
+    """Answers until there are no more questions."""
+    update: Update = nothing
+    close: Update = nothing
+    for line in sys.stdin:
         begin, cpu = time.perf_counter(), time.process_time()
-        update()
-        say(update_s=time.perf_counter() - begin, cpu_s=time.process_time() - cpu)
+        if line.startswith("{"):
+            close()
+            case: dict[str, Any] = json.loads(line)
+            update, close = SYSTEMS[case["system"]](case)
+            update()  # compiles, where that is done on first use
+            say(setup_s=time.perf_counter() - begin, versions=versions())
+        else:
+            update()
+            say(update_s=time.perf_counter() - begin, cpu_s=time.process_time() - cpu)
     close()
     return 0
 
@@ -53,7 +58,7 @@ def versions() -> dict[str, str]:
 
 
 def nothing() -> None:
-    """Nothing to close."""
+    """Nothing to do."""
 
 
 def walle(case: dict[str, Any]) -> tuple[Update, Update]:
@@ -105,11 +110,12 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
         lane=np.arange(lanes),
         policy_version=np.zeros(lanes, np.int64),
     )
-    return lambda: void(algorithm.update(rollout)), close
 
+    def update() -> None:  # in lock-step: nothing to correct for
+        version = np.full(lanes, algorithm.version)
+        algorithm.update(rollout._replace(policy_version=version))
 
-def void(_: Any) -> None:
-    """Drops a result."""
+    return update, close
 
 
 def shape(case: dict[str, Any]) -> tuple[int, int]:

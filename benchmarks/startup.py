@@ -11,8 +11,7 @@ what one more sampler adds is the difference divided by their number.
 from __future__ import annotations
 
 import argparse
-import csv
-import json
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,9 +19,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.programs import Program, read_csv, walle_run
+from benchmarks.provenance import provenance, write_json
+
 LIMIT_S = 120
 
 
@@ -46,15 +50,16 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[: args.cores]
+    report: dict[str, Any] = {"provenance": provenance({}), "cores": cores}
     few = measure(1, args.env, cores)
     many = [measure(args.samplers, args.env, cores) for _ in range(args.repetitions)]
     for found in (few, *many):
         print(describe(found))
     added = [(m.pss_of_all_mib - few.pss_of_all_mib) / (args.samplers - 1) for m in many]
     print(f"one more sampler adds {min(added):.0f} to {max(added):.0f} MiB (PSS of the whole run)")
-    if args.json:
-        runs = [found._asdict() for found in (few, *many)]
-        args.json.write_text(json.dumps({"cores": cores, "runs": runs, "added_mib": added}) + "\n")
+    report["runs"] = [found._asdict() for found in (few, *many)]
+    report["added_mib"] = added
+    write_json(args.json, report)
     return 0
 
 
@@ -69,49 +74,45 @@ def describe(found: Found) -> str:
 
 def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
     """One run until its first round, looked at, and ended."""
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        command = walle_run(settings(samplers, env_id), directory)
+        program = Program(command, cores, threads=None)
         begin = time.monotonic()
-        run = subprocess.Popen(
-            command(samplers, env_id, directory),
-            cwd=ROOT,
-            start_new_session=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
+        run = program.start(directory / "stdout", directory / "stderr")
         try:
-            row = first_round(run, Path(directory) / "iterations.csv")
+            row = first_round(run, directory)
             # The row is written when the round has been learned from: that is taken off again.
             first_round_s = time.monotonic() - begin - float(row["learn_s"])
             os.killpg(run.pid, signal.SIGSTOP)
             return looked_at(run.pid, samplers, first_round_s)
         finally:
-            os.killpg(run.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                os.killpg(run.pid, signal.SIGKILL)
             run.wait()
 
 
-def command(samplers: int, env_id: str, directory: str) -> list[str]:
-    """A run of rounds of 2,048 steps that goes on until it is ended."""
-    settings = {
+def settings(samplers: int, env_id: str) -> dict[str, object]:
+    """Of a run of rounds of 2,048 steps that goes on until it is ended."""
+    return {
         "env": "gym",
         "env.id": env_id,
         "sampler.n": samplers,
         "total_steps": 10**12,
         "eval.every": "null",
         "checkpoint.every": "null",
-        "logger.progress": "quiet",
-        "hydra.run.dir": directory,
     }
-    return [sys.executable, "-m", "walle.run", *(f"{k}={v}" for k, v in settings.items())]
 
 
-def first_round(run: subprocess.Popen[bytes], file: Path) -> dict[str, str]:
+def first_round(run: subprocess.Popen[bytes], directory: Path) -> dict[str, str]:
     """Waits for the first row."""
     deadline = time.monotonic() + LIMIT_S
-    while not file.exists() or file.read_text().count("\n") < 2:
+    while not (rows := read_csv(directory / "run" / "iterations.csv")):
         if run.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"no round within {LIMIT_S} s; exit code {run.poll()}")
+            words = (directory / "stderr").read_text()[-2000:]
+            raise SystemExit(f"no round within {LIMIT_S} s; exit code {run.poll()}\n{words}")
         time.sleep(0.005)
-    with file.open() as text:
-        return next(csv.DictReader(text))
+    return rows[0]
 
 
 def looked_at(pid: int, samplers: int, first_round_s: float) -> Found:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.algos.test_ppo import trained
-from walle import compiled
+from walle import compiled, products
 from walle.compiled import REPAID_AFTER, Blocks, choose, compile_function
 from walle.errors import ConfigError
 from walle.products import SECOND_SIDE
@@ -103,17 +103,17 @@ def test_an_example_given_twice_stays_two_inputs():
 
 
 @needs_compiler
-@pytest.mark.parametrize("rows", [1, 256, 700])
-def test_blocks_of_any_number_of_rows(rows):
+@pytest.mark.parametrize(("rows", "expected"), [(1, 0), (256, 0), (700, 0), (1100, 20_000)])
+def test_blocks_of_any_number_of_rows(rows, expected):
     torch.manual_seed(0)
     vector, x = torch.randn(5), torch.randn(rows, 5)
-    blocks = Blocks(lambda v, x: (x * v).sum(-1), vector, 5)
+    blocks = Blocks(lambda v, x: (x * v).sum(-1), vector, 5, expected)
     torch.testing.assert_close(blocks(vector, x), (x * vector).sum(-1))
 
 
 @needs_compiler
 @pytest.mark.parametrize("side", [SECOND_SIDE, SECOND_SIDE // 2])
-def test_large_products_go_another_way_to_the_same_numbers(side):
+def test_large_products_go_another_way_to_the_same_numbers(side, monkeypatch):
     torch.manual_seed(0)
     x, w, b = torch.randn(200, side), torch.randn(64, side) / side, torch.randn(64)
 
@@ -123,11 +123,19 @@ def test_large_products_go_another_way_to_the_same_numbers(side):
 
         return torch.func.grad(loss, argnums=(0, 1))(w, x)
 
+    monkeypatch.setattr(products, "is_quicker", lambda _: True)
     graph = compiled._trace(layer, (x, w, b))
     large = [node for node in graph.graph.nodes if "walle.linear" in str(node.target)]
     assert len(large) == (3 if side == SECOND_SIDE else 0)
     fast = compile_function(layer, (x, w, b))(x, w, b)
     torch.testing.assert_close(fast, list(layer(x, w, b)), atol=1e-3, rtol=1e-4)
+
+
+def test_where_onednn_is_quicker():
+    here = torch.backends.mkldnn.is_available()
+    assert products.is_quicker("flags : avx2 avx512f\nmodel name : AMD EPYC") == here
+    assert not products.is_quicker("flags : avx2\nmodel name : AMD EPYC")
+    assert not products.is_quicker("flags : avx2 avx512f\nmodel name : Intel(R) Xeon(R)")
 
 
 def test_tanh_to_float_accuracy():

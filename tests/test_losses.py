@@ -40,6 +40,26 @@ def test_ppo_kl_without_excess_has_no_hinge():
     assert loss.item() == pytest.approx(-1 + 0.006)
 
 
+def test_surrogate_by_hand():
+    # ratios 2 and 0.5 with advantages 3 and -4
+    loss = losses.surrogate(vec(math.log(2), math.log(0.5)), vec(0, 0), vec(3, -4))
+    assert loss.item() == pytest.approx(-(2 * 3 - 0.5 * 4) / 2)
+
+
+def test_policy_gradient_by_hand():
+    log_prob = vec(-1, -2).requires_grad_()
+    loss = losses.policy_gradient(log_prob, vec(3, -4))
+    loss.backward()
+    assert loss.item() == -(-1 * 3 + 2 * 4) / 2
+    assert log_prob.grad.tolist() == [-1.5, 2.0]
+
+
+def test_the_surrogate_begins_as_the_policy_gradient():
+    log_prob = vec(-1, -2).requires_grad_()
+    losses.surrogate(log_prob, log_prob.detach(), vec(3, -4)).backward()
+    assert log_prob.grad.tolist() == [-1.5, 2.0]
+
+
 def test_value_loss_by_hand():
     assert losses.value_loss(vec(1, 3), vec(0, 0)).item() == 5.0
 

@@ -23,6 +23,7 @@ def send(queue, sampler, mark):
     writer = queue.writer(sampler)
     number = writer.claim()
     writer.slot(number).rollout.reward[:] = mark
+    writer.slot(number).rows[0] = 2
     writer.send(number)
     return number
 
@@ -43,10 +44,10 @@ def test_slots_do_not_overlap(queue):
     for sampler in (0, 1):
         for number in (0, 1):
             slot = queue.writer(sampler).slot(number)
-            for array in (*slot.rollout, slot.sent_ns, slot.sections_s):
+            for array in (*slot.rollout, *slot[1:]):
                 array[...] = 0
     first = queue.writer(0).slot(0)
-    for array in (*first.rollout, first.sent_ns, first.sections_s):
+    for array in (*first.rollout, *first[1:]):
         array[...] = 1
     others = [queue.writer(0).slot(1), queue.writer(1).slot(0)]
     assert not any(array.any() for slot in others for array in slot.rollout)
@@ -78,6 +79,13 @@ def test_the_first_to_arrive_is_taken_first(queue):
     copy = received[0].copied()
     received[0].slot.rollout.reward[:] = 0
     assert copy.slot.rollout.reward[0, 0] == 11
+
+
+def test_those_that_came_together_are_taken_as_they_were_sent(queue):
+    send(queue, 1, 11)
+    send(queue, 0, 1)
+    drain(queue)
+    assert [queue.take_first().sampler for _ in range(2)] == [1, 0]
 
 
 def test_a_slot_can_be_claimed_again_once_released(queue):
@@ -131,6 +139,28 @@ def test_a_free_running_reader_gets_the_newest():
         queue.put(snapshot(version))
     got = queue.reader(0).get(0, newest=True)
     assert (got.version, got.vector[0]) == (6, 6)
+
+
+def test_what_is_filled_of_a_slot_travels_with_it(queue):
+    writer = queue.writer(0)
+    slot = writer.slot(writer.claim())
+    slot.rollout.reward[:] = [[1] * 3, [2] * 3]
+    slot.rows[0] = 1
+    writer.send(0)
+    drain(queue)
+    received = queue.take_first()
+    for found in (received.slot.filled, received.copied().slot.filled):
+        assert found.reward.tolist() == [[1] * 3]
+        assert found.obs.shape == (2, 3, 4)
+        assert found.lane.shape == (3,)
+
+
+def test_a_policy_says_how_long_its_rollouts_are():
+    queue = PolicyQueue(CONTEXT, 1, 5, depth=2)
+    queue.put(snapshot(0)._replace(rows=7))
+    queue.put(snapshot(1))
+    reader = queue.reader(0)
+    assert [reader.get(version, newest=False).rows for version in (0, 1)] == [7, None]
 
 
 def test_publishing_never_waits_for_readers():

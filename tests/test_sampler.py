@@ -34,7 +34,13 @@ def make_slot(lanes, discrete=False, obs_dim=2, steps=STEPS):
         "int64" if discrete else "float32",
     )
     arrays = [np.zeros(s, d) for s, d in shape.fields().values()]
-    return Slot(Rollout(*arrays), np.zeros(1, np.int64), np.zeros(6))
+    return Slot(
+        Rollout(*arrays),
+        np.zeros(1, np.int64),
+        np.zeros(6),
+        np.array([steps]),
+        np.zeros(0, np.int64),
+    )
 
 
 def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_dim=2):

@@ -1,5 +1,7 @@
 """Environments made for the tests; their ids begin with `tests.toy:`."""
 
+import time
+
 import gymnasium as gym
 import numpy as np
 
@@ -79,6 +81,24 @@ class Counter(gym.Env):
         return obs, reward, self._t >= self._limit, False, {}
 
 
+class Sleepy(gym.Env):
+    """Falls asleep before some steps, for up to `most_ms`, as its random stream will have it."""
+
+    def __init__(self, chance=0.02, most_ms=20):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self._chance, self._most_s = chance, 1e-3 * most_ms
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        if self.np_random.random() < self._chance:
+            time.sleep(self.np_random.uniform(0, self._most_s))
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
 class Tupled(gym.Env):
     """A kind of action that is not supported."""
 
@@ -116,5 +136,6 @@ class Rude(gym.Env):
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
+gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")

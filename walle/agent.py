@@ -11,6 +11,7 @@ import numpy as np
 
 from walle import checkpoint
 from walle.algos.base import Algorithm
+from walle.episodes import EpisodeQuota
 from walle.evaluation import Evaluator
 from walle.metrics import EPISODE_COLUMNS, CsvFile, Episode, EpisodeTracker, Sink, Value, spread
 from walle.progress import Progress
@@ -69,10 +70,14 @@ class Agent:
         timer: Timer,
         *,
         lock_step: bool,
+        quota: EpisodeQuota | None,
         should_evaluate: Every,
         should_save: Every,
     ) -> None:
-        """`timer` has been running since the run began; start-up counts as `other`."""
+        """`timer` has been running since the run began; start-up counts as `other`.
+
+        `quota` decides how many episodes a round has, where it is made of whole ones.
+        """
         self._algorithm = algorithm
         self._sampling = sampling
         self._tracker = tracker
@@ -80,6 +85,7 @@ class Agent:
         self._out = outputs
         self._timer = timer
         self._lock_step = lock_step
+        self._quota = quota
         self._should_evaluate = should_evaluate
         self._should_save = should_save
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
@@ -89,6 +95,7 @@ class Agent:
         }
         self._best: float | None = None
         self._published_ns = 0
+        self._version = 0
         self.env_steps = 0
         self.iteration = 0
 
@@ -119,10 +126,12 @@ class Agent:
         self._timer.switch("wait_experience")
         experience = self._sampling.receive()
         self._timer.switch("update")
-        version = self._algorithm.snapshot().version
+        version = self._version
         with self._sampling.busy():
             metrics = self._algorithm.update(experience.rollout)
         self._timer.switch("other")
+        if self._quota is not None:
+            self._quota.observe(experience.rollout)
         before, self.env_steps = self.env_steps, self.env_steps + experience.rollout.steps
         self.iteration += 1
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
@@ -132,7 +141,8 @@ class Agent:
         seconds = self._timer.collect()
         collect_s = experience.busy_s
         if self._lock_step:
-            collect_s = (experience.last_sent_ns - published_before) * 1e-9
+            # On a full machine a round may be there before this process has noted the publishing.
+            collect_s = max(0, experience.last_sent_ns - published_before) * 1e-9
         self._timer.switch("log")
         self._log(experience, seconds, collect_s, version, metrics, before)
         if self._should_save(self.env_steps):
@@ -141,7 +151,9 @@ class Agent:
 
     def _publish(self) -> None:
         self._timer.switch("publish")
-        self._sampling.publish(self._algorithm.snapshot())
+        snapshot = self._algorithm.snapshot()
+        self._sampling.publish(snapshot if self._quota is None else self._quota(snapshot))
+        self._version = snapshot.version
         self._published_ns = self._timer.switch("other")
 
     def _log(
@@ -154,7 +166,10 @@ class Agent:
         steps_before: int,
     ) -> None:
         wall_s = (time.monotonic_ns() - self._out.start_ns) * 1e-9
-        episodes = self._tracker.add(experience.rollout, steps_before, wall_s)
+        episodes: list[Episode] = []
+        for part in experience.parts:
+            episodes += self._tracker.add(part, steps_before, wall_s)
+            steps_before += part.steps
         self._files["episodes"].append([episode.row() for episode in episodes])
         row: dict[str, Value] = {
             "iteration": self.iteration,

@@ -139,7 +139,7 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = {torch.ops.aten.tanh.default: tanh, **products.decompositions()}
+    table = {torch.ops.aten.tanh.default: tanh, **products.decompositions(_cpu())}
     return make_fx(function, decomposition_table=table)(*example)
 
 
@@ -215,11 +215,15 @@ class Blocks:
         function: Callable[[Tensor, Tensor], Tensor],
         vector: Tensor,
         columns: int,
-        size: int = 256,
+        rows: int = 0,
     ) -> None:
-        """Compiles `function(vector [P], x [N, columns]) -> [N]`, which treats each row alone."""
-        example = (vector, torch.zeros(size, columns, device=vector.device))
-        self._size = size
+        """Compiles `function(vector [P], x [N, columns]) -> [N]`, which treats each row alone.
+
+        `rows` is the N to expect, if it is known: many rows cost less in large blocks, few would
+        mostly be zeros.
+        """
+        self._size = 1024 if rows >= 16 * 1024 else 256
+        example = (vector, torch.zeros(self._size, columns, device=vector.device))
         self._program = compile_function(lambda v, x: (function(v, x),), example)
 
     def __call__(self, vector: Tensor, x: Tensor) -> Tensor:

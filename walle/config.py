@@ -62,6 +62,7 @@ class SamplerConfig:
     name: str
     n: int | None
     lanes: int | None
+    collect: str
     max_lag: int | None
     slots: int | None
     pin: bool
@@ -141,6 +142,22 @@ class Config:
         assert self.sampler.lanes is not None
         return self.sampler.lanes
 
+    @property
+    def whole_episodes(self) -> bool:
+        """Whether rounds are made of whole episodes."""
+        return self.sampler.collect == "episodes"
+
+    @property
+    def rounds_vary(self) -> bool:
+        """Whether rounds differ in their number of steps."""
+        return self.whole_episodes or self.largest_batch is not None
+
+    @property
+    def largest_batch(self) -> int | None:
+        """Where the algorithm changes the size of rounds: the largest there can be; else None."""
+        most: int | None = getattr(self.algo, "largest_batch", None)
+        return None if most is None else max(most, self.batch_size)
+
 
 _GROUPS: dict[str, type] = {
     "env": EnvConfig,
@@ -159,6 +176,7 @@ _CHOICES = {
     "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
     "sampler.name": ("process", "serial"),
+    "sampler.collect": ("fixed", "episodes"),
     "logger.name": ("files", "tensorboard", "wandb"),
     "logger.progress": ("auto", "bar", "lines", "quiet"),
 }
@@ -444,6 +462,18 @@ def _check_mode(config: Config) -> None:
     from walle import algos
 
     algorithm = algos.load(config.algo.name)
+    if config.rounds_vary and mode(config) == "free":
+        setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
+        raise ConfigError(
+            f"{setting} changes the length of rollouts and cannot run with sampler.max_lag=null,"
+            " where samplers would take the change up at different times; use sampler.max_lag=0"
+            " or 1"
+        )
+    if config.whole_episodes and config.env.backend == "envpool":
+        raise ConfigError(
+            "sampler.collect=episodes begins every round from seeds of its own, which EnvPool does"
+            " not take; use env.backend=auto"
+        )
     if mode(config) in algorithm.modes:
         return
     cures = " or ".join(_MODE_CURES[name] for name in algorithm.modes)

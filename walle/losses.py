@@ -48,6 +48,19 @@ def ppo_kl(
     return loss, {"kl": mean_kl}
 
 
+def surrogate(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """-E[π(a|s) / π_old(a|s) A] (Schulman et al. 2015, eq. 14), to be minimised; inputs [B]."""
+    return -(torch.exp(log_prob - old_log_prob) * advantage).mean()
+
+
+def policy_gradient(log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """-E[A log π(a|s)], whose gradient is the policy gradient's negative.
+
+    Mnih et al. 2016, section 4; Williams 1992. Inputs [B], `advantage` a constant.
+    """
+    return -(log_prob * advantage).mean()
+
+
 def value_loss(
     value: Tensor, target: Tensor, old_value: Tensor | None = None, clip: float | None = None
 ) -> Tensor:

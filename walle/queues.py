@@ -44,7 +44,10 @@ class Failed(Exception):  # noqa: N818
 
 
 class RolloutShape(NamedTuple):
-    """The arrays of one sampler's rollouts: T steps of L lanes."""
+    """The arrays of one sampler's rollouts: T steps of L lanes.
+
+    `packed` counts the lanes that share one column (L = 1), one after the other; else 0.
+    """
 
     steps: int
     lanes: int
@@ -52,6 +55,7 @@ class RolloutShape(NamedTuple):
     obs_dtype: str
     action: tuple[int, ...]
     action_dtype: str
+    packed: int = 0
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and dtype of every array of a `Rollout`, in its order."""
@@ -81,11 +85,20 @@ class Slot(NamedTuple):
         rollout: the experience.
         sent_ns: [1] when it was handed over, on the system's monotonic clock.
         sections_s: [S] seconds of the sampler's sections since its previous rollout.
+        rows: [1] how many steps of the rollout are filled.
+        spans: [S] where lanes are packed one after the other into one column, the steps of each.
     """
 
     rollout: Rollout
     sent_ns: npt.NDArray[np.int64]
     sections_s: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64]
+
+    @property
+    def filled(self) -> Rollout:
+        """The steps that are."""
+        return self.rollout.between(0, int(self.rows[0]))
 
 
 class _Arena:
@@ -117,14 +130,15 @@ class _Ring:
 
     def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
         self.slots = slots
-        self._per_slot = [*shape.fields().values(), ((1,), "int64"), _SECTIONS]
+        header = [((1,), "int64"), _SECTIONS, ((1,), "int64"), ((shape.packed,), "int64")]
+        self._per_slot = [*shape.fields().values(), *header]
         self._arena = _Arena(context, self._per_slot * slots)
 
     def views(self) -> list[Slot]:
         arrays = self._arena.arrays()
         width = len(self._per_slot)
         chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
-        return [Slot(Rollout(*chunk[:-2]), chunk[-2], chunk[-1]) for chunk in chunks]
+        return [Slot(Rollout(*chunk[:-4]), *chunk[-4:]) for chunk in chunks]
 
 
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
@@ -195,9 +209,11 @@ class Received(NamedTuple):
 
     def copied(self) -> Received:
         """The same in memory of its own, so that the slot can be released."""
-        arrays: list[Any] = [array.copy() for array in self.slot.rollout]
-        slot = Slot(Rollout(*arrays), self.slot.sent_ns.copy(), self.slot.sections_s.copy())
-        return self._replace(slot=slot)
+        arrays: list[Any] = [array.copy() for array in self.slot.filled]
+        rows = np.array([len(arrays[1])])
+        sent_ns, sections_s = self.slot.sent_ns.copy(), self.slot.sections_s.copy()
+        spans = self.slot.spans.copy()
+        return self._replace(slot=Slot(Rollout(*arrays), sent_ns, sections_s, rows, spans))
 
 
 class ExperienceQueue:
@@ -246,10 +262,18 @@ class ExperienceQueue:
             raise self._failed
         open_ends = {c: i for i, c in enumerate(self._from_samplers) if not c.closed}
         ready = wait([*open_ends, *others], timeout_s)
+        known = len(self._arrivals)
         for connection, sampler in open_ends.items():
             if connection in ready:
                 self._take_message(sampler, connection)
+        fresh = [self._arrivals.pop() for _ in range(len(self._arrivals) - known)]
+        # Those that came meanwhile in the order they were sent: by their numbers the last sampler
+        # would be passed over each time that the first one is quick.
+        self._arrivals.extend(sorted(fresh, key=self._last_sent_ns))
         return [other for other in others if other in ready]
+
+    def _last_sent_ns(self, sampler: int) -> int:
+        return int(self._slots[sampler][self._pending[sampler][-1]].sent_ns[0])
 
     def _take_message(self, sampler: int, connection: Connection) -> None:
         try:
@@ -322,7 +346,7 @@ class PolicyReader:
         """
         if self._arrays is None:
             self._arrays = self._arena.arrays()
-        head, versions, vectors = self._arrays
+        head, versions, asked, vectors = self._arrays
         while head[0] < min_version:
             if head[0] == _CLOSED or not os.read(self._bell.fileno(), 4096):
                 raise Closed
@@ -330,9 +354,10 @@ class PolicyReader:
             version = int(head[0]) if newest else min_version
             if version == _CLOSED:
                 raise Closed
-            vector = vectors[version % self._depth].copy()
-            if versions[version % self._depth] == version:  # else overwritten meanwhile
-                return PolicySnapshot(version, vector)
+            place = version % self._depth
+            vector, (rows, episodes) = vectors[place].copy(), asked[place].tolist()
+            if versions[place] == version:  # else overwritten meanwhile
+                return PolicySnapshot(version, vector, rows or None, episodes or None)
 
 
 class PolicyQueue:
@@ -346,9 +371,9 @@ class PolicyQueue:
 
     def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
         """`length` is that of the vectors; `depth` how many versions are kept."""
-        layout = [((1,), "int64"), ((depth,), "int64"), ((depth, length), "float32")]
-        self._arena = _Arena(context, layout)
-        self._head, self._versions, self._vectors = self._arena.arrays()
+        per_version = [((depth,), "int64"), ((depth, 2), "int64"), ((depth, length), "float32")]
+        self._arena = _Arena(context, [((1,), "int64"), *per_version])
+        self._head, self._versions, self._asked, self._vectors = self._arena.arrays()
         self._head[0] = self._versions[:] = -1
         self._depth = depth
         self._bells = [context.Pipe(duplex=False) for _ in range(samplers)]
@@ -369,6 +394,7 @@ class PolicyQueue:
         place = snapshot.version % self._depth
         self._versions[place] = -1
         self._vectors[place] = snapshot.vector
+        self._asked[place] = snapshot.rows or 0, snapshot.episodes or 0
         self._versions[place] = snapshot.version
         self._head[0] = snapshot.version
         self._ring()

@@ -26,8 +26,8 @@ def td_errors(
     return reward + gamma * continues * next_value - value
 
 
-def discounted_sums(x: Tensor, ended: Tensor, discount: float, last: Tensor) -> Tensor:
-    """Gₜ = xₜ + d (1 - endedₜ) Gₜ₊₁ with G_T = `last` ([L]).
+def discounted_sums(x: Tensor, ended: Tensor, discount: float | Tensor, last: Tensor) -> Tensor:
+    """Gₜ = xₜ + dₜ (1 - endedₜ) Gₜ₊₁ with G_T = `last` ([L]); d one number or [T, L].
 
     By doubling (Hillis & Steele 1986): after k passes a row holds the sum of 2ᵏ terms and the
     factor of what follows them, so log₂ T passes over the whole do instead of T over its rows.
@@ -59,3 +59,47 @@ def gae(
     """
     delta = td_errors(reward, continues, value, next_value, gamma)
     return discounted_sums(delta, ended, gamma * lam, torch.zeros_like(delta[0]))
+
+
+def vtrace(
+    reward: Tensor,
+    continues: Tensor,
+    ended: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    ratio: Tensor,
+    gamma: float,
+    lam: float,
+    rho_max: float = 1.0,
+    c_max: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and sec. 4.2).
+
+    With ρₜ = min(rho_max, ratioₜ), cₜ = λ min(c_max, ratioₜ) and δₜ that of `td_errors`,
+    vₜ - v(sₜ) = ρₜ δₜ + γ cₜ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), zero from T on, and
+    Aₜ = ρₜ (δₜ + γ λ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁))). Values at times [0, T).
+
+    Where all ratios are 1 the advantage is GAE's, and with λ = 1 the target is the n-step return;
+    the paper's own advantage is that of λ = 1.
+
+    Args:
+        reward: [T, L], as all tensors here.
+        continues: 0 after a terminal state.
+        ended: an episode ended here.
+        value: at every step.
+        next_value: at its true successor.
+        ratio: π(a|s) / μ(a|s), the learning policy's probability over the acting one's.
+        gamma: discount.
+        lam: λ.
+        rho_max: ρ-bar, decides which policy's values the targets are.
+        c_max: c-bar, how far back a surprise travels.
+
+    Returns:
+        targets and advantages.
+    """
+    _same_shape(reward=reward, ended=ended, ratio=ratio)
+    delta = td_errors(reward, continues, value, next_value, gamma)
+    rho, c = ratio.clamp(max=rho_max), lam * ratio.clamp(max=c_max)
+    trace = discounted_sums(rho * delta, ended, gamma * c, torch.zeros_like(delta[0]))
+    later = torch.cat((trace[1:], torch.zeros_like(trace[:1]))) * (1 - ended.to(delta.dtype))
+    return value + trace, rho * (delta + gamma * lam * later)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -130,8 +131,20 @@ def _sum_is_finite(values: AnyArray) -> bool:
     return math.isfinite(torch.from_numpy(values).sum())
 
 
+class Sampler(Protocol):
+    """Everything a sampler is, but its process."""
+
+    def fill(self, slot: Slot, snapshot: PolicySnapshot, timer: Timer) -> None:
+        """Collects one rollout under `snapshot` into `slot`."""
+        ...
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        ...
+
+
 class LaneSampler:
-    """The lanes of one sampler with their noise: everything a sampler is, but its process."""
+    """The lanes of one sampler with their noise, which run for a fixed number of steps."""
 
     def __init__(self, lanes: Lanes, actor: Actor, numbers: Sequence[int], seed: int) -> None:
         """`numbers` are the lanes' numbers in the whole run; they decide the noise."""
@@ -142,7 +155,8 @@ class LaneSampler:
 
     def fill(self, slot: Slot, snapshot: PolicySnapshot, timer: Timer) -> None:
         """Collects one rollout under `snapshot` into `slot`."""
-        rollout = slot.rollout
+        slot.rows[0] = snapshot.rows or len(slot.rollout.reward)
+        rollout = slot.filled
         self._actor.load(snapshot)
         rollout.obs[0] = self._obs
         rollout.lane[:] = self._numbers
@@ -172,6 +186,7 @@ class SamplerTask:
         rounds: how many rollouts it owes; None for until it is told to end.
         core: the core to be pinned to, if any.
         trace: file to append spans to, if any, and the clock's zero.
+        episodes_over: where rounds are made of whole episodes, the lanes of the run; else None.
     """
 
     index: int
@@ -185,17 +200,22 @@ class SamplerTask:
     rounds: int | None
     core: int | None
     trace: tuple[Path, int] | None
+    episodes_over: int | None = None
 
     @property
     def name(self) -> str:
         """As it appears in files and messages."""
         return f"sampler-{self.index}"
 
-    def build(self) -> LaneSampler:
+    def build(self) -> Sampler:
         """Makes the lanes and the actor; in a sampler process, or in the agent's when serial."""
         lanes = make_lanes(self.env, self.lanes, self.seed)
         actor = Actor(self.policy(), self.obs_dim, len(self.lanes), self.clip)
-        return LaneSampler(lanes, actor, self.lanes, self.seed)
+        if self.episodes_over is None:
+            return LaneSampler(lanes, actor, self.lanes, self.seed)
+        from walle.episodes import EpisodeSampler
+
+        return EpisodeSampler(lanes, actor, self.lanes, self.seed, self.episodes_over)
 
 
 def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from walle.episodes import parts
 from walle.errors import Interrupted, WorkerError
 from walle.processes import forkserver_context, how_it_ended
 from walle.queues import (
@@ -24,7 +25,7 @@ from walle.queues import (
     RolloutShape,
     Slot,
 )
-from walle.sampler import LaneSampler, SamplerTask, run_sampler
+from walle.sampler import Sampler, SamplerTask, run_sampler
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot, Rollout
 
@@ -38,11 +39,14 @@ class Round(NamedTuple):
         rollout: all lanes side by side, in lane order when synchronous.
         sections_s: per rollout, the sampler's name and the seconds of its sections.
         last_sent_ns: when the last rollout was handed over, on the monotonic clock.
+        parts: the same experience by lanes, to tell whose episodes they are: all lanes side by
+            side, or one after the other where whole episodes are packed.
     """
 
     rollout: Rollout
     sections_s: list[tuple[str, dict[str, float]]]
     last_sent_ns: int
+    parts: list[Rollout]
 
     @property
     def busy_s(self) -> float:
@@ -91,14 +95,15 @@ def deal(lanes: int, samplers: int) -> list[tuple[int, ...]]:
     return [tuple(int(i) for i in block) for block in np.array_split(range(lanes), samplers)]
 
 
-def join(received: Sequence[Received]) -> Round:
-    """Copies rollouts out of their slots, side by side."""
-    rollouts = [item.slot.rollout for item in received]
-    axes = [1, 1, 1, 1, 1, 1, 1, 0, 0]
-    fields = [
-        np.concatenate(arrays, axis)
-        for arrays, axis in zip(zip(*rollouts, strict=True), axes, strict=True)
-    ]
+def join(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
+    """Copies rollouts out of their slots: side by side, or packed ones one after the other."""
+    rollouts = [item.slot.filled for item in received]
+    packed = len(received[0].slot.spans) > 0
+    rollout = _in_a_row(rollouts) if packed else _side_by_side(rollouts)
+    lanes = [rollout]
+    if packed:
+        numbers = [lane for item in received for lane in tasks[item.sampler].lanes]
+        lanes = parts(rollout, np.concatenate([item.slot.spans for item in received]), numbers)
     sections = [
         (
             f"sampler-{item.sampler}",
@@ -106,7 +111,25 @@ def join(received: Sequence[Received]) -> Round:
         )
         for item in received
     ]
-    return Round(Rollout(*fields), sections, max(int(item.slot.sent_ns[0]) for item in received))
+    last_sent_ns = max(int(item.slot.sent_ns[0]) for item in received)
+    return Round(rollout, sections, last_sent_ns, lanes)
+
+
+def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
+    axes = [1, 1, 1, 1, 1, 1, 1, 0, 0]
+    fields = [
+        np.concatenate(arrays, axis)
+        for arrays, axis in zip(zip(*rollouts, strict=True), axes, strict=True)
+    ]
+    return Rollout(*fields)
+
+
+def _in_a_row(rollouts: Sequence[Rollout]) -> Rollout:
+    """One column; each rollout ends with an episode, so nobody looks for what follows its last."""
+    obs = [rollout.obs[:-1] for rollout in rollouts]
+    first, *timed = zip(*(rollout[:-2] for rollout in rollouts), strict=True)
+    fields: list[Any] = [np.concatenate((*obs, first[-1][-1:])), *map(np.concatenate, timed)]
+    return Rollout(*fields, *(array.copy() for array in rollouts[0][-2:]))
 
 
 class Signals:
@@ -175,7 +198,7 @@ class ProcessSampling:
         *,
         vector_length: int,
         slots: int,
-        batch_size: int,
+        enough: int,
         signals: Signals,
     ) -> None:
         """Starts the samplers; they build their environments meanwhile.
@@ -185,12 +208,12 @@ class ProcessSampling:
             shapes: of each sampler's rollouts.
             vector_length: of a snapshot.
             slots: rollouts a sampler may hand over before the agent takes one.
-            batch_size: environment steps of a round.
+            enough: environment steps that make a free-running round.
             signals: what may interrupt a wait.
         """
         self._tasks = tasks
         self._by_round = tasks[0].max_lag is not None
-        self._batch_size = batch_size
+        self._enough = enough
         self._signals = signals
         context = forkserver_context()
         depth = max(2, (tasks[0].max_lag or 1) + 1)
@@ -264,7 +287,7 @@ class ProcessSampling:
     def _next_round(self) -> Round:
         while (received := self._experience.take_round()) is None:
             self._wait()
-        joined = join(received)
+        joined = join(received, self._tasks)
         for item in received:
             self._experience.release(item)
         return joined
@@ -273,15 +296,15 @@ class ProcessSampling:
         """Empties each slot as it arrives, so that a fast sampler need not wait for a slow one."""
         received: list[Received] = []
         steps = 0
-        while steps < self._batch_size:
+        while steps < self._enough:
             item = self._experience.take_first()
             if item is None:
                 self._wait()
                 continue
             received.append(item.copied())
-            steps += item.slot.rollout.steps
+            steps += received[-1].slot.rollout.steps
             self._experience.release(item)
-        return join(received)
+        return join(received, self._tasks)
 
     def _wait(self) -> None:
         sentinels = {process.sentinel: i for i, process in enumerate(self._processes)}
@@ -332,10 +355,12 @@ class SerialSampling:
         self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
         self._signals = signals
         self._timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
-        self._sampler: LaneSampler = task.build()
+        self._sampler: Sampler = task.build()
         arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
         sections = np.zeros(len(SAMPLER_SECTIONS))
-        self._slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), sections)
+        rows, spans = np.zeros(1, np.int64), np.zeros(shape.packed, np.int64)
+        self._slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), sections, rows, spans)
+        self._task = task
         self._snapshot: PolicySnapshot | None = None
         self._timer.switch("wait_policy")
 
@@ -363,7 +388,7 @@ class SerialSampling:
             self._trace.write(self._timer.spans())
         self._slot.sections_s[:] = list(self._timer.collect().values())
         self._timer.switch("wait_policy")
-        return join([Received(0, 0, self._slot)])
+        return join([Received(0, 0, self._slot)], [self._task])
 
     def close(self) -> None:
         """Closes the lanes, and gives the cores back."""

@@ -14,6 +14,9 @@ from walle.steps import Batch, CompiledStep, EagerStep, Info, Loss, SharedStep, 
 __all__ = ["AdamSettings", "AdamState", "Batch", "Info", "Loss", "Result", "Sgd"]
 
 
+Epoch = tuple[Tensor, AdamState, list[Tensor], bool]
+
+
 class Result(NamedTuple):
     """What a call of `minimise` left behind.
 
@@ -100,18 +103,32 @@ class Sgd:
             if epoch and remake is not None:
                 data = remake(vector)
             shuffled = _shuffled(data, minibatch_size, generator)
-            if self._team is not None:
-                wire = (vector, *state, rate)
-                self._team.announce(self._index, minibatch_size, shuffled, wire)
-            vector, state, found, stopped = self.run(vector, state, rate, shuffled, minibatch_size)
+            vector, state, found, stopped = self._together(
+                vector, state, rate, shuffled, minibatch_size
+            )
             rows += found
             if stopped:
                 break
         return Result(vector, state, self._means(rows), len(rows), stopped)
 
+    def step(self, vector: Tensor, state: AdamState, data: Batch, learning_rate: float) -> Result:
+        """One gradient step on all rows of `data` ([N, ...])."""
+        rate = torch.tensor(learning_rate, device=vector.device)
+        vector, state, rows, stopped = self._together(vector, state, rate, data, _rows(data))
+        return Result(vector, state, self._means(rows), len(rows), stopped)
+
+    def _together(
+        self, vector: Tensor, state: AdamState, rate: Tensor, data: Batch, minibatch_size: int
+    ) -> Epoch:
+        """One epoch in the order `data` lies in, with the other learners, if there are any."""
+        if self._team is not None:
+            wire = (vector, *state, rate)
+            self._team.announce(self._index, minibatch_size, data, wire)
+        return self.run(vector, state, rate, data, minibatch_size)
+
     def run(
         self, vector: Tensor, state: AdamState, rate: Tensor, data: Batch, minibatch_size: int
-    ) -> tuple[Tensor, AdamState, list[Tensor], bool]:
+    ) -> Epoch:
         """One epoch over `data` in the order it lies in.
 
         Returns:
@@ -146,7 +163,10 @@ def _shuffled(data: Batch, minibatch_size: int, generator: torch.Generator) -> B
     if minibatch_size >= length:
         return data  # a full batch needs no order
     order = torch.randperm(length, generator=generator)
-    return {name: x[order.to(x.device)] if x.dim() else x for name, x in data.items()}
+    # index_select takes a third of the time of indexing
+    return {
+        name: x.index_select(0, order.to(x.device)) if x.dim() else x for name, x in data.items()
+    }
 
 
 def _minibatches(data: Batch, size: int) -> list[Batch]:

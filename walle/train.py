@@ -19,6 +19,7 @@ from walle.agent import Agent, Every, Outputs
 from walle.algos.base import Algorithm, NetSettings, Problem
 from walle.config import Config, config_hash, to_dict
 from walle.envs import EnvSpec, make_lanes
+from walle.episodes import EpisodeQuota, room
 from walle.errors import ConfigError, Interrupted
 from walle.evaluation import Evaluator
 from walle.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
@@ -157,7 +158,7 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
         time_feature=config.env.time_feature,
     )
     probe = make_lanes(env, [0], config.seed)
-    spaces = probe.observation_space, probe.action_space
+    spaces, limit = (probe.observation_space, probe.action_space), probe.episode_limit
     probe.close()
     problem = Problem(
         *spaces,
@@ -166,7 +167,13 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
         batch_size=config.batch_size,
         seed=config.seed,
         device=config.device,
+        longest_episode=None if limit is None else -(-limit // env.frame_skip),
     )
+    if config.whole_episodes and limit is None:
+        raise ConfigError(
+            f"sampler.collect=episodes: {env.id} sets its episodes no limit, so one might never"
+            " end; give env.episode_limit, or use sampler.collect=fixed"
+        )
     return problem, env
 
 
@@ -227,7 +234,7 @@ def make_tasks(
 ) -> list[SamplerTask]:
     """One task a sampler, the lanes dealt in contiguous blocks."""
     cores = usable_cores()
-    rounds = -(-config.total_steps // config.batch_size)
+    counted = config.sampler.max_lag is not None and not config.rounds_vary
     return [
         SamplerTask(
             index=i,
@@ -238,9 +245,10 @@ def make_tasks(
             clip=algorithm.obs_clip,
             seed=config.seed,
             max_lag=config.sampler.max_lag,
-            rounds=None if config.sampler.max_lag is None else rounds,
+            rounds=problem.rounds if counted else None,
             core=cores[i % len(cores)] if config.sampler.pin else None,
             trace=(trace_path, start_ns) if trace_path else None,
+            episodes_over=config.lanes if config.whole_episodes else None,
         )
         for i, lanes in enumerate(deal(config.lanes, config.n))
     ]
@@ -249,13 +257,20 @@ def make_tasks(
 def make_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
     """The arrays of a sampler that has `lanes` lanes."""
     discrete = isinstance(problem.action_space, gym.spaces.Discrete)
+    batch_size = config.largest_batch or config.batch_size
+    steps, packed = batch_size // config.lanes, 0
+    if config.whole_episodes:
+        assert problem.longest_episode is not None
+        steps = room(batch_size, config.lanes, problem.longest_episode) * lanes
+        lanes, packed = 1, lanes
     return RolloutShape(
-        steps=config.batch_size // config.lanes,
+        steps=steps,
         lanes=lanes,
         obs=(problem.obs_dim,),
         obs_dtype="float32",
         action=() if discrete else (problem.action_space.shape or ()),
         action_dtype="int64" if discrete else "float32",
+        packed=packed,
     )
 
 
@@ -293,7 +308,7 @@ def _sampling(
         shapes,
         vector_length=len(algorithm.snapshot().vector),
         slots=config.sampler.slots,
-        batch_size=config.batch_size,
+        enough=1 if algorithm.every_rollout else config.batch_size,
         signals=signals,
     )
 
@@ -351,6 +366,7 @@ def _agent(
         outputs,
         timer,
         lock_step=config.sampler.max_lag == 0,
+        quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
         should_evaluate=Every(config.eval.every),
         should_save=Every(config.checkpoint.every),
     )

@@ -47,6 +47,18 @@ class Rollout(NamedTuple):
         """Environment steps in the rollout: T x L."""
         return int(self.reward.size)
 
+    def between(self, begin: int, end: int) -> Rollout:
+        """Views of the steps from `begin` up to, but without, `end`."""
+        return self._replace(
+            obs=self.obs[begin : end + 1],
+            final_obs=self.final_obs[begin:end],
+            action=self.action[begin:end],
+            reward=self.reward[begin:end],
+            terminated=self.terminated[begin:end],
+            truncated=self.truncated[begin:end],
+            log_prob=self.log_prob[begin:end],
+        )
+
     def successors(self) -> AnyArray:
         """[T, L, *O]: the true successor of every step, across episode ends too."""
         ended = self.terminated | self.truncated
@@ -84,7 +96,13 @@ class PolicySnapshot(NamedTuple):
         version: 0 for the initial policy, then one more for every update.
         vector: [P + 2 O] float32: the policy's P parameters, then the frozen normaliser's mean
             and reciprocal standard deviation of each observation entry.
+        rows: T of the rollouts collected under it, where that changes from round to round; None
+            for as many as there is room for.
+        episodes: how many a round collected under it has, over all lanes, where rounds are made of
+            whole episodes; else None.
     """
 
     version: int
     vector: FloatArray
+    rows: int | None = None
+    episodes: int | None = None

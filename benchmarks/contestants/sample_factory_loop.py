@@ -1,9 +1,10 @@
 """Sample Factory's APPO end to end: it has no way to collect without learning.
 
-    python sample_factory_loop.py HalfCheetah-v4 --workers 2
+    python sample_factory_loop.py HalfCheetah-v4 --workers 2 [--settings '{"num_epochs": 10, ...}']
 
-Its learner gets as little to do as it allows: one epoch, one minibatch a round. A v5 task becomes
-v4, the newest in the Gymnasium that Sample Factory takes.
+Unless `--settings` say otherwise its learner gets as little to do as it allows: one epoch, one
+minibatch a round. A v5 task becomes v4, the newest in the Gymnasium that Sample Factory takes.
+Prints lines: steps, when they began and ended, steps in all, mean return of the last 100 episodes.
 """
 
 from __future__ import annotations
@@ -15,29 +16,41 @@ import tempfile
 import time
 from typing import Any
 
+import numpy as np
 from common import make_env
 from sample_factory.algo.runners.runner import AlgoObserver
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
 
-EVERY_S = 0.5
+COLLECTING = {
+    "rollout": 32,
+    "batch_size": 1024,
+    "num_batches_per_epoch": 1,
+    "num_epochs": 1,
+}
 
 
 class Reporter(AlgoObserver):
-    """Prints a line with what was collected since the last one."""
+    """Prints a line with what was learned from since the last one."""
 
-    def __init__(self) -> None:
-        """Nothing was collected yet."""
-        self._steps, self._at_s = 0, time.monotonic()
+    def __init__(self, every_s: float) -> None:
+        """Lines are `every_s` seconds apart, or more."""
+        self._every_s = every_s
+        self._steps = 0
+        self._at_s: float | None = None  # the first training step: before it all was start-up
 
     def on_training_step(self, runner: Any, *_: Any) -> None:
         """Sample Factory calls this with every training step."""
         now = time.monotonic()
-        if now - self._at_s < EVERY_S:
-            return
         steps = sum(runner.env_steps.values())
-        print(json.dumps([steps - self._steps, self._at_s, now]), flush=True)
+        if self._at_s is None:
+            self._steps, self._at_s = steps, now
+        if now - self._at_s < self._every_s or steps == self._steps:
+            return
+        returns = [r for policy in runner.policy_avg_stats.get("reward", ()) for r in policy]
+        mean = float(np.mean(returns)) if returns else None
+        print(json.dumps([steps - self._steps, self._at_s, now, steps, mean]), flush=True)
         self._steps, self._at_s = steps, now
 
 
@@ -47,38 +60,45 @@ def env_of(name: str, *_: Any, **__: Any) -> Any:
 
 
 def main() -> None:
-    """Trains for ever."""
+    """Trains for so many steps."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task")
     parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--envs", type=int, default=16, help="of a worker")
+    parser.add_argument("--steps", type=int, default=10**12)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", type=float, default=0.5, help="seconds between lines")
+    parser.add_argument("--settings", type=json.loads, default=COLLECTING, help="JSON")
     args = parser.parse_args()
     task = args.task.replace("-v5", "-v4")
     register_env(task, env_of)
-    settings = {
-        "env": task,
+    words = ["--env", task, "--experiment", "benchmark"]
+    factory, _ = parse_sf_args(words)
+    factory.set_defaults(**settings(args))  # as its own examples do: not all values are choices
+    _, runner = make_runner(parse_full_cfg(factory, words))
+    runner.register_observer(Reporter(args.every))
+    runner.init()
+    sys.exit(runner.run())
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What Sample Factory is told in place of its defaults."""
+    return {
+        "seed": args.seed,
         "device": "cpu",
         "num_workers": args.workers,
-        "num_envs_per_worker": 16,
+        "num_envs_per_worker": args.envs,
         "worker_num_splits": 2,
-        "rollout": 32,
-        "batch_size": 1024,
-        "num_batches_per_epoch": 1,
-        "num_epochs": 1,
         "use_rnn": False,
         "nonlinearity": "tanh",
         "adaptive_stddev": False,
         "decorrelate_envs_on_one_worker": False,
-        "train_for_env_steps": 10**12,
+        "train_for_env_steps": args.steps,
         "train_dir": tempfile.mkdtemp(),
-        "experiment": "collect",
+        "encoder_mlp_layers": [64, 64],
+        "heartbeat_reporting_interval": 10**6,  # it is stopped while others have their turns
+        **args.settings,
     }
-    words = [f"--{key}={value}" for key, value in settings.items()]
-    words += ["--encoder_mlp_layers", "64", "64"]
-    parsed, _ = parse_sf_args(words)
-    _, runner = make_runner(parse_full_cfg(parsed, words))
-    runner.register_observer(Reporter())
-    runner.init()
-    sys.exit(runner.run())
 
 
 if __name__ == "__main__":

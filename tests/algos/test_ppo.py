@@ -1,10 +1,13 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from walle import returns
 from walle.algos import REGISTRY, load
+from walle.algos.on_policy import advantages, corrected
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.sampling import SerialSampling, Signals
@@ -111,22 +114,38 @@ def test_an_unknown_algorithm_names_the_nearest():
 
 
 def test_experience_of_an_older_policy_is_corrected():
-    """The ratio starts at one again, and the weight is min(1, new / acting)."""
+    """The update's ratio starts at one again; what is left is new / acting."""
     algorithm, rollout = trained(2, "env=hopper", "batch_size=256", "sampler.lanes=8")
     x = algorithm.normalizers.experience(rollout)
     acting = x.log_prob + torch.linspace(-0.5, 0.5, x.log_prob.numel()).view_as(x.log_prob)
-    corrected, weight = algorithm.corrected(x._replace(log_prob=acting))
-    torch.testing.assert_close(corrected.log_prob, x.log_prob, atol=1e-5, rtol=0)
-    expected = (x.log_prob - acting).exp().clamp(max=1)
-    torch.testing.assert_close(weight, expected, atol=1e-5, rtol=0)
+    params = algorithm.split(algorithm.vector)[0]
+    found, ratio = corrected(algorithm.policy, params, x._replace(log_prob=acting))
+    torch.testing.assert_close(found.log_prob, x.log_prob, atol=1e-5, rtol=0)
+    torch.testing.assert_close(ratio, (x.log_prob - acting).exp(), atol=1e-5, rtol=0)
+
+
+def test_each_correction_weighs_advantages_as_it_says():
+    algorithm, rollout = trained(0, "env=hopper", "batch_size=64", "sampler.lanes=8")
+    x = algorithm.normalizers.experience(rollout)
+    value, next_value = torch.rand(2, 8, 8)
+    ratio = torch.linspace(0.5, 1.5, 64).view(8, 8)
+    of = partial(advantages, x, value, next_value, 0.9, 0.8, ratio=ratio)
+    plain, target = of(correction="none")
+    truncated, same_target = of(correction="truncated")
+    torch.testing.assert_close(truncated, plain * ratio.clamp(max=1))
+    torch.testing.assert_close(same_target, target)
+    advantage, other_target = of(correction="vtrace")
+    assert (other_target - target).abs().max() > 0.01
+    steps = x.reward, x.continues, x.ended, value, next_value
+    torch.testing.assert_close((other_target, advantage), returns.vtrace(*steps, ratio, 0.9, 0.8))
 
 
 def test_only_lagging_experience_is_corrected():
     small = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.compile=false")
     results = []
-    for correction in ("none", "truncated"):
+    for correction in ("none", "truncated", "vtrace"):
         algorithm, rollout = trained(1, *small, f"algo.correction={correction}")
         results.append((algorithm.update(rollout), algorithm.update(rollout)))
-    (fresh_none, stale_none), (fresh_truncated, stale_truncated) = results
-    assert fresh_none == fresh_truncated
-    assert stale_none["policy_loss"] != stale_truncated["policy_loss"]
+    fresh, stale = zip(*results, strict=True)
+    assert fresh[0] == fresh[1] == fresh[2]
+    assert len({metrics["policy_loss"] for metrics in stale}) == 3

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.algos.test_ppo import trained
+from walle.algos.on_policy import CORRECTIONS
 from walle.algos.ppo_kl import adapt
 
 TARGET = 0.003
@@ -50,6 +51,17 @@ def test_the_value_function_sees_the_previous_round_too():
 
 class _Done:
     """Stands for a result that nothing may be read from."""
+
+
+def test_only_lagging_experience_is_corrected():
+    found = []
+    for correction in CORRECTIONS:
+        chosen = (f"algo.correction={correction}", "algo.epochs=2", "algo.value_epochs=1")
+        algorithm, rollout = trained(1, *SMALL, *chosen)
+        found.append([algorithm.update(rollout)["policy_loss"] for _ in range(2)])
+    fresh, stale = zip(*found, strict=True)
+    assert len(set(fresh)) == 1
+    assert len(set(stale)) == 3
 
 
 def test_fitting_explains_more_variance():

@@ -33,6 +33,28 @@ def test_the_distribution_reaches_all_iterations(lag_sweep: Path) -> None:
         assert (np.diff(share) >= 0).all()
 
 
+def test_an_iteration_is_compared_with_the_longer_of_its_halves(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(max_lag=1)])
+    rows = "1,9,9,9,0,0\n2,2.0,1.0,2.5,1,0\n3,2.2,3.0,1.5,1,0\n"  # means after the first: 2 and 2
+    header = "iteration,iteration_s,collect_s,learn_s,lag_mean,return_mean\n"
+    (root / "0" / "iterations.csv").write_text(header + rows)
+    study = lag.study(load(root))
+    assert study.table["iteration_over_longer"].tolist() == pytest.approx([2.1 / 2.0])
+    (sentence,) = (text for text in study.sentences if "the longer of" in text)
+    assert "1.05 [" in sentence
+    assert "sampler.max_lag=1" in sentence
+
+
+def test_lock_step_takes_the_sum_and_overlap_the_longer(lag_sweep: Path) -> None:
+    table = lag.study(load(lag_sweep)).table.set_index("sampler.max_lag")
+    collect = 2.0 * (0.95 / 4 + 0.05)  # seconds; learning takes 0.5, everything else 0.02
+    longer = max(collect, 0.5)
+    ratios = table["iteration_over_longer"]
+    assert ratios[0] == pytest.approx((collect + 0.5 + 0.02) / longer, rel=0.05)
+    assert ratios[1] == pytest.approx((longer + 0.02) / longer, rel=0.05)
+    assert (table["iteration_over_longer_low"] < ratios).all()
+
+
 def test_final_return_is_over_the_last_tenth(tmp_path: Path) -> None:
     sweep = load(write_sweep(tmp_path / "s", [Job(iterations=30)]))
     values = sweep.iterations["return_mean"].dropna().to_numpy()

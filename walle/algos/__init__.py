@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 REGISTRY = {
     "ppo": "walle.algos.ppo:PPO",
     "ppo_kl": "walle.algos.ppo_kl:PPOKL",
+    "trpo": "walle.algos.trpo:TRPO",
+    "a2c": "walle.algos.a2c:A2C",
+    "a3c": "walle.algos.a3c:A3C",
     "ddpg": "walle.algos.ddpg:DDPG",
     "td3": "walle.algos.td3:TD3",
     "sac": "walle.algos.sac:SAC",

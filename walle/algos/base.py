@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.errors import ConfigError
 from walle.nets import (
     ActingPolicy,
     CategoricalPolicy,
@@ -37,6 +38,7 @@ class Problem(NamedTuple):
         batch_size: environment steps a round.
         seed: the run's seed.
         device: where the agent computes.
+        longest_episode: of steps, where episodes have a limit; else None.
     """
 
     observation_space: gym.spaces.Box
@@ -46,6 +48,7 @@ class Problem(NamedTuple):
     batch_size: int
     seed: int
     device: str
+    longest_episode: int | None = None
 
     @property
     def rounds(self) -> int:
@@ -91,6 +94,7 @@ class Algorithm(Protocol):
     settings_type: ClassVar[type]
     modes: ClassVar[tuple[str, ...]]  # those of ALL_MODES it can learn in
     why: ClassVar[str]  # it cannot learn in the others
+    every_rollout: ClassVar[bool]  # free-running, a single rollout is a round
 
     policy_factory: Callable[[], ActingPolicy]
     obs_clip: float | None
@@ -230,3 +234,15 @@ def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tupl
     next_value = value.roll(-1, 0)
     next_value[x.anew] = found[x.ended.numel() :]
     return value, next_value
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Refuses what is not positive; None means that the setting is off.
+
+    Raises:
+        ConfigError: the first that does not hold.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value <= 0:
+            raise ConfigError(f"algo.{name}={value} must be positive")

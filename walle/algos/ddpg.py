@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from walle import losses
-from walle.algos.base import ALL_MODES, NetSettings, Problem
+from walle.algos.base import ALL_MODES, NetSettings, Problem, check_positive
 from walle.algos.off_policy import (
     OffPolicy,
     OffPolicySettings,
@@ -28,7 +28,6 @@ from walle.algos.off_policy import (
     q_functions,
     random_first,
 )
-from walle.algos.ppo import check_positive
 from walle.nets import activation
 from walle.policies import DeterministicPolicy
 from walle.replay import Transitions
@@ -66,6 +65,7 @@ class DDPG:
     settings_type: ClassVar[type] = DDPGSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
     why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
     obs_clip: float | None = None
 
     def __init__(self, settings: DDPGSettings, net: NetSettings, problem: Problem) -> None:

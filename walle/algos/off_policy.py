@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.algos.base import NetSettings, Problem
-from walle.algos.ppo import check_positive
+from walle.algos.base import NetSettings, Problem, check_positive
 from walle.compiled import MODES, attempt, choose
 from walle.critics import QFunctions
 from walle.errors import ConfigError

@@ -6,8 +6,9 @@ Departures from the paper:
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
     - the step size falls linearly, and gradients are clipped by their norm;
-    - what an older policy collected, under lag, is corrected (`correction`; Hilton, Cobbe &
-      Schulman 2022, "Batch size-invariance for policy optimization").
+    - what an older policy collected, under lag, is corrected (`correction`): the ratio is clipped
+      around the newest policy, and the rest is a truncated weight (Hilton, Cobbe & Schulman 2022,
+      "Batch size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).
 """
 
 from __future__ import annotations
@@ -20,14 +21,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from walle import losses, returns
-from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
-from walle.compiled import MODES, Blocks, attempt, choose
-from walle.errors import ConfigError, nearest
+from walle import losses
+from walle.algos.base import (
+    ALL_MODES,
+    Experience,
+    NetSettings,
+    Normalizers,
+    Problem,
+    check_positive,
+    values,
+)
+from walle.algos.on_policy import advantages, check_on_policy, corrected
+from walle.compiled import Blocks, attempt, choose
+from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
 from walle.types import PolicySnapshot, Rollout
-
-CORRECTIONS = ("none", "truncated")
 
 
 @dataclass
@@ -57,45 +65,12 @@ class PPOSettings:
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
-        check_on_policy(self)
+        check_on_policy(self, "epochs", "learning_rate")
         if not 0 < self.clip < 1:
             raise ConfigError(f"algo.clip={self.clip} must lie between 0 and 1, as in 0.2")
         if self.value_weight < 0:
             raise ConfigError(f"algo.value_weight={self.value_weight} must not be negative")
-        if self.correction not in CORRECTIONS:
-            near = nearest(self.correction, CORRECTIONS)
-            raise ConfigError(f"algo.correction={self.correction!r} is unknown; {near}")
         check_positive(self, "minibatch_size", "value_clip", "max_grad_norm", "target_kl")
-
-
-def check_on_policy(settings: Any) -> None:
-    """The bounds that on-policy settings share.
-
-    Raises:
-        ConfigError: the first that does not hold.
-    """
-    for name in ("gamma", "gae_lambda"):
-        value = getattr(settings, name)
-        if not 0 <= value <= 1:
-            raise ConfigError(f"algo.{name}={value} must lie in [0, 1], as in 0.99")
-    check_positive(settings, "epochs", "learning_rate", "obs_clip")
-    settings.compile = str(settings.compile).lower()  # YAML's true and false are not strings
-    if settings.compile not in MODES:
-        raise ConfigError(f"algo.compile={settings.compile!r} must be 'auto', 'true' or 'false'")
-    if getattr(settings, "schedule", "constant") not in ("linear", "constant"):
-        raise ConfigError(f"algo.schedule={settings.schedule!r} must be 'linear' or 'constant'")
-
-
-def check_positive(settings: Any, *names: str) -> None:
-    """Refuses what is not positive; None means that the setting is off.
-
-    Raises:
-        ConfigError: the first that does not hold.
-    """
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value <= 0:
-            raise ConfigError(f"algo.{name}={value} must be positive")
 
 
 class PPO:
@@ -104,6 +79,7 @@ class PPO:
     settings_type: ClassVar[type] = PPOSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
     why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -171,7 +147,9 @@ class PPO:
         def compile_all() -> None:
             example = self.batch(Experience.zeros(self.problem), self.vector)
             self.sgd.compile(self.vector, example, self.settings.minibatch_size)
-            self.value_of = Blocks(self.value, self.vector, self.problem.obs_dim)
+            self.value_of = Blocks(
+                self.value, self.vector, self.problem.obs_dim, self.problem.batch_size
+            )
 
         self.choice = attempt(self.choice, self.settings.compile, compile_all)
         return f"learning {self.choice}"
@@ -182,26 +160,30 @@ class PPO:
         experience: Experience,
         vector: Tensor,
         old_value: Tensor | None = None,
-        weight: Tensor | None = None,
+        ratio: Tensor | None = None,
     ) -> Batch:
         """The rows to learn from, advantages estimated with the critic in `vector`.
 
-        `old_value` ([T L]) is the round's first estimate; None if this is it. `weight` ([T, L])
-        scales the advantages.
+        `old_value` ([T L]) is the round's first estimate; None if this is it. `ratio` ([T, L]) is
+        the newest policy's over the acting one's, where lag is to be corrected.
         """
         s, x = self.settings, experience
         value, next_value = values(partial(self.value_of, vector), x)
-        advantage = returns.gae(
-            x.reward, x.continues, x.ended, value, next_value, s.gamma, s.gae_lambda
+        advantage, target = advantages(
+            x,
+            value,
+            next_value,
+            s.gamma,
+            s.gae_lambda,
+            normalize=s.normalize_advantages,
+            correction=s.correction,
+            ratio=ratio,
         )
-        target = advantage + value
-        if s.normalize_advantages:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         rows = {
             "obs": x.obs,
             "action": x.action,
             "log_prob": x.log_prob,
-            "advantage": advantage if weight is None else weight * advantage,
+            "advantage": advantage,
             "target": target,
             "value": value,
         }
@@ -211,10 +193,10 @@ class PPO:
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learns from one round; then the normaliser takes it in."""
         s = self.settings
-        experience, weight = self.normalizers.experience(rollout), None
-        if s.correction == "truncated" and (rollout.policy_version < self.version).any():
-            experience, weight = self.corrected(experience)
-        first = self.batch(experience, self.vector, weight=weight)
+        experience, ratio = self.normalizers.experience(rollout), None
+        if s.correction != "none" and (rollout.policy_version < self.version).any():
+            experience, ratio = corrected(self.policy, self.split(self.vector)[0], experience)
+        first = self.batch(experience, self.vector, ratio=ratio)
         rate = s.learning_rate * self.remaining()
         result = self.sgd.minimise(
             self.vector,
@@ -224,7 +206,7 @@ class PPO:
             minibatch_size=s.minibatch_size,
             learning_rate=rate,
             generator=self.generator,
-            remake=partial(self.batch, experience, old_value=first["value"], weight=weight)
+            remake=partial(self.batch, experience, old_value=first["value"], ratio=ratio)
             if s.recompute_advantages
             else None,
         )
@@ -239,18 +221,6 @@ class PPO:
             "learning_rate": rate,
             "minibatches": result.minibatches,
         }
-
-    @torch.no_grad()
-    def corrected(self, experience: Experience) -> tuple[Experience, Tensor]:
-        """What an older policy collected, as seen from this one (Hilton et al. 2022, eq. 5).
-
-        The ratio is clipped around the policy at the start of the update, π, instead of around the
-        one that acted, μ; the difference between the two becomes the weight min(1, π / μ), [T, L].
-        """
-        dist = self.policy.dist(self.split(self.vector)[0], experience.obs)
-        log_prob = self.policy.log_prob(dist, experience.action)
-        weight = torch.exp(log_prob - experience.log_prob).clamp(max=1.0)
-        return experience._replace(log_prob=log_prob), weight
 
     def remaining(self) -> float:
         """The factor of the step size: falls linearly to 0, or stays 1."""

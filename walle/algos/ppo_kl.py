@@ -8,7 +8,9 @@ Departures from WALL-E's code:
     - an episode cut by its time limit bootstraps from the true successor instead of counting as
       terminal, so a rollout need not end with its episode;
     - one observation normaliser for all samplers instead of one each;
-    - the value function's targets are λ-returns, since rollouts hold parts of episodes.
+    - the value function's targets are λ-returns, since rollouts hold parts of episodes;
+    - what an older policy collected, under lag, can be corrected (`correction`;
+      on_policy.corrected), where WALL-E's asynchronous agent took it as it came.
 """
 
 from __future__ import annotations
@@ -20,9 +22,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from walle import losses, returns
-from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
-from walle.algos.ppo import check_on_policy, check_positive
+from walle import losses
+from walle.algos.base import (
+    ALL_MODES,
+    Experience,
+    NetSettings,
+    Normalizers,
+    Problem,
+    check_positive,
+    values,
+)
+from walle.algos.on_policy import advantages, check_on_policy, corrected
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Result, Sgd
@@ -52,11 +62,12 @@ class PPOKLSettings:
     normalize_observations: bool
     normalize_rewards: bool
     obs_clip: float
+    correction: str
     compile: str
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
-        check_on_policy(self)
+        check_on_policy(self, "epochs", "learning_rate")
         check_positive(
             self, "kl_target", "value_epochs", "value_minibatch_size", "value_learning_rate"
         )
@@ -87,6 +98,7 @@ class PPOKL:
     settings_type: ClassVar[type] = PPOKLSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
     why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
 
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -164,16 +176,23 @@ class PPOKL:
         return "; ".join(f"{name} {choice}" for name, choice in self.choices.items())
 
     @torch.no_grad()
-    def batch(self, experience: Experience) -> Batch:
-        """The round's rows: advantages, λ-returns, the old policy's distributions; and β."""
+    def batch(self, experience: Experience, ratio: Tensor | None = None) -> Batch:
+        """The round's rows: advantages, λ-returns, the old policy's distributions; and β.
+
+        `ratio` ([T, L]) is the newest policy's over the acting one's, where lag is to be corrected.
+        """
         s, x = self.settings, experience
         value, next_value = values(self.value, x)
-        advantage = returns.gae(
-            x.reward, x.continues, x.ended, value, next_value, s.gamma, s.gae_lambda
+        advantage, target = advantages(
+            x,
+            value,
+            next_value,
+            s.gamma,
+            s.gae_lambda,
+            normalize=s.normalize_advantages,
+            correction=s.correction,
+            ratio=ratio,
         )
-        target = advantage + value
-        if s.normalize_advantages:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         rows = {
             "obs": x.obs,
             "action": x.action,
@@ -188,7 +207,11 @@ class PPOKL:
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Improves the policy, adapts β and the step, fits the value function."""
-        batch = self.batch(self.normalizers.experience(rollout))
+        experience, ratio = self.normalizers.experience(rollout), None
+        if self.settings.correction != "none" and (rollout.policy_version < self.version).any():
+            params = self.policy.layout.unflatten(self.vector)
+            experience, ratio = corrected(self.policy, params, experience)
+        batch = self.batch(experience, ratio)
         used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
         kl = self.kl(batch)

@@ -57,6 +57,7 @@ class SAC:
     settings_type: ClassVar[type] = SACSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
     why: ClassVar[str] = ""
+    every_rollout: ClassVar[bool] = False
     obs_clip: float | None = None
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:

@@ -51,8 +51,14 @@ class EnvpoolLanes:
         """The number of lanes."""
         return len(self._lanes)
 
-    def reset(self) -> AnyArray:
-        """Begins a new episode in every lane; returns [L, O]."""
+    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
+        """Begins a new episode in every lane; returns [L, O].
+
+        Raises:
+            ConfigError: seeds were given, which EnvPool takes when it is made and never again.
+        """
+        if seeds is not None:
+            raise ConfigError("env.backend=envpool cannot begin an episode from a seed of its own")
         obs: AnyArray = self._pool.reset()[0].copy()
         return obs
 

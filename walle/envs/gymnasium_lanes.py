@@ -49,8 +49,10 @@ class GymnasiumLanes:
         """The number of lanes."""
         return len(self._lanes)
 
-    def reset(self) -> AnyArray:
+    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane; returns [L, O]."""
+        if seeds is not None:
+            self._seeds = list(seeds)
         for i, env in enumerate(self._envs):
             self._obs[i] = self._reset_lane(i, env)
         self._seeds = [None] * len(self)

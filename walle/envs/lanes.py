@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -75,10 +76,11 @@ class Lanes(Protocol):
         """The number of lanes, L."""
         ...
 
-    def reset(self) -> AnyArray:
+    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane; returns the first observations, [L, *O].
 
-        The first call seeds each lane with its own stream; later ones go on with it.
+        The first call seeds each lane with its own stream; later ones go on with it, or begin
+        anew from `seeds`, one a lane.
         """
         ...
 
@@ -91,9 +93,15 @@ class Lanes(Protocol):
         ...
 
 
-def lane_seed(seed: int, lane: int, role: Role = "train") -> np.random.SeedSequence:
-    """The root of one lane's random streams: the same whichever sampler the lane is dealt to."""
-    return np.random.SeedSequence(seed, spawn_key=(_ROLES[role], lane))
+def lane_seed(
+    seed: int, lane: int, role: Role = "train", episode_round: int | None = None
+) -> np.random.SeedSequence:
+    """The root of one lane's random streams: the same whichever sampler the lane is dealt to.
+
+    With `episode_round`, of those for that round alone.
+    """
+    own = () if episode_round is None else (1, episode_round)
+    return np.random.SeedSequence(seed, spawn_key=(_ROLES[role], lane, *own))
 
 
 def env_seed(seed: int, lane: int, role: Role = "train") -> int:

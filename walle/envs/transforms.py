@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import gymnasium as gym
 import numpy as np
 
@@ -42,9 +44,9 @@ class RescaledActions:
         """The number of lanes."""
         return len(self._inner)
 
-    def reset(self) -> AnyArray:
+    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane."""
-        return self._inner.reset()
+        return self._inner.reset(seeds)
 
     def step(self, action: AnyArray) -> Step:
         """Applies the transformed actions."""
@@ -86,10 +88,10 @@ class TimeFeature:
         """The number of lanes."""
         return len(self._inner)
 
-    def reset(self) -> AnyArray:
+    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane."""
         self._t[:] = 0
-        return self._append(self._inner.reset())
+        return self._append(self._inner.reset(seeds))
 
     def step(self, action: AnyArray) -> Step:
         """Steps the lanes and their clocks."""

@@ -67,8 +67,10 @@ class MujocoLanes:
         """The number of lanes, L."""
         return len(self._generators)
 
-    def reset(self) -> AnyArray:
+    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane; returns the first observations, [L, O]."""
+        if seeds is not None:
+            self._generators = [seeding.np_random(seed)[0] for seed in seeds]
         self._begin(np.arange(len(self)))
         return self._observe()
 

@@ -1,0 +1,80 @@
+"""The programs that take part in a benchmark, and what they wrote so far."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.provenance import ROOT
+
+_LOOPS = ROOT / "benchmarks" / "contestants"
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class Program(NamedTuple):
+    """A command and how it runs.
+
+    Attributes:
+        command: program and arguments.
+        cores: it may use.
+        threads: of the mathematical libraries; None leaves that to them.
+        environ: variables besides those it inherits.
+    """
+
+    command: Sequence[str]
+    cores: Sequence[int]
+    threads: int | None = 1
+    environ: Mapping[str, str] = {}
+
+    def start(self, out: Path, errors: Path) -> subprocess.Popen[bytes]:
+        """In a session of its own, so that all it starts can be signalled with it."""
+        limits = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
+        with out.open("wb") as stdout, errors.open("ab") as stderr:
+            return subprocess.Popen(
+                self.command,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env={**os.environ, **limits, **self.environ},
+                preexec_fn=lambda: os.sched_setaffinity(0, self.cores),
+            )
+
+
+class Need(NamedTuple):
+    """Packages of another interpreter, and the option of the command line that names that one."""
+
+    python: str | None
+    packages: tuple[str, ...]
+    option: str
+
+
+def loop(python: str | None, file: str, *words: object, **options: object) -> list[str]:
+    """The command of a program in benchmarks/contestants; python None where it cannot run."""
+    named = [word for key, value in options.items() for word in (f"--{key}", value)]
+    return [python or "", "-W", "ignore", str(_LOOPS / file), *map(str, (*words, *named))]
+
+
+def walle_run(settings: Mapping[str, object], directory: Path) -> list[str]:
+    """The command of a run that writes into `directory`/run and says nothing."""
+    quiet = {"logger.progress": "quiet", "hydra.run.dir": directory / "run"}
+    words = [f"{key}={value}" for key, value in {**settings, **quiet}.items()]
+    return [sys.executable, "-m", "walle.run", *words]
+
+
+def whole_lines(file: Path) -> list[str]:
+    """The lines that are complete; none while there is no file."""
+    if not file.exists():
+        return []
+    return file.read_text().rpartition("\n")[0].splitlines()
+
+
+def read_csv(file: Path) -> list[dict[str, str]]:
+    """The rows that are complete; none while there is no file."""
+    return list(csv.DictReader(whole_lines(file)))

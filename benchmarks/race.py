@@ -1,0 +1,213 @@
+"""Whole training programs one after the other: seconds from the command to a return."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import hyperparameters
+from benchmarks.lineup import default_walle, needed, peer, sample_factory
+from benchmarks.programs import Need, Program, walle_run, whole_lines
+from benchmarks.provenance import write_json
+from benchmarks.standings import BASELINE, Lap, Mark, pace, summary, table, told
+from benchmarks.turns import Launch, charged_to_compiling, present, rotated
+
+Options = argparse.Namespace
+POLL_S = 0.1
+
+
+class Racer(NamedTuple):
+    """Who takes part: a name, the program of a seed that writes into a directory, its needs."""
+
+    name: str
+    program: Callable[[int, Path], Program]
+    need: Need | None = None
+
+    @property
+    def log(self) -> str:
+        """The file in its directory that grows by a line a round."""
+        return "stdout" if self.need else "run/iterations.csv"
+
+
+def run(options: Options, cores: list[int], report: dict[str, Any]) -> None:
+    """Runs every seed of every contestant; prints and writes after each run."""
+    racers = present(everyone(options, cores), options.only)
+    report["hyperparameters"] = {
+        "ours": hyperparameters.ours(),
+        "zoo": hyperparameters.zoo(),
+        "cleanrl": hyperparameters.cleanrl(),
+        "sample-factory": hyperparameters.sample_factory_mujoco(),
+    }
+    if any(racer.name == BASELINE for racer in racers):
+        fill_cache(options, cores)
+    laps: list[Lap] = []
+    report |= {"laps": [], "race": {}}
+    for seed in range(options.seeds):
+        for racer in rotated(racers, seed):
+            laps.append(lap(racer, seed, options.limit_s))
+            print(told(laps[-1]), flush=True)
+            report["laps"] = [each.plain() for each in laps]
+            report["race"] = summary(laps, options.returns, options.steps)
+            write_json(options.json, report)
+    print(table(report["race"], options.returns, options.steps))
+    write_json(options.json, report)
+
+
+def everyone(options: Options, cores: Sequence[int]) -> Iterator[Racer]:
+    """Who might take part."""
+    yield Racer(BASELINE, walle(options, cores))
+    yield Racer("walle-overlapped", walle(options, cores, max_lag=1))
+    yield Racer("walle-cold", walle(options, cores, cold=True))
+    for name, library, settings in (
+        ("sb3-zoo", "sb3", hyperparameters.zoo()),
+        ("sb3-cleanrl", "sb3", hyperparameters.cleanrl()),
+        ("sb3-ours", "sb3", hyperparameters.ours()),
+        ("sbx-zoo", "sbx", hyperparameters.zoo()),
+        ("sbx-ours", "sbx", hyperparameters.ours()),
+    ):
+        program = other(options, library, settings, cores)
+        yield Racer(name, program, needed(options, library))
+    yield Racer("sample-factory", factory(options, cores), needed(options, "sample-factory"))
+
+
+def other(
+    options: Options, library: str, settings: dict[str, Any], cores: Sequence[int]
+) -> Callable[[int, Path], Program]:
+    """SB3 or SBX with those settings."""
+
+    def program(seed: int, _: Path) -> Program:
+        return peer(options, library, settings, cores, seed=seed, steps=options.steps)
+
+    return program
+
+
+def factory(options: Options, cores: Sequence[int]) -> Callable[[int, Path], Program]:
+    """Sample Factory as in its MuJoCo example."""
+    settings = hyperparameters.sample_factory_mujoco()
+
+    def program(seed: int, directory: Path) -> Program:
+        steps = options.steps
+        return sample_factory(options, settings, cores, directory, seed=seed, steps=steps)
+
+    return program
+
+
+def walle(
+    options: Options, cores: Sequence[int], *, max_lag: int = 0, cold: bool = False
+) -> Callable[[int, Path], Program]:
+    """The default of walle; `cold` with empty caches, as if it had never compiled."""
+    caches = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR") if cold else ()
+
+    def program(seed: int, directory: Path) -> Program:
+        settings = default_walle(options.task, options.steps, len(cores), max_lag, seed)
+        environ = {name: str(directory / name) for name in caches}
+        return Program(walle_run(settings, directory), cores, threads=None, environ=environ)
+
+    return program
+
+
+def fill_cache(options: Options, cores: Sequence[int]) -> None:
+    """Short runs after which everything is compiled that the warm ones load."""
+    for max_lag in (0, 1):
+        settings = default_walle(options.task, 2048, len(cores), max_lag, 0)
+        settings |= {"algo.compile": "true", "eval.every": "null"}
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            program = Program(walle_run(settings, directory), cores, threads=None)
+            process = program.start(directory / "stdout", directory / "stderr")
+            if process.wait():
+                raise SystemExit(f"walle cannot run:\n{(directory / 'stderr').read_text()}")
+
+
+def lap(racer: Racer, seed: int, limit_s: float) -> Lap:
+    """One run from the command to its end, or to the limit."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        begin = time.monotonic()
+        process = racer.program(seed, directory).start(directory / "stdout", directory / "stderr")
+        try:
+            marks = followed(process, directory / racer.log, begin, limit_s)
+            total_s = time.monotonic() - begin
+        finally:
+            end(process)
+        if process.returncode and total_s < limit_s:
+            print(f"{racer.name} failed:\n{(directory / 'stderr').read_text()[-2000:]}", flush=True)
+        launch = launched(racer, directory, marks) if marks else None
+        return Lap(racer.name, seed, process.returncode == 0, total_s, launch, marks)
+
+
+class Log:
+    """A file that a run adds a line to after each round: walle's iterations.csv, or JSON."""
+
+    def __init__(self, file: Path) -> None:
+        """Nothing is read yet, and the file need not be there."""
+        self._file, self._at = file, 0
+        self._columns: list[str] = []
+
+    def news(self) -> list[tuple[int, float | None]]:
+        """Environment steps and mean return of each line that is new and whole."""
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as file:
+            file.seek(self._at)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._at += len(whole)
+        rows = map(self._read, whole.decode().splitlines())
+        return [row for row in rows if row is not None]
+
+    def _read(self, line: str) -> tuple[int, float | None] | None:
+        if line.startswith("["):
+            *_, env_steps, mean = json.loads(line)
+            return env_steps, mean
+        (cells,) = csv.reader([line])
+        if not self._columns:
+            self._columns = cells
+            return None
+        row = dict(zip(self._columns, cells, strict=True))
+        return int(row["env_steps"]), float(row["return_mean"]) if row["return_mean"] else None
+
+
+def followed(
+    process: subprocess.Popen[bytes], log: Path, begin: float, limit_s: float
+) -> list[Mark]:
+    """What the log told, and when it did, until the process ended or the time was over."""
+    marks: list[Mark] = []
+    file = Log(log)
+    running = True
+    while running and time.monotonic() - begin < limit_s:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_S)
+        running = process.poll() is None
+        at_s = time.monotonic() - begin
+        marks += [Mark(at_s, *found) for found in file.news()]
+    return marks
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends whatever is left of it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def launched(racer: Racer, directory: Path, marks: Sequence[Mark]) -> Launch:
+    """What the start took; walle says how long it compiled, a peer's first round shows it."""
+    round_s = marks[0].env_steps * pace(marks)
+    first_s = marks[0].at_s
+    if racer.need is None:
+        compile_s = charged_to_compiling(directory / "run")
+    else:
+        _, start, stop, *_ = json.loads(whole_lines(directory / racer.log)[0])
+        compile_s = max(0.0, stop - start - round_s)
+    return Launch(max(0.0, first_s - round_s - compile_s), compile_s, first_s)

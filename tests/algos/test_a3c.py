@@ -1,0 +1,40 @@
+from itertools import pairwise
+
+import pytest
+
+from tests.conftest import read
+from walle.config import compose
+from walle.errors import ConfigError
+from walle.train import train
+
+SMALL = ("algo=a3c", "env=cartpole", "eval.every=null", "logger.progress=quiet")
+SHAPE = ("batch_size=128", "sampler.lanes=8", "sampler.n=4", "total_steps=1280")
+
+
+def test_it_updates_as_each_rollout_arrives(tmp_path):
+    train(compose([*SMALL, *SHAPE]), tmp_path)
+    rows = read(tmp_path / "iterations.csv")
+    steps = [0, *(int(row["env_steps"]) for row in rows)]
+    assert {after - before for before, after in pairwise(steps)} == {128 // 4}
+    assert len(rows) == 40
+    assert max(int(row["lag_max"]) for row in rows) >= 1
+    timing = read(tmp_path / "timing.csv")
+    senders = [row["process"] for row in timing if row["process"] != "agent"]
+    assert len(senders) == 40
+    assert set(senders) == {f"sampler-{i}" for i in range(4)}
+
+
+@pytest.mark.slow
+def test_it_balances_the_pole(tmp_path):
+    config = compose([*SMALL, "sampler.n=4", "total_steps=200_000"])
+    assert train(config, tmp_path).return_mean >= 450
+
+
+def test_there_is_no_shape_to_compile_for():
+    with pytest.raises(ConfigError, match="no one shape to compile for"):
+        compose(["algo=a3c", "algo.compile=true"])
+
+
+def test_rounds_are_refused_with_the_cure():
+    with pytest.raises(ConfigError, match="without rounds; for rounds use algo=a2c"):
+        compose(["algo=a3c", "sampler.max_lag=0"])

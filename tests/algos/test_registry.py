@@ -1,0 +1,90 @@
+"""Every registered algorithm in every mode it allows; every other mode refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from tests.conftest import read
+from tests.test_train import learned
+from walle import checkpoint
+from walle.algos import REGISTRY, load
+from walle.algos.base import ALL_MODES
+from walle.config import compose
+from walle.errors import ConfigError
+from walle.train import make_algorithm, make_problem, train
+
+MODES = {
+    "serial": ("sampler=serial", "sampler.max_lag=0"),
+    "lock_step": ("sampler.n=2", "sampler.max_lag=0"),
+    "overlapped": ("sampler.n=2", "sampler.max_lag=1"),
+    "free": ("sampler.n=2", "sampler.max_lag=null"),
+}
+QUICK = (
+    "env=pendulum",  # continuous actions, which every algorithm has
+    "batch_size=64",
+    "sampler.lanes=4",
+    "total_steps=192",
+    "eval.every=null",
+    "logger.progress=quiet",
+)
+ALLOWED = [(name, mode) for name in REGISTRY for mode in load(name).modes]
+FORBIDDEN = [(name, mode) for name in REGISTRY for mode in set(MODES) - set(load(name).modes)]
+
+
+def overrides(name, mode):
+    """A run of three rounds in which the algorithm learns from the first one on."""
+    settings = {field.name for field in fields(load(name).settings_type)}
+    own = [f"algo.{key}=0" for key in ("learning_starts",) if key in settings]
+    return [f"algo={name}", *QUICK, *MODES[mode], *own]
+
+
+@pytest.mark.parametrize(("name", "mode"), ALLOWED)
+def test_every_algorithm_trains_in_every_mode_it_allows(name, mode, tmp_path):
+    outcome = train(compose(overrides(name, mode)), tmp_path)
+    rows = read(tmp_path / "iterations.csv")
+    assert len(rows) >= 3
+    assert outcome.env_steps == int(rows[-1]["env_steps"]) >= 192
+    versions = [int(row["policy_version"]) for row in rows]
+    assert versions == list(range(len(rows)))
+    lags = [int(row["lag_max"]) for row in rows]
+    if mode != "free":  # whose lag is a matter of timing
+        assert max(lags) == (1 if mode == "overlapped" else 0)
+
+
+@pytest.mark.parametrize(("name", "mode"), FORBIDDEN)
+def test_every_other_mode_is_refused_with_the_reason(name, mode):
+    assert load(name).why
+    with pytest.raises(ConfigError) as refused:
+        compose(overrides(name, mode))
+    assert load(name).why in str(refused.value)
+
+
+@pytest.mark.parametrize("name", [name for name, mode in ALLOWED if mode == "lock_step"])
+def test_learning_does_not_depend_on_the_number_of_samplers(name, tmp_path):
+    for n in (1, 3):
+        train(compose([*overrides(name, "lock_step"), f"sampler.n={n}"]), tmp_path / str(n))
+    assert len(learned(tmp_path / "1")) == 3
+    assert learned(tmp_path / "1") == learned(tmp_path / "3")
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_algorithm_goes_on_from_its_checkpoint(name, tmp_path):
+    config = compose(overrides(name, load(name).modes[0]))
+    train(config, tmp_path)
+    state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
+    algorithm = make_algorithm(config, make_problem(config)[0])
+    assert algorithm.snapshot().version == 0
+    algorithm.load_state_dict(state["algorithm"])
+    snapshot = algorithm.snapshot()
+    assert snapshot.version == state["snapshot"].version >= 3
+    assert (snapshot.vector == state["snapshot"].vector).all()
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_what_an_algorithm_says_of_its_modes_holds_together(name):
+    modes = load(name).modes
+    assert modes
+    assert set(modes) <= set(ALL_MODES) == set(MODES)
+    assert (load(name).why == "") == (set(modes) == set(ALL_MODES))

@@ -1,0 +1,45 @@
+import json
+
+import pytest
+
+from benchmarks import learn
+
+
+def turns(*seconds):
+    return [{"update_s": s, "cpu_s": 2 * s} for s in seconds]
+
+
+def test_two_turns_at_least_then_until_the_time_is_spent():
+    assert learn.has_turn(turns(9.0), 5.0)
+    assert not learn.has_turn(turns(9.0, 9.0), 5.0)
+    assert learn.has_turn(turns(1.0, 1.0, 1.0), 5.0)
+
+
+def test_summary_and_ratios():
+    results = {
+        "walle-compiled": learn.summary(turns(0.4, 0.6, 0.5), 1000),
+        "sb3": learn.summary(turns(3.0, 4.0), 1000),
+    }
+    ours, sb3 = learn.with_ratios(results).values()
+    assert (ours["median_s"], ours["min_s"], ours["max_s"]) == (0.5, 0.4, 0.6)
+    assert ours["us_a_step"] == pytest.approx(500)
+    assert ours["cpu_median_s"] == 1.0
+    assert sb3["times_walle_compiled"] == pytest.approx(7.0)
+
+
+def test_every_case_is_measured_printed_and_written(tmp_path, capsys):
+    path = tmp_path / "found.json"
+    small = ("--samples", "64", "--epochs", "1", "--wide-epochs", "2", "--repeats", "3")
+    where = ("--minibatches", "16", "32", "--widths", "8", "128", "--json", str(path))
+    assert learn.main(["--only", "floor", *small, *where]) == 0
+    said = capsys.readouterr().out
+    assert "sb3: left out, it needs --peers, a python that has stable-baselines3" in said
+    assert "minibatch 32, nets 128x128: 64 samples, 2 epochs, 4 steps" in said
+    cases = json.loads(path.read_text())["cases"]
+    assert [(c["width"], c["minibatch"], c["steps"]) for c in cases] == [
+        *((8, 16, 4), (8, 32, 2)),
+        *((128, 16, 8), (128, 32, 4)),
+    ]
+    for case in cases:
+        assert set(case["results"]) == {"floor"}
+        assert len(case["results"]["floor"]["seconds"]) == 3

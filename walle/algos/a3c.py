@@ -1,0 +1,49 @@
+"""Asynchronous advantage actor-critic (Mnih et al. 2016, algorithm S3), as one agent.
+
+A2C whose round is a single sampler's rollout: the agent takes a gradient step for each rollout as
+it arrives, while the other samplers act under the policies they last took.
+
+Departures from the paper, beside those of `walle.algos.a2c`:
+    - gradients are computed by the agent from the sampler's rollout, one after the other, instead
+      of by every thread into shared memory without locks: no update overwrites part of another,
+      and the gradient is taken at the newest parameters;
+    - what the rollout lags behind them is measured (lag_mean, lag_max), and corrected by V-trace
+      (Espeholt et al. 2018) unless `correction` says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walle.algos.a2c import A2C, A2CSettings
+from walle.errors import ConfigError
+
+
+@dataclass
+class A3CSettings(A2CSettings):
+    """conf/algo/a3c.yaml, where every key is explained."""
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        super().__post_init__()
+        if self.compile == "true":
+            raise ConfigError(
+                "algo.compile=true: a3c's updates have the rows of one sampler, so there is no one"
+                " shape to compile for; use algo.compile=false or algo=a2c"
+            )
+
+
+class A3C(A2C):
+    """A2C to which every sampler's rollout is a round."""
+
+    settings_type: ClassVar[type] = A3CSettings
+    modes: ClassVar[tuple[str, ...]] = ("free",)
+    why: ClassVar[str] = (
+        "it updates as each sampler's rollout arrives, without rounds; for rounds use algo=a2c"
+    )
+    every_rollout: ClassVar[bool] = True
+
+    def warm_up(self) -> str:
+        """Has nothing to compile."""
+        return "learning eager: an update's rows are one sampler's, whatever their number"

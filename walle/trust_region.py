@@ -1,0 +1,137 @@
+"""The natural-gradient step of TRPO: pure functions of one flat parameter vector.
+
+Schulman et al. 2015, "Trust Region Policy Optimization", section 6 and appendix C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad, jvp
+
+Product = Callable[[Tensor], Tensor]
+Scalar = Callable[[Tensor], Tensor]
+
+
+def conjugate_gradient(
+    product: Product, b: Tensor, iterations: int, tolerance: float = 1e-10
+) -> Tensor:
+    """Solves A x = b for a symmetric positive definite A (Hestenes & Stiefel 1952).
+
+    Args:
+        product: x -> A x, [P] -> [P].
+        b: [P].
+        iterations: at most; P of them solve it exactly, but for rounding.
+        tolerance: ends sooner, where |b - A x|² has fallen to it.
+    """
+    x = torch.zeros_like(b)
+    residual, direction = b.clone(), b.clone()
+    squared = residual @ residual
+    for _ in range(iterations):
+        if squared <= tolerance:
+            break
+        image = product(direction)
+        step = squared / (direction @ image)
+        x = x + step * direction
+        residual = residual - step * image
+        before, squared = squared, residual @ residual
+        direction = residual + squared / before * direction
+    return x
+
+
+def hessian_product(function: Scalar, vector: Tensor, damping: float) -> Product:
+    """V -> (H + damping I) v with H the Hessian of `function` at `vector` ([P]).
+
+    Forward over reverse: one tangent is pushed through the gradient, and H is never formed. For
+    the mean KL divergence from the policy at `vector`, H is Fisher's information matrix.
+    """
+    gradient = grad(function)
+
+    def product(v: Tensor) -> Tensor:
+        image: Tensor = jvp(gradient, (vector,), (v,))[1]
+        return image + damping * v
+
+    return product
+
+
+class Searched(NamedTuple):
+    """What a line search found.
+
+    Attributes:
+        vector: [P] the new parameters; the old ones themselves if no step was good enough.
+        fraction: of the full step that was taken; 0 if none was.
+        loss: there.
+        kl: there.
+    """
+
+    vector: Tensor
+    fraction: float
+    loss: float
+    kl: float
+
+
+def line_search(
+    loss: Scalar,
+    kl: Scalar,
+    vector: Tensor,
+    step: Tensor,
+    *,
+    max_kl: float,
+    expected: float,
+    accept_ratio: float,
+    shrink: float,
+    tries: int,
+) -> Searched:
+    """The longest of `step`, `shrink` `step`, `shrink`² `step`, ... that keeps both promises.
+
+    The KL stays within `max_kl`, and the loss falls by at least `accept_ratio` of what the
+    gradient promises for a step of that length.
+
+    Args:
+        loss: to be minimised, [P] -> [].
+        kl: divergence from the policy at `vector`, [P] -> [].
+        vector: [P] where to start.
+        step: [P] the full step.
+        max_kl: the bound.
+        expected: fall of the loss over the full step to first order.
+        accept_ratio: of the expected fall that is enough.
+        shrink: factor from one try to the next.
+        tries: how many lengths.
+    """
+    before = float(loss(vector))
+    fraction = 1.0
+    for _ in range(tries):
+        candidate = vector + fraction * step
+        found, distance = float(loss(candidate)), float(kl(candidate))
+        enough = accept_ratio * fraction * expected
+        if distance <= max_kl and before - found >= enough and before > found:
+            return Searched(candidate, fraction, found, distance)
+        fraction *= shrink
+    return Searched(vector, 0.0, before, 0.0)
+
+
+def full_step(
+    gradient: Tensor, product: Product, *, max_kl: float, iterations: int
+) -> tuple[Tensor, float]:
+    """The step that minimises a linear loss where a quadratic KL reaches `max_kl`.
+
+    s = -√(2 δ / gᵀ F⁻¹ g) F⁻¹ g (appendix C).
+
+    Args:
+        gradient: g, [P], of the loss.
+        product: v -> F v.
+        max_kl: δ.
+        iterations: of the conjugate gradient.
+
+    Returns:
+        s, and the fall of the loss over it to first order; zeros where the gradient is zero.
+    """
+    direction = conjugate_gradient(product, -gradient, iterations)
+    curvature = direction @ product(direction)
+    if curvature <= 0:
+        return torch.zeros_like(gradient), 0.0
+    step = torch.sqrt(2 * max_kl / curvature) * direction
+    return step, float(-gradient @ step)
