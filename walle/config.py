@@ -474,6 +474,11 @@ def _check_mode(config: Config) -> None:
             "sampler.collect=episodes begins every round from seeds of its own, which EnvPool does"
             " not take; use env.backend=auto"
         )
+    if config.whole_episodes and hasattr(config.algo, "buffer_size"):
+        raise ConfigError(
+            f"sampler.collect=episodes with algo={config.algo.name}, whose buffer holds steps and"
+            " not episodes; use sampler.collect=fixed"
+        )
     if mode(config) in algorithm.modes:
         return
     cures = " or ".join(_MODE_CURES[name] for name in algorithm.modes)

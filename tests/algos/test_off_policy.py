@@ -153,6 +153,7 @@ def test_several_learners_are_refused(run):
         ("algo.learning_starts=-1", r"algo\.learning_starts=-1 must not be negative"),
         ("algo.updates_per_step=0", r"algo\.updates_per_step=0\.0 must be positive"),
         ("algo.buffer_size=0", r"algo\.buffer_size=0 must be positive"),
+        ("sampler.collect=episodes", r"algo=sac, whose buffer holds steps.*sampler\.collect=fixed"),
         ("algo.compile=maybe", r"algo\.compile='maybe' must be"),
     ],
 )
