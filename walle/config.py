@@ -228,7 +228,11 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     from hydra import initialize_config_dir
 
     with initialize_config_dir(str(config_directory()), version_base="1.3"):
-        return validate(hydra_compose(config_name, overrides=list(overrides)))
+        try:
+            composed = hydra_compose(config_name, overrides=list(overrides))
+        except HydraException as error:
+            raise ConfigError(explain(error)) from error
+    return validate(composed)
 
 
 def validate(composed: DictConfig) -> Config:
@@ -513,6 +517,10 @@ def explain(error: HydraException) -> str:
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         return f"{group}={name} does not exist; {nearest(name, error.options)}"
+    if "'${env}-${algo}'" in lines[0]:  # see conf/config.yaml
+        there = lines[0].partition("keys: ")[2].split(", ")
+        group = next((name for name in ("env", "algo") if name not in there), "env")
+        return f"{group} has no value; give one: {group}=..."
     if isinstance(error, OverrideParseException):
         return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
     key = getattr(error.__cause__, "full_key", None)
