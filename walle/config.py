@@ -56,6 +56,14 @@ class NetConfig:
 
 
 @dataclass
+class GRUConfig(NetConfig):
+    """conf/net/gru.yaml."""
+
+    hidden: int
+    sequence: int
+
+
+@dataclass
 class SamplerConfig:
     """conf/sampler/. `n` and `lanes` are None only before `validate` has chosen them."""
 
@@ -170,11 +178,13 @@ _GROUPS: dict[str, type] = {
 }
 _VARIANTS: dict[tuple[str, str], type] = {
     ("env", "slow"): SlowEnvConfig,
+    ("net", "gru"): GRUConfig,
     ("logger", "wandb"): WandbConfig,
 }
 _CHOICES = {
     "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
+    "net.name": ("mlp", "gru"),
     "sampler.name": ("process", "serial"),
     "sampler.collect": ("fixed", "episodes"),
     "logger.name": ("files", "tensorboard", "wandb"),
@@ -191,6 +201,8 @@ _POSITIVE = (
     "env.frame_skip",
     "env.episode_limit",
     "env.step_ms",
+    "net.hidden",
+    "net.sequence",
     "sampler.n",
     "sampler.lanes",
     "sampler.slots",
@@ -250,6 +262,7 @@ def validate(composed: DictConfig) -> Config:
     _check_learners(config)
     config = _checked_sampler(config)
     _check_mode(config)
+    _check_net(config)
     return config
 
 
@@ -481,6 +494,44 @@ def _check_mode(config: Config) -> None:
         f"algo={config.algo.name} cannot run with {_MODE_CURES[mode(config)]}: "
         f"{algorithm.why}; use {cures}"
     )
+
+
+def _check_net(config: Config) -> None:
+    from walle import algos
+
+    nets = algos.load(config.algo.name).nets
+    if config.net.name not in nets:
+        others = [name for name in algos.REGISTRY if config.net.name in algos.load(name).nets]
+        raise ConfigError(
+            f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"
+            f" steps, and a memory from sequences of them; use net={' or '.join(nets)}, or"
+            f" algo={' or '.join(others)}"
+        )
+    if isinstance(config.net, GRUConfig):
+        _check_sequences(config, config.net.sequence)
+
+
+def _check_sequences(config: Config, sequence: int) -> None:
+    """A row of a minibatch is a sequence: of equal lengths, and one at least for each learner."""
+    if config.whole_episodes:
+        raise ConfigError(
+            "sampler.collect=episodes with net=gru, which learns from sequences of one length; "
+            "use sampler.collect=fixed"
+        )
+    steps = config.batch_size // config.lanes
+    if steps % sequence:
+        fits = ", ".join(str(d) for d in range(1, steps + 1) if steps % d == 0)
+        raise ConfigError(
+            f"net.sequence={sequence} does not divide rollouts of {steps} steps (batch_size / "
+            f"sampler.lanes); those that do: {fits}"
+        )
+    size, n = config.algo.minibatch_size, config.learner.n
+    if size < sequence or size // sequence % n:
+        raise ConfigError(
+            f"algo.minibatch_size={size} holds {size // sequence} sequences of net.sequence="
+            f"{sequence} steps, which cannot be dealt to learner.n={n}; "
+            f"use a multiple of {sequence * n}"
+        )
 
 
 def to_dict(config: Config) -> dict[str, Any]:

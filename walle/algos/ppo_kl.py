@@ -89,6 +89,7 @@ class PPOKL:
 
     settings_type: ClassVar[type] = PPOKLSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    nets: ClassVar[tuple[str, ...]] = ("mlp",)
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
 

@@ -105,6 +105,7 @@ class TRPO:
 
     settings_type: ClassVar[type] = TRPOSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    nets: ClassVar[tuple[str, ...]] = ("mlp",)
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
 
