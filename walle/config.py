@@ -565,8 +565,23 @@ def explain(error: HydraException) -> str:
     if key and key.startswith("env.kwargs."):
         return f"{key} is not there yet; add it: +{key}=..."
     if key and not key.startswith("hydra."):
+        owners = _owners(key)
+        if owners:
+            return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}"
         return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
     return f"{lines[0]} {_first_line(error.__cause__)}".strip()
+
+
+def _owners(key: str) -> list[str]:
+    """The choices of a group, as in "net=gru", that have a setting of the group's others."""
+    group, _, name = key.partition(".")
+    files = sorted((config_directory() / group).glob("*.yaml")) if name else []
+    return [f"{group}={file.stem}" for file in files if name in _own(OmegaConf.load(file), group)]
+
+
+def _own(node: Any, group: str) -> Any:
+    """A file's settings of its own group, where it may set keys of other groups too."""
+    return OmegaConf.select(node, group) or node
 
 
 def _known_keys(like: str) -> set[str]:
@@ -577,8 +592,7 @@ def _known_keys(like: str) -> set[str]:
         return top
     top_level = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
     nodes = [OmegaConf.load(file) for file in (config_directory() / group).glob("*.yaml")]
-    # A file may also set keys of other groups: then its own lie under the group's name.
-    own = [top_level or {}, *(OmegaConf.select(node, group) or node for node in nodes)]
+    own = [top_level or {}, *(_own(node, group) for node in nodes)]
     keys = {str(key) for node in own for key in node}
     return {f"{group}.{key}" for key in keys - {"defaults"}}
 

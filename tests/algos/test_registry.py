@@ -11,7 +11,7 @@ from tests.test_train import learned
 from walle import checkpoint
 from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
-from walle.config import compose
+from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.train import make_algorithm, make_problem, train
 
@@ -80,6 +80,22 @@ def test_every_algorithm_goes_on_from_its_checkpoint(name, tmp_path):
     snapshot = algorithm.snapshot()
     assert snapshot.version == state["snapshot"].version >= 3
     assert (snapshot.vector == state["snapshot"].vector).all()
+
+
+NETS = {path.stem for path in (config_directory() / "net").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_net_that_an_algorithm_cannot_learn_with_is_refused_with_the_cure(name):
+    nets = load(name).nets
+    assert nets
+    assert set(nets) <= NETS
+    for net in NETS - set(nets):
+        with pytest.raises(ConfigError) as refused:
+            compose([f"algo={name}", f"net={net}"])
+        assert f"algo={name} cannot run with net={net}" in str(refused.value)
+        assert "a memory from sequences" in str(refused.value)
+        assert f"use net={nets[0]}, or algo=ppo" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", REGISTRY)
