@@ -97,7 +97,19 @@ def test_it_learns_from_older_policies_too(run, max_lag):
     overrides = ("env=pendulum", *SMALL, "sampler.n=2", f"sampler.max_lag={max_lag}")
     rows = read(run(*overrides, "total_steps=2560")[1] / "iterations.csv")
     assert max(int(row["lag_max"]) for row in rows) >= 1
-    assert all(float(row["kl"]) < 0.1 for row in rows)  # a ratio that began at one
+
+
+def test_the_ratio_begins_at_one_with_an_older_policys_experience_too():
+    whole = ("algo.epochs=1", "algo.minibatch_size=256", "algo.learning_rate=0.03")
+    kl = {}
+    for correction in ("none", "truncated", "vtrace"):
+        chosen = f"algo.correction={correction}"
+        algorithm, rollout = trained(1, "env=hopper", *SMALL, *whole, chosen)
+        algorithm.update(rollout)
+        kl[correction] = algorithm.update(rollout)["kl"]  # now a version old
+    assert kl["none"] > 1e-3
+    assert kl["truncated"] == pytest.approx(0, abs=1e-6)
+    assert kl["vtrace"] == pytest.approx(0, abs=1e-6)
 
 
 def test_two_learners_learn_what_one_does(run):
