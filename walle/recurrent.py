@@ -136,11 +136,9 @@ class GRUPolicy:
         self.head_size = head.head_size
         self.layout = Layout({**self.memory.shapes, **head.layout.shapes})
         self.dist, self.acting, self.complete = head.dist, head.acting, head.complete
-        self.noise, self.prepare, self.pick, self.mode = (
-            *(head.noise, head.prepare),
-            *(head.pick, head.mode),
-        )
-        self.log_prob, self.entropy, self.kl = head.log_prob, head.entropy, head.kl
+        self.noise, self.prepare, self.pick = head.noise, head.prepare, head.pick
+        self.mode, self.log_prob, self.entropy = head.mode, head.log_prob, head.entropy
+        self.kl = head.kl
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The memory's parameters, then the head's."""

@@ -6,6 +6,8 @@ Departures from the paper:
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
     - the step size falls linearly, and gradients are clipped by their norm;
+    - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps
+      whose first state is recomputed whenever advantages are (rows.Sequences);
     - what an older policy collected, under lag, is corrected (`correction`): the ratio is clipped
       around the newest policy, and the rest is a truncated weight (Hilton, Cobbe & Schulman 2022,
       "Batch size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).

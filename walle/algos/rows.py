@@ -60,7 +60,7 @@ class Sequences:
     """A row is K steps of a lane in their order, and the memory's state before the first of them.
 
     That state comes from unrolling the whole round, from the state in which the samplers began it,
-    with the parameters of the epoch. Gradients reach back to the beginning of the sequence.
+    with the parameters that advantages come from. Gradients reach back to the sequence's beginning.
     """
 
     def __init__(self, memory: GRU, steps: int, minibatch_size: int) -> None:
