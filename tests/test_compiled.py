@@ -48,6 +48,17 @@ def test_compiled_and_eager_ppo_agree_after_two_hundred_steps():
 
 
 @needs_compiler
+@pytest.mark.slow
+def test_compiled_and_eager_ppo_with_a_memory_agree():
+    memory = ("net=gru", "net.sequence=4", "net.hidden=16")
+    algorithm, rollout = trained(1, *SMALL, *memory, "algo.compile=true", "algo.epochs=10")
+    eager, fast, metrics = both(algorithm, rollout, lambda a: a.warm_up())
+    assert metrics["minibatches"] == 110  # 64 sequences, 6 at a time
+    torch.testing.assert_close(fast, eager, atol=1e-5, rtol=0)
+    assert not torch.equal(fast, eager)
+
+
+@needs_compiler
 def test_compiled_and_eager_stop_at_the_same_step():
     options = ("algo.target_kl=0.003", "algo.learning_rate=1e-3", "algo.epochs=19")
     algorithm, rollout = trained(1, *SMALL, "algo.compile=true", *options)

@@ -63,6 +63,15 @@ def test_slow_passes_its_step_on():
         (["env.action=resacle"], r"did you mean 'rescale'"),
         (["env.backend=jax"], r"env.backend='jax' is unknown"),
         (["net.policy_hidden=[64,0]"], r"net.policy_hidden"),
+        (["net=gru", "net.hidden=0"], r"net.hidden=0 must be positive"),
+        (["net=gru", "net.sequence=10"], r"net.sequence=10 .* 32 steps .* 1, 2, 4, 8, 16, 32$"),
+        (["net=gru", "algo.minibatch_size=8"], r"holds 0 sequences .* use a multiple of 16"),
+        (
+            ["net=gru", "algo.minibatch_size=48", "learner.n=2"],
+            r"learner.n=2; use a multiple of 32",
+        ),
+        (["net=gru", "sampler.collect=episodes"], r"net=gru.* use sampler.collect=fixed"),
+        (["net.name=gru2"], r"net.name='gru2' is unknown; did you mean 'gru'"),
         (["total_steps=1.5"], r"total_steps=1.5"),
         (["seed=-1"], r"seed=-1"),
         (["device=tpu9"], r"device='tpu9'"),
@@ -107,6 +116,10 @@ def test_the_hash_is_of_what_decides_the_result():
     [
         ("sampler.m=4", "walle: sampler.m is not a setting; did you mean 'sampler.n'?"),
         ("algo=pppo", "walle: algo=pppo does not exist; did you mean 'ppo'?"),
+        (
+            "net.hidden=32",
+            "walle: net.hidden is a setting of net=gru alone; add that, or drop net.hidden",
+        ),
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
         ("algo.clip", "walle: Error parsing override 'algo.clip': missing EQUAL at '<EOF>'"),
         ("sampler.n=0", "walle: sampler.n=0 must be positive"),

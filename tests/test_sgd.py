@@ -142,3 +142,4 @@ def test_stop_ends_before_the_step(problem):
     assert result.stopped
     assert result.minibatches == 0
     assert result.vector.tolist() == [0, 0, 0]
+    assert result.info["worst"] > 0  # what it stopped at

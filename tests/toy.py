@@ -99,6 +99,29 @@ class Sleepy(gym.Env):
         return np.zeros(2, np.float32), 1.0, False, False, {}
 
 
+class Recall(gym.Env):
+    """Shows a cue of -1 or 1, then zeros; the last of 6 actions earns 1 if it names the cue.
+
+    The second entry is 1 when the question is asked. Whoever sees the last observation alone can
+    but guess: 0.5 an episode.
+    """
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t, self._cue = 0, int(self.np_random.integers(2))
+        return np.array([2 * self._cue - 1, 0], np.float32), {}
+
+    def step(self, action):
+        self._t += 1
+        ended = self._t == 6
+        reward = float(ended and action == self._cue)
+        return np.array([0, self._t == 5], np.float32), reward, ended, False, {}
+
+
 class Tupled(gym.Env):
     """A kind of action that is not supported."""
 
@@ -137,5 +160,6 @@ gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
+gym.register("Recall-v0", entry_point="tests.toy:Recall")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")

@@ -29,7 +29,8 @@ from walle.errors import ConfigError, Interrupted, WalleError
 
 Function = Callable[..., Sequence[Tensor]]
 
-# Compiling from nothing takes about 15 s of a core and saves about 0.6 ms a gradient step.
+# Compiling from nothing takes about 15 s of a core and saves about 0.6 ms a gradient step; with a
+# memory 50 s and 3.4 ms for sequences of 16 steps, of 32 steps 80 s.
 REPAID_AFTER = 25_000
 MODES = ("auto", "true", "false")
 

@@ -56,6 +56,14 @@ class NetConfig:
 
 
 @dataclass
+class GRUConfig(NetConfig):
+    """conf/net/gru.yaml."""
+
+    hidden: int
+    sequence: int
+
+
+@dataclass
 class SamplerConfig:
     """conf/sampler/. `n` and `lanes` are None only before `validate` has chosen them."""
 
@@ -170,11 +178,13 @@ _GROUPS: dict[str, type] = {
 }
 _VARIANTS: dict[tuple[str, str], type] = {
     ("env", "slow"): SlowEnvConfig,
+    ("net", "gru"): GRUConfig,
     ("logger", "wandb"): WandbConfig,
 }
 _CHOICES = {
     "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
+    "net.name": ("mlp", "gru"),
     "sampler.name": ("process", "serial"),
     "sampler.collect": ("fixed", "episodes"),
     "logger.name": ("files", "tensorboard", "wandb"),
@@ -191,6 +201,8 @@ _POSITIVE = (
     "env.frame_skip",
     "env.episode_limit",
     "env.step_ms",
+    "net.hidden",
+    "net.sequence",
     "sampler.n",
     "sampler.lanes",
     "sampler.slots",
@@ -254,6 +266,7 @@ def validate(composed: DictConfig) -> Config:
     _check_learners(config)
     config = _checked_sampler(config)
     _check_mode(config)
+    _check_net(config)
     return config
 
 
@@ -492,6 +505,44 @@ def _check_mode(config: Config) -> None:
     )
 
 
+def _check_net(config: Config) -> None:
+    from walle import algos
+
+    if not isinstance(config.net, GRUConfig):
+        return
+    if not algos.load(config.algo.name).recurrent:
+        others = [name for name in algos.REGISTRY if algos.load(name).recurrent]
+        raise ConfigError(
+            f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"
+            f" steps, and a memory from sequences of them; use net=mlp, or"
+            f" algo={' or '.join(others)}"
+        )
+    _check_sequences(config, config.net.sequence)
+
+
+def _check_sequences(config: Config, sequence: int) -> None:
+    """A row of a minibatch is a sequence: of equal lengths, and one at least for each learner."""
+    if config.whole_episodes:
+        raise ConfigError(
+            "sampler.collect=episodes with net=gru, which learns from sequences of one length; "
+            "use sampler.collect=fixed"
+        )
+    steps = config.batch_size // config.lanes
+    if steps % sequence:
+        fits = ", ".join(str(d) for d in range(1, steps + 1) if steps % d == 0)
+        raise ConfigError(
+            f"net.sequence={sequence} does not divide rollouts of {steps} steps (batch_size / "
+            f"sampler.lanes); those that do: {fits}"
+        )
+    size, n = config.algo.minibatch_size, config.learner.n
+    if size < sequence or size // sequence % n:
+        raise ConfigError(
+            f"algo.minibatch_size={size} holds {size // sequence} sequences of net.sequence="
+            f"{sequence} steps, which cannot be dealt to learner.n={n}; "
+            f"use a multiple of {sequence * n}"
+        )
+
+
 def to_dict(config: Config) -> dict[str, Any]:
     """Plain values, as run.json and checkpoints hold them."""
     return _plain(OmegaConf.structured(config))
@@ -527,8 +578,23 @@ def explain(error: HydraException) -> str:
     if key and key.startswith("env.kwargs."):
         return f"{key} is not there yet; add it: +{key}=..."
     if key and not key.startswith("hydra."):
+        owners = _owners(key)
+        if owners:
+            return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}"
         return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
     return f"{lines[0]} {_first_line(error.__cause__)}".strip()
+
+
+def _owners(key: str) -> list[str]:
+    """The choices of a group, as in "net=gru", that have a setting of the group's others."""
+    group, _, name = key.partition(".")
+    files = sorted((config_directory() / group).glob("*.yaml")) if name else []
+    return [f"{group}={file.stem}" for file in files if name in _own(OmegaConf.load(file), group)]
+
+
+def _own(node: Any, group: str) -> Any:
+    """A file's settings of its own group, where it may set keys of other groups too."""
+    return OmegaConf.select(node, group) or node
 
 
 def _known_keys(like: str) -> set[str]:
@@ -539,8 +605,7 @@ def _known_keys(like: str) -> set[str]:
         return top
     top_level = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
     nodes = [OmegaConf.load(file) for file in (config_directory() / group).glob("*.yaml")]
-    # A file may also set keys of other groups: then its own lie under the group's name.
-    own = [top_level or {}, *(OmegaConf.select(node, group) or node for node in nodes)]
+    own = [top_level or {}, *(_own(node, group) for node in nodes)]
     keys = {str(key) for node in own for key in node}
     return {f"{group}.{key}" for key in keys - {"defaults"}}
 

@@ -122,8 +122,8 @@ class EpisodeSampler:
 def _unpacked(packed: Rollout, numbers: IntArray) -> Rollout:
     """Empty arrays for the lanes side by side, as long as there is room in `packed`."""
     rows = len(packed.reward) // len(numbers)
-    shapes = [(rows + (i == 0), len(numbers), *x.shape[2:]) for i, x in enumerate(packed[:-2])]
-    arrays: list[Any] = [np.zeros(s, x.dtype) for s, x in zip(shapes, packed[:-2], strict=True)]
+    shapes = [(rows + (i == 0), len(numbers), *x.shape[2:]) for i, x in enumerate(packed[:-3])]
+    arrays: list[Any] = [np.zeros(s, x.dtype) for s, x in zip(shapes, packed[:-3], strict=True)]
     return Rollout(*[*arrays, numbers, np.zeros(len(numbers), np.int64)])
 
 
@@ -141,7 +141,7 @@ def pack(scratch: Rollout, taken: IntArray, slot: Slot) -> None:
     begin = 0
     for lane, rows in enumerate(taken):
         end = begin + rows
-        for into, array in zip(slot.rollout[:-2], scratch[:-2], strict=True):
+        for into, array in zip(slot.rollout[:-3], scratch[:-3], strict=True):
             into[begin:end, 0] = array[:rows, lane]
         begin = end
     slot.rollout.obs[begin, 0] = scratch.obs[taken[-1], -1]  # the last ended, so nobody looks there

@@ -53,6 +53,7 @@ class Evaluator:
         self._actor.load(snapshot)
         obs = self._lanes.reset()
         n = len(self._lanes)
+        self._actor.forget(np.ones(n, np.bool_))
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)
         running = np.ones(n, np.bool_)
         while running.any() and lengths.max() < self._longest:

@@ -46,7 +46,8 @@ class Failed(Exception):  # noqa: N818
 class RolloutShape(NamedTuple):
     """The arrays of one sampler's rollouts: T steps of L lanes.
 
-    `packed` counts the lanes that share one column (L = 1), one after the other; else 0.
+    `packed` counts the lanes that share one column (L = 1), one after the other; else 0. `state` is
+    the width of the policy's memory.
     """
 
     steps: int
@@ -56,6 +57,7 @@ class RolloutShape(NamedTuple):
     action: tuple[int, ...]
     action_dtype: str
     packed: int = 0
+    state: int = 0
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and dtype of every array of a `Rollout`, in its order."""
@@ -70,6 +72,7 @@ class RolloutShape(NamedTuple):
             "log_prob": ((T, L), "float32"),
             "lane": ((L,), "int64"),
             "policy_version": ((L,), "int64"),
+            "state": ((L, self.state), "float32"),
         }
 
     @property

@@ -22,8 +22,9 @@ from walle.nets import ActingPolicy, Forward
 from walle.normalize import normalize_into
 from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, Slot, SlotWriter
+from walle.recurrent import memory_of
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
-from walle.types import AnyArray, FloatArray, PolicySnapshot, Rollout
+from walle.types import AnyArray, BoolArray, FloatArray, PolicySnapshot, Rollout
 
 PolicyFactory = Callable[[], ActingPolicy]
 _ROWS = 4
@@ -35,6 +36,9 @@ class Actor:
     Rows are padded to a multiple of four: on every CPU we measured a float32 matrix product then
     gives each row the same bits whatever the number of rows, so that a lane acts the same in
     whichever sampler it lives.
+
+    Attributes:
+        state: [L, S] what the policy remembers; S = 0 where it has no memory.
     """
 
     def __init__(self, policy: ActingPolicy, obs_dim: int, lanes: int, clip: float | None) -> None:
@@ -45,6 +49,10 @@ class Actor:
         self._lanes = lanes
         self._padded = torch.zeros(-(-lanes // _ROWS) * _ROWS, obs_dim)
         self._x: FloatArray = self._padded.numpy()[:lanes]
+        self._memory = memory_of(policy)
+        units = self._memory.units if self._memory else 0
+        self._state = torch.zeros(len(self._padded), units)
+        self.state: FloatArray = self._state.numpy()[:lanes]
         self._mean: FloatArray = np.zeros(obs_dim, np.float32)
         self._inv_std = self._mean
         self._forward: Forward = lambda x: x
@@ -55,7 +63,14 @@ class Actor:
         size = self.policy.layout.size
         self.params = self.policy.layout.unflatten(torch.from_numpy(vector[:size]))
         self._mean, self._inv_std = vector[size:].reshape(2, -1)
-        self._forward = self.policy.acting(self.params, len(self._padded))
+        self._forward = forward = self.policy.acting(self.params, len(self._padded))
+        if self._memory:
+            remember = self._memory.acting(self.params, self._state)
+            self._forward = lambda x: forward(remember(x))
+
+    def forget(self, lanes: BoolArray) -> None:
+        """Clears the memory of the marked lanes ([L]), where an episode begins."""
+        self.state[lanes] = 0
 
     def head(self, obs: FloatArray) -> Tensor:
         """[L, O] raw observations -> [L, H]; overwritten by the next call."""
@@ -71,7 +86,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
         lanes: L lanes.
         actor: the policy they act under.
         noise: [T, L, *N] what the policy's draws need.
-        out: every array but `lane` and `policy_version` is written.
+        out: every array but `lane`, `policy_version` and `state` is written.
         timer: charged with `act` and `env_step`.
 
     Raises:
@@ -92,6 +107,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
         if step.final_obs is not None:
             ended = step.terminated | step.truncated
             out.final_obs[t, ended] = step.final_obs[ended]
+            actor.forget(ended)
     timer.switch("act")
     dist = policy.complete(actor.params, heads)
     out.log_prob[:] = policy.log_prob(dist, actions).numpy()
@@ -161,6 +177,7 @@ class LaneSampler:
         rollout.obs[0] = self._obs
         rollout.lane[:] = self._numbers
         rollout.policy_version[:] = snapshot.version
+        rollout.state[:] = self._actor.state
         draws = [self._actor.policy.noise(rng, len(rollout.reward)) for rng in self._noise]
         collect(self._lanes, self._actor, np.stack(draws, 1), rollout, timer)
         self._obs = rollout.obs[-1].copy()

@@ -116,7 +116,7 @@ def join(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
 
 
 def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
-    axes = [1, 1, 1, 1, 1, 1, 1, 0, 0]
+    axes = [1] * 7 + [0] * 3
     fields = [
         np.concatenate(arrays, axis)
         for arrays, axis in zip(zip(*rollouts, strict=True), axes, strict=True)
@@ -127,9 +127,9 @@ def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
 def _in_a_row(rollouts: Sequence[Rollout]) -> Rollout:
     """One column; each rollout ends with an episode, so nobody looks for what follows its last."""
     obs = [rollout.obs[:-1] for rollout in rollouts]
-    first, *timed = zip(*(rollout[:-2] for rollout in rollouts), strict=True)
+    first, *timed = zip(*(rollout[:-3] for rollout in rollouts), strict=True)
     fields: list[Any] = [np.concatenate((*obs, first[-1][-1:])), *map(np.concatenate, timed)]
-    return Rollout(*fields, *(array.copy() for array in rollouts[0][-2:]))
+    return Rollout(*fields, *(array.copy() for array in rollouts[0][-3:]))
 
 
 class Signals:

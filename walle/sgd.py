@@ -24,7 +24,7 @@ class Result(NamedTuple):
         vector: [P] the new parameters.
         state: the optimiser's new state.
         info: every entry of the loss's info, and `loss` and `grad_norm`, averaged over the
-            minibatches taken.
+            minibatches, the one that stopped it included.
         minibatches: how many gradient steps were taken.
         stopped: whether the stop criterion ended it early.
     """
@@ -109,13 +109,13 @@ class Sgd:
             rows += found
             if stopped:
                 break
-        return Result(vector, state, self._means(rows), len(rows), stopped)
+        return Result(vector, state, self._means(rows), len(rows) - stopped, stopped)
 
     def step(self, vector: Tensor, state: AdamState, data: Batch, learning_rate: float) -> Result:
         """One gradient step on all rows of `data` ([N, ...])."""
         rate = torch.tensor(learning_rate, device=vector.device)
         vector, state, rows, stopped = self._together(vector, state, rate, data, _rows(data))
-        return Result(vector, state, self._means(rows), len(rows), stopped)
+        return Result(vector, state, self._means(rows), len(rows) - stopped, stopped)
 
     def _together(
         self, vector: Tensor, state: AdamState, rate: Tensor, data: Batch, minibatch_size: int
@@ -132,14 +132,14 @@ class Sgd:
         """One epoch over `data` in the order it lies in.
 
         Returns:
-            The parameters and the optimiser's state, a row of information a step, and whether the
-            stop criterion ended it.
+            The parameters and the optimiser's state, a row of information a minibatch, and whether
+            the stop criterion ended it, at the last of them.
         """
         rows: list[Tensor] = []
         for minibatch in _minibatches(data, minibatch_size):
             new_vector, new_state, row = self._step(vector, state, rate, minibatch)
             if self._stop is not None and self._stop(self._named(row)):
-                return vector, state, rows, True
+                return vector, state, [*rows, row], True
             vector, state = new_vector, new_state
             rows.append(row)
         return vector, state, rows, False
@@ -148,8 +148,6 @@ class Sgd:
         return dict(zip(self._step.names, row, strict=True))
 
     def _means(self, rows: list[Tensor]) -> dict[str, float]:
-        if not rows:
-            return {}
         means = torch.stack(rows).mean(0)
         return {name: float(mean) for name, mean in self._named(means).items()}
 

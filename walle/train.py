@@ -16,8 +16,8 @@ import torch
 
 from walle import algos
 from walle.agent import Agent, Every, Outputs
-from walle.algos.base import Algorithm, NetSettings, Problem
-from walle.config import Config, config_hash, to_dict
+from walle.algos.base import Algorithm, Memory, NetSettings, Problem
+from walle.config import Config, GRUConfig, config_hash, to_dict
 from walle.envs import EnvSpec, make_lanes
 from walle.episodes import EpisodeQuota, room
 from walle.errors import ConfigError, Interrupted
@@ -196,11 +196,13 @@ def check_learners(config: Config, algorithm: Algorithm) -> None:
 
 
 def _net(config: Config) -> NetSettings:
+    net = config.net
     return NetSettings(
-        tuple(config.net.policy_hidden),
-        tuple(config.net.critic_hidden),
-        config.net.activation,
-        config.net.log_std,
+        tuple(net.policy_hidden),
+        tuple(net.critic_hidden),
+        net.activation,
+        net.log_std,
+        Memory(net.hidden, net.sequence) if isinstance(net, GRUConfig) else None,
     )
 
 
@@ -271,6 +273,7 @@ def make_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
         action=() if discrete else (problem.action_space.shape or ()),
         action_dtype="int64" if discrete else "float32",
         packed=packed,
+        state=config.net.hidden if isinstance(config.net, GRUConfig) else 0,
     )
 
 

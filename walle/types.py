@@ -30,6 +30,7 @@ class Rollout(NamedTuple):
         log_prob: [T, L] of `action` under the policy that drew it.
         lane: [L] the number of each lane in the whole run.
         policy_version: [L] the version each lane acted under.
+        state: [L, S] the policy's memory before the first step; S = 0 where it has none.
     """
 
     obs: AnyArray
@@ -41,6 +42,7 @@ class Rollout(NamedTuple):
     log_prob: FloatArray
     lane: IntArray
     policy_version: IntArray
+    state: FloatArray = np.zeros((0, 0), np.float32)
 
     @property
     def steps(self) -> int:
@@ -48,7 +50,7 @@ class Rollout(NamedTuple):
         return int(self.reward.size)
 
     def between(self, begin: int, end: int) -> Rollout:
-        """Views of the steps from `begin` up to, but without, `end`."""
+        """Views of the steps from `begin` up to, but without, `end`; `state` stays as it is."""
         return self._replace(
             obs=self.obs[begin : end + 1],
             final_obs=self.final_obs[begin:end],

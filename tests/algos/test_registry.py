@@ -82,6 +82,15 @@ def test_every_algorithm_goes_on_from_its_checkpoint(name, tmp_path):
     assert (snapshot.vector == state["snapshot"].vector).all()
 
 
+@pytest.mark.parametrize("name", [name for name in REGISTRY if not load(name).recurrent])
+def test_a_memory_that_an_algorithm_cannot_learn_with_is_refused_with_the_cure(name):
+    with pytest.raises(ConfigError) as refused:
+        compose([f"algo={name}", "net=gru"])
+    assert f"algo={name} cannot run with net=gru" in str(refused.value)
+    assert "a memory from sequences" in str(refused.value)
+    assert "use net=mlp, or algo=ppo" in str(refused.value)
+
+
 @pytest.mark.parametrize("name", REGISTRY)
 def test_what_an_algorithm_says_of_its_modes_holds_together(name):
     modes = load(name).modes

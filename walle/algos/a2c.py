@@ -59,6 +59,7 @@ class A2C:
 
     settings_type: ClassVar[type] = A2CSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    recurrent: ClassVar[bool] = False
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
 

@@ -39,6 +39,7 @@ class A3C(A2C):
 
     settings_type: ClassVar[type] = A3CSettings
     modes: ClassVar[tuple[str, ...]] = ("free",)
+    recurrent: ClassVar[bool] = False
     why: ClassVar[str] = (
         "it updates as each sampler's rollout arrives, without rounds; for rounds use algo=a2c"
     )

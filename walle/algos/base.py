@@ -21,6 +21,7 @@ from walle.nets import (
     activation,
 )
 from walle.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
+from walle.recurrent import GRUPolicy
 from walle.sgd import Sgd
 from walle.types import PolicySnapshot, Rollout
 
@@ -66,26 +67,49 @@ class Problem(NamedTuple):
         return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
+class Memory(NamedTuple):
+    """A network's memory: its units, and the steps of the sequences it learns from."""
+
+    units: int
+    sequence: int
+
+
 class NetSettings(NamedTuple):
-    """The `net` group: hidden widths of policy and critic, activation, initial log std."""
+    """The `net` group: hidden widths of policy and critic, activation, initial log std, memory."""
 
     policy_hidden: tuple[int, ...]
     critic_hidden: tuple[int, ...]
     activation: str
     log_std: float
+    memory: Memory | None = None
+
+    def features(self, problem: Problem) -> int:
+        """How wide is what policy and critic see: the memory's state, or the observation."""
+        return self.state_size or problem.obs_dim
+
+    @property
+    def state_size(self) -> int:
+        """S, the width of the memory; 0 without one."""
+        return 0 if self.memory is None else self.memory.units
 
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """Makes the policy for the problem's actions; picklable, so samplers make their own."""
-        act = activation(self.activation)
+        head = self._head_factory(problem)
+        if self.memory is None:
+            return head
+        return partial(GRUPolicy, problem.obs_dim, self.memory.units, head)
+
+    def _head_factory(self, problem: Problem) -> Callable[[], Policy]:
+        act, width = activation(self.activation), self.features(problem)
         if isinstance(problem.action_space, gym.spaces.Discrete):
             actions = int(problem.action_space.n)
-            return partial(CategoricalPolicy, problem.obs_dim, actions, self.policy_hidden, act)
+            return partial(CategoricalPolicy, width, actions, self.policy_hidden, act)
         size = int(problem.action_space.shape[0])
-        return partial(GaussianPolicy, problem.obs_dim, size, self.policy_hidden, act, self.log_std)
+        return partial(GaussianPolicy, width, size, self.policy_hidden, act, self.log_std)
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
-        return Critic(problem.obs_dim, self.critic_hidden, activation(self.activation))
+        return Critic(self.features(problem), self.critic_hidden, activation(self.activation))
 
 
 class Algorithm(Protocol):
@@ -93,6 +117,7 @@ class Algorithm(Protocol):
 
     settings_type: ClassVar[type]
     modes: ClassVar[tuple[str, ...]]  # those of ALL_MODES it can learn in
+    recurrent: ClassVar[bool]  # it can learn with a memory, as in net=gru
     why: ClassVar[str]  # it cannot learn in the others
     every_rollout: ClassVar[bool]  # free-running, a single rollout is a round
 
@@ -140,6 +165,7 @@ class Experience(NamedTuple):
         continues: [T, L] 0 after a terminal state, else 1.
         ended: [T, L] an episode ended here, whichever way.
         log_prob: [T, L] under the policy that acted.
+        state: [L, S] the policy's memory before the first step.
     """
 
     states: Tensor
@@ -149,15 +175,21 @@ class Experience(NamedTuple):
     continues: Tensor
     ended: Tensor
     log_prob: Tensor
+    state: Tensor
 
     @property
     def obs(self) -> Tensor:
         """[T, L, O] normalised observations."""
         return self.states[: self.ended.numel()].view(*self.ended.shape, -1)
 
+    @property
+    def began(self) -> Tensor:
+        """[T, L] an episode begins here; not at the first step, whose `state` tells."""
+        return torch.cat((torch.zeros_like(self.ended[:1]), self.ended[:-1]))
+
     @classmethod
-    def zeros(cls, problem: Problem) -> Experience:
-        """What a round looks like."""
+    def zeros(cls, problem: Problem, state_size: int = 0) -> Experience:
+        """What a round looks like; `state_size` is S."""
         T, L = problem.batch_size // problem.lanes, problem.lanes
         space = problem.action_space
         dtype = torch.int64 if isinstance(space, gym.spaces.Discrete) else torch.float32
@@ -170,6 +202,7 @@ class Experience(NamedTuple):
             continues=zero,
             ended=zero.bool(),
             log_prob=zero,
+            state=torch.zeros(L, state_size, device=problem.device),
         )
 
 
@@ -205,6 +238,7 @@ class Normalizers:
             continues=1 - tensor(rollout.terminated).float(),
             ended=tensor(ended),
             log_prob=tensor(rollout.log_prob),
+            state=tensor(rollout.state),
         )
 
     def update(self, rollout: Rollout) -> None:

@@ -64,6 +64,7 @@ class DDPG:
 
     settings_type: ClassVar[type] = DDPGSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    recurrent: ClassVar[bool] = False
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
     obs_clip: float | None = None

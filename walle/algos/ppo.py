@@ -6,6 +6,8 @@ Departures from the paper:
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
     - the step size falls linearly, and gradients are clipped by their norm;
+    - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps
+      whose first state is recomputed whenever advantages are (rows.Sequences);
     - what an older policy collected, under lag, is corrected (`correction`): the ratio is clipped
       around the newest policy, and the rest is a truncated weight (Hilton, Cobbe & Schulman 2022,
       "Batch size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).
@@ -32,6 +34,7 @@ from walle.algos.base import (
     values,
 )
 from walle.algos.on_policy import advantages, check_on_policy, corrected
+from walle.algos.rows import make_rows
 from walle.compiled import Blocks, attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
@@ -78,6 +81,7 @@ class PPO:
 
     settings_type: ClassVar[type] = PPOSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    recurrent: ClassVar[bool] = True
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
 
@@ -88,6 +92,8 @@ class PPO:
         self.policy_factory = net.policy_factory(problem)
         self.policy = self.policy_factory()
         self.critic = net.critic(problem)
+        self.net = net
+        self.rows = make_rows(self.policy, net, settings.minibatch_size)
         self.generator = problem.generator()
         initial = (self.policy.init(self.generator), self.critic.init(self.generator))
         self.vector = torch.cat(initial).to(problem.device)
@@ -120,22 +126,23 @@ class PPO:
         return self.policy.layout.unflatten(policy), self.critic.layout.unflatten(critic)
 
     def loss(self, vector: Tensor, batch: Batch) -> tuple[Tensor, Info]:
-        """L = L_clip + c_v L_value - c_h H, over a minibatch of [B] rows."""
+        """L = L_clip + c_v L_value - c_h H, over a minibatch: [B] steps, or [S, K] in sequences."""
         s = self.settings
         policy, critic = self.split(vector)
-        dist = self.policy.dist(policy, batch["obs"])
+        features = self.rows.features(policy, batch)
+        dist = self.policy.dist(policy, features)
         log_prob = self.policy.log_prob(dist, batch["action"])
         policy_loss, info = losses.ppo_clip(log_prob, batch["log_prob"], batch["advantage"], s.clip)
-        value = self.critic(critic, batch["obs"])
+        value = self.critic(critic, features)
         value_loss = losses.value_loss(value, batch["target"], batch["value"], s.value_clip)
         entropy = self.policy.entropy(dist).mean()
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
 
-    def value(self, vector: Tensor, obs: Tensor) -> Tensor:
-        """V of observations [N, O] under the critic in `vector`: [N]."""
-        return self.critic(self.split(vector)[1], obs)
+    def value(self, vector: Tensor, features: Tensor) -> Tensor:
+        """V of features [N, F] (see `Rows`) under the critic in `vector`: [N]."""
+        return self.critic(self.split(vector)[1], features)
 
     def engines(self) -> list[Sgd]:
         """The one there is."""
@@ -145,10 +152,13 @@ class PPO:
         """Compiles the gradient step and the critic."""
 
         def compile_all() -> None:
-            example = self.batch(Experience.zeros(self.problem), self.vector)
-            self.sgd.compile(self.vector, example, self.settings.minibatch_size)
+            zeros = Experience.zeros(self.problem, self.net.state_size)
+            self.sgd.compile(self.vector, self.batch(zeros, self.vector), self.rows.minibatch_size)
             self.value_of = Blocks(
-                self.value, self.vector, self.problem.obs_dim, self.problem.batch_size
+                self.value,
+                self.vector,
+                self.net.features(self.problem),
+                self.problem.batch_size,
             )
 
         self.choice = attempt(self.choice, self.settings.compile, compile_all)
@@ -164,11 +174,12 @@ class PPO:
     ) -> Batch:
         """The rows to learn from, advantages estimated with the critic in `vector`.
 
-        `old_value` ([T L]) is the round's first estimate; None if this is it. `ratio` ([T, L]) is
+        `old_value` (as rows) is the round's first estimate; None if this is it. `ratio` ([T, L]) is
         the newest policy's over the acting one's, where lag is to be corrected.
         """
         s, x = self.settings, experience
-        value, next_value = values(partial(self.value_of, vector), x)
+        seen = self.rows.seen(self.split(vector)[0], x)
+        value, next_value = values(partial(self.value_of, vector), seen)
         advantage, target = advantages(
             x,
             value,
@@ -179,7 +190,7 @@ class PPO:
             correction=s.correction,
             ratio=ratio,
         )
-        rows = {
+        columns = {
             "obs": x.obs,
             "action": x.action,
             "log_prob": x.log_prob,
@@ -187,7 +198,7 @@ class PPO:
             "target": target,
             "value": value,
         }
-        batch = {name: tensor.flatten(0, 1) for name, tensor in rows.items()}
+        batch = self.rows.cut(columns, x, seen)
         return batch if old_value is None else {**batch, "value": old_value}
 
     def update(self, rollout: Rollout) -> dict[str, float]:
@@ -195,7 +206,9 @@ class PPO:
         s = self.settings
         experience, ratio = self.normalizers.experience(rollout), None
         if s.correction != "none" and (rollout.policy_version < self.version).any():
-            experience, ratio = corrected(self.policy, self.split(self.vector)[0], experience)
+            policy = self.split(self.vector)[0]
+            seen, ratio = corrected(self.policy, policy, self.rows.seen(policy, experience))
+            experience = experience._replace(log_prob=seen.log_prob)
         first = self.batch(experience, self.vector, ratio=ratio)
         rate = s.learning_rate * self.remaining()
         result = self.sgd.minimise(
@@ -203,7 +216,7 @@ class PPO:
             self.adam,
             first,
             epochs=s.epochs,
-            minibatch_size=s.minibatch_size,
+            minibatch_size=self.rows.minibatch_size,
             learning_rate=rate,
             generator=self.generator,
             remake=partial(self.batch, experience, old_value=first["value"], ratio=ratio)

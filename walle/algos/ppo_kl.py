@@ -97,6 +97,7 @@ class PPOKL:
 
     settings_type: ClassVar[type] = PPOKLSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    recurrent: ClassVar[bool] = False
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
 

@@ -56,6 +56,7 @@ class SAC:
 
     settings_type: ClassVar[type] = SACSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    recurrent: ClassVar[bool] = False
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
     obs_clip: float | None = None

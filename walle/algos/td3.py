@@ -67,6 +67,7 @@ class TD3:
 
     settings_type: ClassVar[type] = TD3Settings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    recurrent: ClassVar[bool] = False
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
     obs_clip: float | None = None

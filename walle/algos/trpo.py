@@ -107,6 +107,7 @@ class TRPO:
 
     settings_type: ClassVar[type] = TRPOSettings
     modes: ClassVar[tuple[str, ...]] = ALL_MODES
+    recurrent: ClassVar[bool] = False
     why: ClassVar[str] = ""
     every_rollout: ClassVar[bool] = False
 
