@@ -25,7 +25,7 @@ def same(samples: int, envs: int) -> dict[str, Any]:
             "n_epochs": 10,
             "learning_rate": 3e-4,
             "gamma": 0.99,
-            "gae_lambda": 0.95,
+            "gae_lambda": 0.9,
             "clip_range": 0.2,
             "normalize_advantage": False,
             "ent_coef": 0.0,

@@ -79,6 +79,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
             f"algo.epochs={case['epochs']}",
             f"algo.compile={'false' if case['system'] == 'walle-eager' else 'true'}",
             "algo.schedule=constant",
+            "algo.target_kl=null",
         ]
     ).algo
     problem = Problem(OBS_SPACE, ACTION_SPACE, lanes, 10**9, case["samples"], 0, "cpu")

@@ -36,6 +36,7 @@ def same_in_walle(task: str, samples: int, samplers: int, max_lag: int) -> dict[
         "algo.epochs": 10,
         "algo.minibatch_size": 64,
         "algo.schedule": "constant",
+        "algo.target_kl": "null",  # all take all their steps
         "eval.every": "null",
         "checkpoint.every": "null",
     }

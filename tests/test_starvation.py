@@ -43,12 +43,12 @@ class Witness:
         return recorded
 
     def join(self, join):
-        def recorded(received):
+        def recorded(received, tasks):
             for item in received:
                 (acted,) = set(item.slot.rollout.policy_version.tolist())
                 found = (acted, int(item.slot.sent_ns[0]), len(self.published) - 1)
                 self.rollouts[item.sampler].append(found)
-            return join(received)
+            return join(received, tasks)
 
         return recorded
 
