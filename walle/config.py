@@ -184,7 +184,7 @@ _VARIANTS: dict[tuple[str, str], type] = {
 _CHOICES = {
     "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
-    "net.name": ("mlp", "gru"),
+    "net.name": ("mlp", "mlp256", "gru"),
     "sampler.name": ("process", "serial"),
     "sampler.collect": ("fixed", "episodes"),
     "logger.name": ("files", "tensorboard", "wandb"),
