@@ -87,6 +87,7 @@ def test_compiled_ppo_kl_follows_its_penalty_without_compiling_again(cache):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_cache_serves_the_same_function_only(cache):
     x = torch.randn(8)
 
@@ -114,6 +115,7 @@ def test_an_example_given_twice_stays_two_inputs():
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "expected"), [(1, 0), (256, 0), (700, 0), (1100, 20_000)])
 def test_blocks_of_any_number_of_rows(rows, expected):
     torch.manual_seed(0)
@@ -123,6 +125,7 @@ def test_blocks_of_any_number_of_rows(rows, expected):
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [SECOND_SIDE, SECOND_SIDE // 2])
 def test_large_products_go_another_way_to_the_same_numbers(side, monkeypatch):
     torch.manual_seed(0)

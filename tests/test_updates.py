@@ -82,7 +82,7 @@ def fifty(name):
     "name",
     [
         pytest.param("ddpg", marks=pytest.mark.slow),
-        "td3",
+        pytest.param("td3", marks=pytest.mark.slow),
         pytest.param("sac", marks=pytest.mark.slow),
     ],
 )

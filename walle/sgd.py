@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ __all__ = ["AdamSettings", "AdamState", "Batch", "Info", "Loss", "Result", "Sgd"
 
 
 Epoch = tuple[Tensor, AdamState, list[Tensor], bool]
+Stop = Callable[[Mapping[str, float]], bool]
 
 
 class Result(NamedTuple):
@@ -39,9 +40,7 @@ class Result(NamedTuple):
 class Sgd:
     """Minimises a pure `loss(vector, batch) -> (loss, info)` by minibatch Adam."""
 
-    def __init__(
-        self, loss: Loss, settings: AdamSettings, stop: Callable[[Info], bool] | None = None
-    ) -> None:
+    def __init__(self, loss: Loss, settings: AdamSettings, stop: Stop | None = None) -> None:
         """Begins eager.
 
         Args:
@@ -144,12 +143,11 @@ class Sgd:
             rows.append(row)
         return vector, state, rows, False
 
-    def _named(self, row: Tensor) -> dict[str, Tensor]:
-        return dict(zip(self._step.names, row, strict=True))
+    def _named(self, row: Tensor) -> dict[str, float]:
+        return dict(zip(self._step.names, row.tolist(), strict=True))
 
     def _means(self, rows: list[Tensor]) -> dict[str, float]:
-        means = torch.stack(rows).mean(0)
-        return {name: float(mean) for name, mean in self._named(means).items()}
+        return self._named(torch.stack(rows).mean(0))
 
 
 def _rows(data: Batch) -> int:

@@ -108,6 +108,7 @@ def test_rounds_change_their_size_alike_for_every_number_of_samplers(tmp_path):
     assert float(rows[-1]["max_kl"]) == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_overlapped_rounds_change_a_round_later(tmp_path):
     train(compose([*ADAPTING, *SHORT, "sampler.n=2", "sampler.max_lag=1"]), tmp_path)
     assert sizes(tmp_path) == [2048] * 11 + [1440] * 2

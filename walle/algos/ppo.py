@@ -15,7 +15,7 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -241,10 +241,10 @@ class PPO:
             return 1.0
         return max(0.0, 1 - self.env_steps / self.problem.total_steps)
 
-    def too_far(self, info: Info) -> bool:
+    def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the policy has left its trust region: KL beyond 1.5 x target."""
         assert self.settings.target_kl is not None
-        return float(info["kl"]) > 1.5 * self.settings.target_kl
+        return info["kl"] > 1.5 * self.settings.target_kl
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's part of the vector, and the normaliser."""

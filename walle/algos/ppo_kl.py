@@ -15,6 +15,7 @@ Departures from WALL-E's code:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -246,9 +247,9 @@ class PPOKL:
         self.vector, self.adam = result.vector, result.state
         return result
 
-    def too_far(self, info: Info) -> bool:
+    def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the KL has passed four times its target."""
-        return float(info["kl"]) > 4 * self.settings.kl_target
+        return info["kl"] > 4 * self.settings.kl_target
 
     @torch.no_grad()
     def kl(self, batch: Batch) -> float:
