@@ -21,9 +21,9 @@ sweep: .venv/ready
 		trace=true
 	$(RUN) analysis/speedup.py
 
-# What a user runs.
+# What a user runs: two tests at a time, for most of them wait.
 test: .venv/ready
-	$(RUN) -m pytest -q -m "not slow and not gpu and not ray"
+	$(RUN) -m pytest -q -n 2 -m "not slow and not gpu and not ray"
 
 # The rest: minutes each.
 slow: .venv/ready

@@ -22,7 +22,11 @@ def walle(directory, *overrides):
     ("fault", "message"),
     [
         ("nan_at", r"the environment gave a reward of nan in lane [02] at step 8 of the rollout"),
-        ("grow_at", r"an observation of shape \(1,\) in lane [02] at step 9"),
+        pytest.param(
+            "grow_at",
+            r"an observation of shape \(1,\) in lane [02] at step 9",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fault, message):

@@ -38,6 +38,7 @@ def both(algorithm, rollout, warm):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_compiled_and_eager_ppo_agree_after_two_hundred_steps():
     # 256 rows in minibatches of 24: ten full ones and one of 16, nineteen times over
     algorithm, rollout = trained(1, *SMALL, "algo.compile=true", "algo.epochs=19")

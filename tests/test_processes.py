@@ -85,7 +85,9 @@ def status(tmp_path):
     return json.loads((tmp_path / "status.json").read_text())
 
 
-@pytest.mark.parametrize("busy", ["with both", "with learning"])
+@pytest.mark.parametrize(
+    "busy", ["with both", pytest.param("with learning", marks=pytest.mark.slow)]
+)
 def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
     if busy == "with both":
         run, samplers = started()
@@ -106,6 +108,7 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.slow
 def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing compiled yet
     run, samplers = started("algo.compile=true", iterations=0)
@@ -119,7 +122,10 @@ def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_pat
     assert not list((tmp_path / "walle").glob("building-*"))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("whom", ["agent", "group"])  # a terminal signals the whole group
 def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code, whom):
     run, _ = started()
@@ -136,7 +142,7 @@ def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code,
     assert gone(everything)
 
 
-@pytest.mark.parametrize("stage", ["server", "run"])
+@pytest.mark.parametrize("stage", [pytest.param("server", marks=pytest.mark.slow), "run"])
 def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     command = [sys.executable, "-m", "walle.run", *LONG, f"hydra.run.dir={tmp_path}"]
     run = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)

@@ -96,6 +96,7 @@ def sizes(directory):
     return np.diff(steps).tolist()
 
 
+@pytest.mark.slow
 def test_rounds_change_their_size_alike_for_every_number_of_samplers(tmp_path):
     """Ten rounds of 2,048, then of 1,440: 1,448 / 16 lanes is 90 steps."""
     found = []
