@@ -7,7 +7,7 @@ import torch
 
 from walle import returns
 from walle.algos import REGISTRY, load
-from walle.algos.on_policy import advantages, corrected
+from walle.algos.on_policy import advantages, corrected, remaining
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.sampling import SerialSampling, Signals
@@ -76,8 +76,10 @@ def test_the_first_ratio_of_a_round_is_one(env):
 
 def test_the_learning_rate_falls_linearly_to_zero():
     small = ("env=cartpole", "batch_size=256", "sampler.lanes=8", "algo.epochs=1")
-    algorithm, _ = trained(2, *small, "total_steps=1024", "algo.learning_rate=0.4")
-    assert algorithm.remaining() == 0.5
+    algorithm, rollout = trained(2, *small, "total_steps=1024", "algo.learning_rate=0.4")
+    assert algorithm.update(rollout)["learning_rate"] == 0.2
+    assert [remaining("linear", steps, 1024) for steps in (0, 768, 1024, 1280)] == [1, 0.25, 0, 0]
+    assert remaining("constant", 768, 1024) == 1
 
 
 def test_a_kl_target_ends_the_updates_early():

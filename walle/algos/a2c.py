@@ -20,7 +20,7 @@ from torch import Tensor
 
 from walle import losses
 from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
-from walle.algos.on_policy import advantages, check_on_policy, corrected
+from walle.algos.on_policy import advantages, check_on_policy, corrected, remaining
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
@@ -74,13 +74,7 @@ class A2C:
         initial = (self.policy.init(generator), self.critic.init(generator))
         self.vector = torch.cat(initial).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
-        self.normalizers = Normalizers(
-            problem,
-            observations=settings.normalize_observations,
-            rewards=settings.normalize_rewards,
-            clip=settings.obs_clip,
-            gamma=settings.gamma,
-        )
+        self.normalizers = Normalizers.as_asked(settings, problem)
         self.obs_clip = self.normalizers.obs_clip
         self.sgd = Sgd(
             self.loss,
@@ -157,7 +151,7 @@ class A2C:
         if s.correction != "none" and (rollout.policy_version < self.version).any():
             experience, ratio = corrected(self.policy, self.split(self.vector)[0], experience)
         batch = self.batch(experience, ratio)
-        rate = s.learning_rate * self.remaining()
+        rate = s.learning_rate * remaining(s.schedule, self.env_steps, self.problem.total_steps)
         result = self.sgd.step(self.vector, self.adam, batch, rate)
         self.vector, self.adam = result.vector, result.state
         self.normalizers.update(rollout)
@@ -168,12 +162,6 @@ class A2C:
             "explained_variance": losses.explained_variance(batch["value"], batch["target"]),
             "learning_rate": rate,
         }
-
-    def remaining(self) -> float:
-        """The factor of the step size: falls linearly to 0, or stays 1."""
-        if self.settings.schedule == "constant":
-            return 1.0
-        return max(0.0, 1 - self.env_steps / self.problem.total_steps)
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's part of the vector, and the normaliser."""

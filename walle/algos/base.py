@@ -218,6 +218,17 @@ class Normalizers:
         self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
         self._device = problem.device
 
+    @classmethod
+    def as_asked(cls, settings: Any, problem: Problem) -> Normalizers:
+        """As an on-policy algorithm's settings say."""
+        return cls(
+            problem,
+            observations=settings.normalize_observations,
+            rewards=settings.normalize_rewards,
+            clip=settings.obs_clip,
+            gamma=settings.gamma,
+        )
+
     def experience(self, rollout: Rollout) -> Experience:
         """Normalises with the observation moments as the samplers had them."""
         ended = rollout.terminated | rollout.truncated

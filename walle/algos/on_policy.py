@@ -99,3 +99,8 @@ def advantages(
     if ratio is not None and correction == "truncated":
         advantage = advantage * ratio.clamp(max=1.0)
     return advantage, target
+
+
+def remaining(schedule: str, env_steps: int, total_steps: int) -> float:
+    """The factor of the step size: falls linearly to 0 at `total_steps`, or stays 1."""
+    return 1.0 if schedule == "constant" else max(0.0, 1 - env_steps / total_steps)

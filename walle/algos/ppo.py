@@ -33,7 +33,7 @@ from walle.algos.base import (
     check_positive,
     values,
 )
-from walle.algos.on_policy import advantages, check_on_policy, corrected
+from walle.algos.on_policy import advantages, check_on_policy, corrected, remaining
 from walle.algos.rows import make_rows
 from walle.compiled import Blocks, attempt, choose
 from walle.errors import ConfigError
@@ -98,13 +98,7 @@ class PPO:
         initial = (self.policy.init(self.generator), self.critic.init(self.generator))
         self.vector = torch.cat(initial).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
-        self.normalizers = Normalizers(
-            problem,
-            observations=settings.normalize_observations,
-            rewards=settings.normalize_rewards,
-            clip=settings.obs_clip,
-            gamma=settings.gamma,
-        )
+        self.normalizers = Normalizers.as_asked(settings, problem)
         self.obs_clip = self.normalizers.obs_clip
         self.sgd = Sgd(
             self.loss,
@@ -210,7 +204,7 @@ class PPO:
             seen, ratio = corrected(self.policy, policy, self.rows.seen(policy, experience))
             experience = experience._replace(log_prob=seen.log_prob)
         first = self.batch(experience, self.vector, ratio=ratio)
-        rate = s.learning_rate * self.remaining()
+        rate = s.learning_rate * remaining(s.schedule, self.env_steps, self.problem.total_steps)
         result = self.sgd.minimise(
             self.vector,
             self.adam,
@@ -234,12 +228,6 @@ class PPO:
             "learning_rate": rate,
             "minibatches": result.minibatches,
         }
-
-    def remaining(self) -> float:
-        """The factor of the step size: falls linearly to 0, or stays 1."""
-        if self.settings.schedule == "constant":
-            return 1.0
-        return max(0.0, 1 - self.env_steps / self.problem.total_steps)
 
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the policy has left its trust region: KL beyond 1.5 x target."""

@@ -114,13 +114,7 @@ class PPOKL:
         self.critic_vector = self.critic.init(self.generator).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
         self.critic_adam = AdamState.zeros_like(self.critic_vector)
-        self.normalizers = Normalizers(
-            problem,
-            observations=settings.normalize_observations,
-            rewards=settings.normalize_rewards,
-            clip=settings.obs_clip,
-            gamma=settings.gamma,
-        )
+        self.normalizers = Normalizers.as_asked(settings, problem)
         self.obs_clip = self.normalizers.obs_clip
         self.policy_sgd = Sgd(self.policy_loss, AdamSettings(epsilon=1e-8), stop=self.too_far)
         self.critic_sgd = Sgd(self.critic_loss, AdamSettings(epsilon=1e-8))

@@ -129,13 +129,7 @@ class TRPO:
             settings.adapt_kl,
             settings.adapt_steps,
         )
-        self.normalizers = Normalizers(
-            problem,
-            observations=settings.normalize_observations,
-            rewards=settings.normalize_rewards,
-            clip=settings.obs_clip,
-            gamma=settings.gamma,
-        )
+        self.normalizers = Normalizers.as_asked(settings, problem)
         self.obs_clip = self.normalizers.obs_clip
         self.lam = 1.0 if settings.advantage == "monte_carlo" else settings.gae_lambda
         self.version = 0

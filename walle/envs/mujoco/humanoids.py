@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,9 +153,9 @@ class _Humanoid(GymnasiumTask):
         self._observation_size = start
 
     @property
+    @abstractmethod
     def impact_weight(self) -> float:
         """What the squared contact forces cost."""
-        raise NotImplementedError
 
     @property
     def fields(self) -> tuple[str, ...]:
