@@ -16,32 +16,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.answers import PEERS, answering, asked
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 
 WORKER = ROOT / "benchmarks" / "learn_worker.py"
-PEERS = {"sb3": "stable-baselines3", "sbx": "sbx-rl"}
 FEWEST_TURNS = 2
 BASELINE = "walle-compiled"
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    "JAX_PLATFORMS": "cpu",
-}
 
 
 class Contestant(NamedTuple):
@@ -103,42 +94,12 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
     return [contestant for contestant in found if contestant.name.startswith(wanted)]
 
 
-@contextmanager
-def worker(args: argparse.Namespace, contestant: Contestant) -> Iterator[subprocess.Popen[str]]:
+def worker(
+    args: argparse.Namespace, contestant: Contestant
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """A contestant's process, pinned to as many cores as it has learners."""
     python = args.peers if contestant.system in PEERS else sys.executable
-    cores = sorted(os.sched_getaffinity(0))[: contestant.learners]
-    process = subprocess.Popen(
-        [python, "-W", "ignore", str(WORKER)],
-        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin
-        process.stdin.close()
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:  # in the middle of a slow update
-            process.kill()
-            process.wait()
-
-
-def asked(process: subprocess.Popen[str], question: str) -> dict[str, Any]:
-    """What a contestant answers to a line."""
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write(f"{question}\n")
-    process.stdin.flush()
-    for line in process.stdout:
-        if line.startswith("{"):
-            found: dict[str, Any] = json.loads(line)
-            return found
-    raise RuntimeError(f"{shlex.join(map(str, process.args))} ended with {process.wait()}")
+    return answering(python, WORKER, contestant.learners)
 
 
 def measure(

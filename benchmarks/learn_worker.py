@@ -28,21 +28,25 @@ Update = Callable[[], None]
 
 def main() -> int:
     """Answers until there are no more questions."""
+    answer(lambda case: SYSTEMS[case["system"]](case))
+    return 0
+
+
+def answer(setup: Callable[[dict[str, Any]], tuple[Update, Update]]) -> None:
+    """Sets a case up, takes its update, as often as asked; then closes it."""
     update: Update = nothing
     close: Update = nothing
     for line in sys.stdin:
         begin, cpu = time.perf_counter(), time.process_time()
         if line.startswith("{"):
             close()
-            case: dict[str, Any] = json.loads(line)
-            update, close = SYSTEMS[case["system"]](case)
+            update, close = setup(json.loads(line))
             update()  # compiles, where that is done on first use
             say(setup_s=time.perf_counter() - begin, versions=versions())
         else:
             update()
             say(update_s=time.perf_counter() - begin, cpu_s=time.process_time() - cpu)
     close()
-    return 0
 
 
 def say(**fields: Any) -> None:

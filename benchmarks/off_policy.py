@@ -1,6 +1,6 @@
 """Off-policy updates a second: walle eager and compiled, SB3, SBX, the floor; and whole runs.
 
-    python benchmarks/off_policy.py --peers PEERS/bin/python --out off_policy.json
+    python benchmarks/off_policy.py --peers PEERS/bin/python --json off_policy.json
     python benchmarks/off_policy.py --peers PEERS/bin/python --end-to-end 100000
 
 Networks of 256x256, minibatches of 256 transitions of 17 observations and 6 actions, on as many
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,99 +30,95 @@ from typing import Any
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.learn import ONE_THREAD, PEERS, ROOT, heard, provenance
-from walle.rundir import usable_cores
+from benchmarks.answers import PEERS, answering, asked, limits
+from benchmarks.programs import Program, read_csv, walle_run
+from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 
 WORKER = ROOT / "benchmarks" / "off_policy_worker.py"
 OWN = ("floor", "walle-eager", "walle-compiled")
 ENV, STARTS = "HalfCheetah-v5", 5_000
 TURN_S = 10.0
+ON_PATH = {"PYTHONPATH": str(ROOT)}
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints tables, writes JSON on request."""
-    args = arguments()
-    report: dict[str, Any] = {"provenance": provenance(), "cases": []}
+    args = arguments(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the contestants would stay
+    report: dict[str, Any] = {"provenance": provenance({"peers": args.peers}), "cases": []}
     if args.end_to_end:
         report["end_to_end"] = whole_runs(args)
         print(race_table(report["end_to_end"]), flush=True)
-    else:
-        for threads in args.threads:
-            for algorithm in args.algorithms:
-                report["cases"].append(measure(args, algorithm, threads))
-                print(table(report["cases"][-1]), flush=True)
-    report["provenance"]["load_after"] = os.getloadavg()
-    if args.out:
-        args.out.write_text(json.dumps(report, indent=2) + "\n")
+        write_json(args.json, report)
+        return 0
+    names = contestants(args)
+    for threads in args.threads:
+        for algorithm in args.algorithms:
+            report["cases"].append(measure(args, names, algorithm, threads))
+            print(table(report["cases"][-1]), flush=True)
+            write_json(args.json, report)
     return 0
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peers", help="the python of an environment with SB3 and SBX")
-    parser.add_argument("--algorithms", nargs="+", default=["sac", "td3"])
+    parser.add_argument("--algorithms", nargs="+", default=["sac", "td3"], choices=["sac", "td3"])
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--minibatch", type=int, default=256)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--updates", type=int, default=256, help="of a turn")
     parser.add_argument("--at-once", type=int, default=64, help="updates a call of the peers takes")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
     parser.add_argument("--end-to-end", type=int, metavar="STEPS", help="train instead, so far")
-    parser.add_argument("--out", type=Path)
-    return parser.parse_args()
+    parser.add_argument("--json", type=Path, help="where to write everything")
+    return parser.parse_args(argv)
 
 
-def environ(threads: int) -> dict[str, str]:
-    """Limits for every library that has one."""
-    limits = {name: str(threads) for name in ONE_THREAD if name.endswith("_THREADS")}
-    if threads == 1:
-        limits["XLA_FLAGS"] = ONE_THREAD["XLA_FLAGS"]
-    return {**os.environ, **limits, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+def contestants(args: argparse.Namespace) -> list[str]:
+    """Who takes part; says in a line why a peer does not."""
+    found = list(OWN)
+    for name, package in PEERS.items():
+        reason = why_absent(args.peers, (package,), "--peers")
+        if reason:
+            print(f"{name}: left out, {reason}", flush=True)
+        else:
+            found.append(name)
+    return [name for name in found if name.startswith(tuple(args.only or [""]))]
 
 
-@contextmanager
-def worker(python: str, case: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    """A contestant's process, on as many cores as it has threads."""
-    cores = usable_cores()[: case["threads"]]
-    process = subprocess.Popen(
-        [python, "-W", "ignore", str(WORKER), json.dumps(case)],
-        env=environ(case["threads"]),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin
-        process.stdin.close()
-        process.wait(timeout=30)
-
-
-def measure(args: argparse.Namespace, algorithm: str, threads: int) -> dict[str, Any]:
+def measure(
+    args: argparse.Namespace, names: Sequence[str], algorithm: str, threads: int
+) -> dict[str, Any]:
     """Updates a second of every contestant, turn by turn."""
     wanted = ("minibatch", "width", "updates", "at_once")
     same = {"algorithm": algorithm, "threads": threads, **{k: getattr(args, k) for k in wanted}}
-    names = [*OWN, *(PEERS if args.peers else ())]
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with ExitStack() as stack:
         processes, hello = {}, {}
         for name in names:
             python = args.peers if name in PEERS else sys.executable
-            process = stack.enter_context(worker(python, {**same, "system": name}))
-            processes[name], hello[name] = process, heard(process)
+            process = stack.enter_context(answering(python, WORKER, threads, threads))
+            hello[name] = asked(process, json.dumps({**same, "system": name}))
+            processes[name] = process
         for _ in range(args.repeats):
             for name, process in processes.items():
-                assert process.stdin
-                process.stdin.write("go\n")
-                process.stdin.flush()
-                turns[name].append(heard(process))
+                turns[name].append(asked(process, "go"))
     results = {name: {**hello[name], **summary(turns[name], args.updates)} for name in names}
-    for result in results.values():
-        result["walle_times"] = results["walle-compiled"]["per_s"] / result["per_s"]
-    return {**same, "results": results}
+    return {**same, "results": with_ratios(results)}
+
+
+def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Adds how many times each one's speed walle's compiled updates have, if those take part."""
+    if "walle-compiled" in results:
+        ours = results["walle-compiled"]["per_s"]
+        for result in results.values():
+            result["walle_times"] = ours / result["per_s"]
+    return results
 
 
 def summary(turns: list[dict[str, float]], updates: int) -> dict[str, Any]:
@@ -148,9 +144,9 @@ def table(case: dict[str, Any]) -> str:
     ]
     for name, r in case["results"].items():
         spread = f"{r['slowest_per_s']:.0f}-{r['fastest_per_s']:.0f}"
+        ratio = f"{r['walle_times']:7.2f}x" if "walle_times" in r else ""
         lines.append(
-            f"{name:>16}  {r['per_s']:7.1f}  {spread:>13}  {r['walle_times']:7.2f}x  "
-            f"{r['setup_s']:.1f} s"
+            f"{name:>16}  {r['per_s']:7.1f}  {spread:>13}  {ratio:>8}  {r['setup_s']:.1f} s"
         )
     return "\n".join([*lines, ""])
 
@@ -158,45 +154,49 @@ def table(case: dict[str, Any]) -> str:
 def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
     """Seconds from start to end of walle's run and of SB3's, in turns."""
     threads = max(args.threads)
-    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        commands = {"walle": walle_command(args.end_to_end, threads, Path(scratch) / "run")}
-        if args.peers:
-            commands["sb3"] = sb3_command(args, threads)
-        processes = {}
-        for name, command in commands.items():
-            processes[name] = stack.enter_context(paused(command, threads, Path(scratch) / name))
-        seconds = take_turns(processes)
-        rows = (Path(scratch) / "run" / "iterations.csv").read_text().splitlines()
-        steps, return_mean = (
-            rows[-1].split(",")[rows[0].split(",").index(c)] for c in ("env_steps", "return_mean")
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        scratch = Path(name)
+        programs = {"walle": Program(walle_command(args, threads, scratch), cores, threads)}
+        reason = why_absent(args.peers, (PEERS["sb3"],), "--peers")
+        if reason:
+            print(f"sb3: left out, {reason}", flush=True)
+        else:
+            sb3 = sb3_command(args, threads)
+            programs["sb3"] = Program(sb3, cores, threads, {**limits(threads), **ON_PATH})
+        seconds = take_turns(
+            {
+                name: stack.enter_context(paused(program, scratch / name))
+                for name, program in programs.items()
+            }
         )
-        found: dict[str, Any] = {"steps": int(steps), "threads": threads, "seconds": seconds}
-        found["return_mean"] = {"walle": float(return_mean)}
-        if args.peers:
-            told = json.loads((Path(scratch) / "sb3").read_text().splitlines()[-1])
-            found["return_mean"]["sb3"] = told["return_mean"]
-    return found
+        last = read_csv(scratch / "run" / "iterations.csv")[-1]
+        ours = last["return_mean"]
+        returns: dict[str, float | None] = {"walle": float(ours) if ours else None}
+        if "sb3" in programs:
+            said = (scratch / "sb3").read_text().splitlines()[-1]
+            returns["sb3"] = json.loads(said)["return_mean"]
+    steps = int(last["env_steps"])
+    return {"steps": steps, "threads": threads, "seconds": seconds, "return_mean": returns}
 
 
-def walle_command(steps: int, threads: int, directory: Path) -> list[str]:
+def walle_command(args: argparse.Namespace, threads: int, directory: Path) -> list[str]:
     """A run as a user would start it."""
     settings = {
         "algo": "sac",
         "env": "halfcheetah",
         "algo.learning_starts": STARTS,
-        "total_steps": steps,
+        "sampler.n": threads,
         "learner.threads": threads,
+        "total_steps": args.end_to_end,
         "eval.every": "null",
-        "logger.progress": "quiet",
-        "hydra.run.dir": directory,
     }
-    return [sys.executable, "-m", "walle.run", *(f"{k}={v}" for k, v in settings.items())]
+    return walle_run(settings, directory)
 
 
 def sb3_command(args: argparse.Namespace, threads: int) -> list[str]:
     """The same task and steps."""
     case = {
-        "system": "sb3-run",
         "algorithm": "sac",
         "env": ENV,
         "steps": args.end_to_end,
@@ -207,12 +207,9 @@ def sb3_command(args: argparse.Namespace, threads: int) -> list[str]:
 
 
 @contextmanager
-def paused(command: list[str], threads: int, out: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a session of its own, stopped as soon as it began; ended after the body."""
-    with out.open("wb") as file:
-        process = subprocess.Popen(
-            command, env=environ(threads), cwd=ROOT, stdout=file, start_new_session=True
-        )
+def paused(program: Program, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program stopped as soon as it began; ended after the body."""
+    process = program.start(out, out.with_suffix(".errors"))
     try:
         os.killpg(process.pid, signal.SIGSTOP)
         yield process
@@ -222,7 +219,7 @@ def paused(command: list[str], threads: int, out: Path) -> Iterator[subprocess.P
             process.wait()
 
 
-def take_turns(processes: dict[str, subprocess.Popen[bytes]]) -> dict[str, float]:
+def take_turns(processes: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, float]:
     """Lets each go on for a while in turn until all have ended; the seconds that each had."""
     seconds = dict.fromkeys(processes, 0.0)
     running = dict(processes)
@@ -247,10 +244,9 @@ def race_table(found: dict[str, Any]) -> str:
     ours = found["seconds"]["walle"]
     lines = [f"SAC, {ENV}, {found['steps']:,} steps, {found['threads']} thread(s), start to end"]
     for name, seconds in found["seconds"].items():
-        returned = found["return_mean"][name]
-        lines.append(
-            f"{name:>16}  {seconds:7.1f} s  {seconds / ours:5.2f}x  mean return {returned:,.0f}"
-        )
+        mean = found["return_mean"][name]
+        returned = "no episode ended" if mean is None else f"mean return {mean:,.0f}"
+        lines.append(f"{name:>16}  {seconds:7.1f} s  {seconds / ours:5.2f}x  {returned}")
     return "\n".join([*lines, ""])
 
 

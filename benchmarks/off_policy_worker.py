@@ -1,9 +1,10 @@
 """One contestant of benchmarks/off_policy.py: fills a replay buffer, then takes updates on demand.
 
-    python off_policy_worker.py '{"system": "sb3", "algorithm": "sac", "width": 256, ...}'
+    python off_policy_worker.py
+    python off_policy_worker.py '{"algorithm": "sac", "steps": 100000, ...}'
 
-Prints a line of JSON once it is warm, and one for every line it reads: the seconds of its updates.
-Given {"system": "sb3-run", ...} it trains Stable-Baselines3 on a task from start to end instead.
+Reads lines, as learn_worker.py does. Given a case in its command line it trains Stable-Baselines3
+from start to end instead.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,29 +29,22 @@ from benchmarks.learn_worker import (
     OBS,
     OBS_SPACE,
     Idle,
+    Update,
+    answer,
+    nothing,
     say,
-    versions,
 )
 
 STORED = 20_000  # transitions in the buffer
 TAU = 0.005
 RATES = {"sac": 3e-4, "td3": 1e-3}
-Updates = Callable[[], object]
 
 
 def main() -> int:
-    """Sets up, warms up, answers."""
-    case: dict[str, Any] = json.loads(sys.argv[1])
-    if case["system"] == "sb3-run":
-        return sb3_run(case)
-    begin = time.monotonic()
-    updates = SYSTEMS[case["system"]](case)
-    updates()  # compiles, where that is done on first use
-    say(setup_s=time.monotonic() - begin, versions=versions())
-    for _ in sys.stdin:
-        begin, cpu = time.perf_counter(), time.process_time()
-        updates()
-        say(update_s=time.perf_counter() - begin, cpu_s=time.process_time() - cpu)
+    """Answers, or trains."""
+    if len(sys.argv) > 1:
+        return sb3_run(json.loads(sys.argv[1]))
+    answer(lambda case: (SYSTEMS[case["system"]](case), nothing))
     return 0
 
 
@@ -63,7 +56,7 @@ def transitions() -> tuple[Any, Any, Any, Any]:
     return obs[0], obs[1], action, rng.standard_normal(STORED, dtype=np.float32)
 
 
-def walle(case: dict[str, Any]) -> Updates:
+def walle(case: dict[str, Any]) -> Update:
     """This project's, eager or compiled."""
     import torch
 
@@ -105,7 +98,7 @@ def walle(case: dict[str, Any]) -> Updates:
     return lambda: algorithm.learner.improve(blocks)
 
 
-def baseline(case: dict[str, Any], model: Any) -> Updates:
+def baseline(case: dict[str, Any], model: Any) -> Update:
     """The training call of Stable-Baselines3 and SBX, as many updates a call as walle's rounds."""
     from stable_baselines3.common.logger import configure
 
@@ -133,7 +126,7 @@ def arguments(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def sb3(case: dict[str, Any]) -> Updates:
+def sb3(case: dict[str, Any]) -> Update:
     """Stable-Baselines3's."""
     import stable_baselines3
     import torch
@@ -143,7 +136,7 @@ def sb3(case: dict[str, Any]) -> Updates:
     return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
 
 
-def sbx(case: dict[str, Any]) -> Updates:
+def sbx(case: dict[str, Any]) -> Update:
     """SBX's, in JAX."""
     import sbx
 
@@ -151,7 +144,7 @@ def sbx(case: dict[str, Any]) -> Updates:
     return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
 
 
-def floor(case: dict[str, Any]) -> Updates:
+def floor(case: dict[str, Any]) -> Update:
     """The matrix products between hidden layers, and nothing else."""
     import torch
 
@@ -186,7 +179,7 @@ def sb3_run(case: dict[str, Any]) -> int:
     return 0
 
 
-SYSTEMS: dict[str, Callable[[dict[str, Any]], Updates]] = {
+SYSTEMS: dict[str, Callable[[dict[str, Any]], Update]] = {
     "floor": floor,
     "walle-eager": walle,
     "walle-compiled": walle,

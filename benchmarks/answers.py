@@ -1,0 +1,63 @@
+"""Programs that take their turn when asked: a line in, a line of JSON out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.provenance import ROOT
+
+PEERS = {"sb3": "stable-baselines3", "sbx": "sbx-rl"}
+_ONE_THREAD_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+def limits(threads: int) -> dict[str, str]:
+    """Variables that hold every library to so many threads; JAX knows one or all."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    jax = {"XLA_FLAGS": _ONE_THREAD_XLA} if threads == 1 else {}
+    return {**dict.fromkeys(names, str(threads)), **jax, "JAX_PLATFORMS": "cpu"}
+
+
+@contextmanager
+def answering(
+    python: str, program: Path, cores: int, threads: int = 1
+) -> Iterator[subprocess.Popen[str]]:
+    """The process of a program that answers, on that many cores; gone after the body."""
+    pinned = sorted(os.sched_getaffinity(0))[:cores]
+    process = subprocess.Popen(
+        [python, "-W", "ignore", str(program)],
+        env={**os.environ, **limits(threads), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, pinned),
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin
+        process.stdin.close()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:  # in the middle of a slow update
+            process.kill()
+            process.wait()
+
+
+def asked(process: subprocess.Popen[str], question: str) -> dict[str, Any]:
+    """What the program answers to a line."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(f"{question}\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        if line.startswith("{"):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    raise RuntimeError(f"{shlex.join(map(str, process.args))} ended with {process.wait()}")

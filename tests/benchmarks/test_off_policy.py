@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from benchmarks import off_policy
+
+SMALL = ("--minibatch", "8", "--width", "8", "--updates", "4", "--repeats", "3")
+
+
+def test_summary_and_ratios():
+    def turns(*seconds):
+        return [{"update_s": s, "cpu_s": s} for s in seconds]
+
+    results = {
+        "walle-compiled": off_policy.summary(turns(0.5, 1.0, 0.25), 100),
+        "sb3": off_policy.summary(turns(2.0, 2.0, 2.0), 100),
+    }
+    ours, sb3 = off_policy.with_ratios(results).values()
+    assert (ours["per_s"], ours["slowest_per_s"], ours["fastest_per_s"]) == (200, 100, 400)
+    assert (ours["walle_times"], sb3["walle_times"]) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_a_case_is_measured_printed_and_written(tmp_path, capsys, algorithm):
+    path = tmp_path / "found.json"
+    only = ("--algorithms", algorithm, "--only", "floor", "walle-eager", "--json", str(path))
+    assert off_policy.main([*SMALL, *only]) == 0
+    said = capsys.readouterr().out
+    assert "sb3: left out, it needs --peers, a python that has stable-baselines3" in said
+    assert f"{algorithm}, minibatch 8, nets 8x8, 1 thread(s): updates a second" in said
+    (case,) = json.loads(path.read_text())["cases"]
+    assert set(case["results"]) == {"floor", "walle-eager"}
+    assert all(len(result["seconds"]) == 3 for result in case["results"].values())
+
+
+def test_a_whole_run_is_timed_from_start_to_end(tmp_path, capsys):
+    path = tmp_path / "found.json"
+    assert off_policy.main(["--end-to-end", "2048", "--json", str(path)]) == 0
+    found = json.loads(path.read_text())["end_to_end"]
+    assert found["steps"] == 2048
+    assert found["seconds"]["walle"] > 0
+    assert "SAC, HalfCheetah-v5, 2,048 steps" in capsys.readouterr().out
