@@ -6,7 +6,15 @@ import torch
 from torch import distributions as D
 
 from walle.errors import ConfigError
-from walle.nets import CategoricalPolicy, Critic, GaussianPolicy, Layout, activation
+from walle.nets import (
+    ACTIVATIONS,
+    MLP,
+    CategoricalPolicy,
+    Critic,
+    GaussianPolicy,
+    Layout,
+    activation,
+)
 
 
 @pytest.fixture
@@ -132,3 +140,18 @@ def test_hidden_weights_are_orthogonal(generator):
 def test_unknown_activation_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'tanh'"):
         activation("tahn")
+
+
+@pytest.mark.parametrize("hidden", [(), (64, 64), (10,), (17, 1), (5, 33)])
+@pytest.mark.parametrize("outputs", [1, 2, 6])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_row_has_the_same_bits_wherever_it_lies(hidden, outputs, name, generator):
+    mlp = MLP("policy", (11, *hidden, outputs), activation(name))
+    params = mlp.init_uniform(generator)
+    x = torch.randn(32, 11, generator=generator)
+    whole = mlp.acting(params, 32)(x).clone()
+    four = mlp.acting(params, 4)
+    for first in range(29):
+        torch.testing.assert_close(
+            four(x[first : first + 4]), whole[first : first + 4], rtol=0, atol=0
+        )

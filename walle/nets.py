@@ -31,6 +31,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
 }
+_WIDTH = 16
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -114,23 +115,41 @@ class MLP:
     def acting(self, params: Params, rows: int) -> Forward:
         """The same function for [rows, sizes[0]], its memory allocated once: for the hot loop.
 
-        The result is overwritten by the next call.
+        The result is overwritten by the next call. Layers are made wider by zeros, to a multiple of
+        16, the last one if it needs it: or the last bits of a row would depend on where among the
+        rows it lies, in narrow products over odd numbers of inputs and in odd activations.
         """
         layers = []
+        inner = self.shapes[f"{self.layers[0]}.weight"][1]
         for name in self.layers:
-            weight, bias = params[f"{name}.weight"].T, params[f"{name}.bias"]
-            out = torch.empty(rows, len(bias))
-            layers.append((weight, bias, out, _in_place(self.activation, out)))
-        *hidden, (last_weight, last_bias, result, _) = layers
+            weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
+            width = len(bias)
+            if name != self.layers[-1] or inner % _WIDTH:
+                width = -(-width // _WIDTH) * _WIDTH
+            weight, bias = _grown(weight, width, inner), _grown(bias, width)
+            out = torch.empty(rows, width)
+            layers.append((weight.T, bias, out, _in_place(self.activation, out)))
+            inner = width
+        *hidden, (last_weight, last_bias, last_out, _) = layers
+        result = last_out[:, : self.shapes[f"{self.layers[-1]}.bias"][0]]
 
         def forward(x: Tensor) -> Tensor:
             for weight, bias, out, activate in hidden:
                 torch.addmm(bias, x, weight, out=out)
                 activate()
                 x = out
-            return torch.addmm(last_bias, x, last_weight, out=result)
+            torch.addmm(last_bias, x, last_weight, out=last_out)
+            return result
 
         return forward
+
+
+def _grown(x: Tensor, *shape: int) -> Tensor:
+    """`x` with zeros after it, in every dimension up to `shape`; itself where it is that large."""
+    if x.shape == shape:
+        return x
+    more = [(0, size - had) for size, had in zip(shape, x.shape, strict=True)]
+    return functional.pad(x, [n for pair in reversed(more) for n in pair])
 
 
 def _in_place(activate: Activation, x: Tensor) -> Callable[[], object]:
