@@ -17,6 +17,7 @@ from walle.metrics import EPISODE_COLUMNS, CsvFile, Episode, EpisodeTracker, Sin
 from walle.progress import Progress
 from walle.sampling import Round, Sampling
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Timer, TraceFile
+from walle.types import PolicySnapshot
 
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
 
@@ -108,7 +109,7 @@ class Agent:
         """Iterates until `total_steps` environment steps have been learned from, or interrupted."""
         self._warm_up(interrupted)
         self._sampling.wait_ready()
-        self._publish()
+        self._publish(self._snapshot())
         while self.env_steps < total_steps and not interrupted():
             self._iterate(total_steps, interrupted)
         self._save("last")
@@ -136,25 +137,29 @@ class Agent:
         self.iteration += 1
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
             self._evaluate(interrupted)
-        published_before = self._published_ns
-        self._publish()
-        seconds = self._timer.collect()
         collect_s = experience.busy_s
         if self._lock_step:
-            # On a full machine a round may be there before this process has noted the publishing.
-            collect_s = max(0, experience.last_sent_ns - published_before) * 1e-9
+            collect_s = (experience.last_sent_ns - self._published_ns) * 1e-9
+        snapshot = self._snapshot()
+        seconds = self._timer.collect()
+        self._publish(snapshot)
         self._timer.switch("log")
         self._log(experience, seconds, collect_s, version, metrics, before)
         if self._should_save(self.env_steps):
             self._timer.switch("checkpoint")
             self._save("last")
 
-    def _publish(self) -> None:
+    def _snapshot(self) -> PolicySnapshot:
         self._timer.switch("publish")
         snapshot = self._algorithm.snapshot()
-        self._sampling.publish(snapshot if self._quota is None else self._quota(snapshot))
+        return snapshot if self._quota is None else self._quota(snapshot)
+
+    def _publish(self, snapshot: PolicySnapshot) -> None:
+        """The clock is read first: a sampler that this wakes may take the core at once."""
+        self._published_ns = self._timer.switch("publish")
+        self._sampling.publish(snapshot)
         self._version = snapshot.version
-        self._published_ns = self._timer.switch("other")
+        self._timer.switch("other")
 
     def _log(
         self,
