@@ -100,7 +100,7 @@ def test_what_cannot_work_says_why_and_what_would(overrides, message):
 
 
 def test_a_logger_without_its_package_is_refused(monkeypatch):
-    monkeypatch.setattr("walle.config.find_spec", lambda _: None)
+    monkeypatch.setattr("walle.checks.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"logger=wandb needs .* install walle\[wandb\]"):
         compose(["logger=wandb"])
 

@@ -17,7 +17,7 @@ import torch
 from walle import algos
 from walle.agent import Agent, Every, Outputs
 from walle.algos.base import Algorithm, Memory, NetSettings, Problem
-from walle.config import Config, GRUConfig, config_hash, to_dict
+from walle.config import config_hash, to_dict
 from walle.envs import EnvSpec, make_lanes
 from walle.episodes import EpisodeQuota, room
 from walle.errors import ConfigError, Interrupted
@@ -35,6 +35,7 @@ from walle.sampling import (
     deal,
     stopped_by,
 )
+from walle.schemas import Config, GRUConfig
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 
 if TYPE_CHECKING:
