@@ -214,7 +214,7 @@ def mode(config: Config) -> str:
 def _check_mode(config: Config) -> None:
     from walle import algos
 
-    algorithm = algos.load(config.algo.name)
+    traits = algos.load(config.algo.name).traits
     if config.rounds_vary and mode(config) == "free":
         setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
         raise ConfigError(
@@ -232,12 +232,12 @@ def _check_mode(config: Config) -> None:
             f"sampler.collect=episodes with algo={config.algo.name}, whose buffer holds steps and"
             " not episodes; use sampler.collect=fixed"
         )
-    if mode(config) in algorithm.modes:
+    if mode(config) in traits.modes:
         return
-    cures = " or ".join(_MODE_CURES[name] for name in algorithm.modes)
+    cures = " or ".join(_MODE_CURES[name] for name in traits.modes)
     raise ConfigError(
         f"algo={config.algo.name} cannot run with {_MODE_CURES[mode(config)]}: "
-        f"{algorithm.why}; use {cures}"
+        f"{traits.why}; use {cures}"
     )
 
 
@@ -246,8 +246,8 @@ def _check_net(config: Config) -> None:
 
     if not isinstance(config.net, GRUConfig):
         return
-    if not algos.load(config.algo.name).recurrent:
-        others = [name for name in algos.REGISTRY if algos.load(name).recurrent]
+    if not algos.load(config.algo.name).traits.recurrent:
+        others = [name for name in algos.REGISTRY if algos.load(name).traits.recurrent]
         raise ConfigError(
             f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"
             f" steps, and a memory from sequences of them; use net=mlp, or"

@@ -312,7 +312,7 @@ def _sampling(
         shapes,
         vector_length=len(algorithm.snapshot().vector),
         slots=config.sampler.slots,
-        enough=1 if algorithm.every_rollout else config.batch_size,
+        enough=1 if algorithm.traits.every_rollout else config.batch_size,
         signals=signals,
     )
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from walle import losses
-from walle.algos.base import ALL_MODES, Experience, NetSettings, Normalizers, Problem, values
+from walle.algos.base import Experience, NetSettings, Normalizers, Problem, Traits, values
 from walle.algos.on_policy import advantages, check_on_policy, corrected, remaining
 from walle.compiled import attempt, choose
 from walle.errors import ConfigError
@@ -57,11 +57,7 @@ class A2CSettings:
 class A2C:
     """One vector holds the policy's parameters, then the critic's."""
 
-    settings_type: ClassVar[type] = A2CSettings
-    modes: ClassVar[tuple[str, ...]] = ALL_MODES
-    recurrent: ClassVar[bool] = False
-    why: ClassVar[str] = ""
-    every_rollout: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(A2CSettings)
 
     def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""

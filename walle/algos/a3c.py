@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from walle.algos.a2c import A2C, A2CSettings
+from walle.algos.base import Traits
 from walle.errors import ConfigError
 
 
@@ -37,13 +38,12 @@ class A3CSettings(A2CSettings):
 class A3C(A2C):
     """A2C to which every sampler's rollout is a round."""
 
-    settings_type: ClassVar[type] = A3CSettings
-    modes: ClassVar[tuple[str, ...]] = ("free",)
-    recurrent: ClassVar[bool] = False
-    why: ClassVar[str] = (
-        "it updates as each sampler's rollout arrives, without rounds; for rounds use algo=a2c"
+    traits: ClassVar[Traits] = Traits(
+        A3CSettings,
+        modes=("free",),
+        why="it updates as each sampler's rollout arrives, without rounds; for rounds use algo=a2c",
+        every_rollout=True,
     )
-    every_rollout: ClassVar[bool] = True
 
     def warm_up(self) -> str:
         """Has nothing to compile."""

@@ -112,15 +112,28 @@ class NetSettings(NamedTuple):
         return Critic(self.features(problem), self.critic_hidden, activation(self.activation))
 
 
+class Traits(NamedTuple):
+    """What the run has to know of an algorithm before it is made.
+
+    Attributes:
+        settings: the dataclass of its group in conf/algo/.
+        modes: those of `ALL_MODES` it can learn in.
+        why: it cannot learn in the others.
+        recurrent: whether it can learn with a memory, as in net=gru.
+        every_rollout: whether, free-running, a single rollout is a round.
+    """
+
+    settings: type
+    modes: tuple[str, ...] = ALL_MODES
+    why: str = ""
+    recurrent: bool = False
+    every_rollout: bool = False
+
+
 class Algorithm(Protocol):
     """Learns from rollouts. It never sees an environment, a queue or a logger."""
 
-    settings_type: ClassVar[type]
-    modes: ClassVar[tuple[str, ...]]  # those of ALL_MODES it can learn in
-    recurrent: ClassVar[bool]  # it can learn with a memory, as in net=gru
-    why: ClassVar[str]  # it cannot learn in the others
-    every_rollout: ClassVar[bool]  # free-running, a single rollout is a round
-
+    traits: ClassVar[Traits]
     policy_factory: Callable[[], ActingPolicy]
     obs_clip: float | None
 

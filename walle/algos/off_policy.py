@@ -1,4 +1,4 @@
-"""What the off-policy algorithms share by owning one: buffer, limiter, blocks of updates."""
+"""What the off-policy algorithms share: buffer, limiter, blocks of updates."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from walle.nets import ActingPolicy, activation
 from walle.normalize import ObservationNormalizer
 from walle.policies import RandomFirst
 from walle.replay import Replay
+from walle.sgd import Sgd
 from walle.types import PolicySnapshot, Rollout
 from walle.updates import Block, Updates, packed, unpacked
 
@@ -220,3 +221,37 @@ class OffPolicy:
         self.limiter.inserted, self.limiter.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
         self.version = state["version"]
+
+
+class OffPolicyAlgorithm:
+    """What an off-policy algorithm is to the agent, once it has a `learner`.
+
+    The learner's state names the `policy` that acts. Observations are not normalised.
+    """
+
+    obs_clip: float | None = None
+    learner: OffPolicy
+
+    def engines(self) -> list[Sgd]:
+        """None that several learners could share."""
+        return []
+
+    def warm_up(self) -> str:
+        """Compiles the update."""
+        return self.learner.warm_up()
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Keeps the round's steps and takes the updates they make due."""
+        return self.learner.learn(rollout)
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's vector, and whether to act at random."""
+        return self.learner.snapshot(self.learner.state.policy.vector)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()`."""
+        self.learner.load_state_dict(state)

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from walle import losses
 from walle.algos.base import (
-    ALL_MODES,
     Experience,
     NetSettings,
     Normalizers,
     Problem,
+    Traits,
     check_positive,
     values,
 )
@@ -79,11 +79,7 @@ class PPOSettings:
 class PPO:
     """One vector holds the policy's parameters, then the critic's."""
 
-    settings_type: ClassVar[type] = PPOSettings
-    modes: ClassVar[tuple[str, ...]] = ALL_MODES
-    recurrent: ClassVar[bool] = True
-    why: ClassVar[str] = ""
-    every_rollout: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(PPOSettings, recurrent=True)
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""

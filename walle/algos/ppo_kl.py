@@ -25,11 +25,11 @@ from torch import Tensor
 
 from walle import losses
 from walle.algos.base import (
-    ALL_MODES,
     Experience,
     NetSettings,
     Normalizers,
     Problem,
+    Traits,
     check_positive,
     values,
 )
@@ -96,11 +96,7 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
 class PPOKL:
     """Policy and critic have a vector and an optimiser each."""
 
-    settings_type: ClassVar[type] = PPOKLSettings
-    modes: ClassVar[tuple[str, ...]] = ALL_MODES
-    recurrent: ClassVar[bool] = False
-    why: ClassVar[str] = ""
-    every_rollout: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(PPOKLSettings)
 
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from walle import losses
-from walle.algos.base import ALL_MODES, NetSettings, Problem
+from walle.algos.base import NetSettings, Problem, Traits
 from walle.algos.off_policy import (
     OffPolicy,
+    OffPolicyAlgorithm,
     OffPolicySettings,
     continuous_actions,
     q_functions,
@@ -28,8 +29,6 @@ from walle.algos.off_policy import (
 from walle.nets import activation
 from walle.policies import SquashedGaussianPolicy
 from walle.replay import Transitions
-from walle.sgd import Sgd
-from walle.types import PolicySnapshot, Rollout
 from walle.updates import Trained, descend, followed
 
 INFO = ("critic_loss", "policy_loss", "q", "entropy", "temperature")
@@ -51,15 +50,10 @@ class SACState(NamedTuple):
     critic_target: Tensor
 
 
-class SAC:
+class SAC(OffPolicyAlgorithm):
     """Two critics, a squashed Gaussian policy, a temperature."""
 
-    settings_type: ClassVar[type] = SACSettings
-    modes: ClassVar[tuple[str, ...]] = ALL_MODES
-    recurrent: ClassVar[bool] = False
-    why: ClassVar[str] = ""
-    every_rollout: ClassVar[bool] = False
-    obs_clip: float | None = None
+    traits: ClassVar[Traits] = Traits(SACSettings)
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -133,27 +127,3 @@ class SAC:
         q = self.critic(state.critic_target, batch.next_obs, action)
         gamma = self.settings.gamma
         return losses.soft_bootstrap(batch.reward, batch.continues, q, log_prob, temperature, gamma)
-
-    def engines(self) -> list[Sgd]:
-        """None that several learners could share."""
-        return []
-
-    def warm_up(self) -> str:
-        """Compiles the update."""
-        return self.learner.warm_up()
-
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """Keeps the round's steps and takes the updates they make due."""
-        return self.learner.learn(rollout)
-
-    def snapshot(self) -> PolicySnapshot:
-        """The policy's vector, and whether to act at random."""
-        return self.learner.snapshot(self.learner.state.policy.vector)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
-        return self.learner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
-        self.learner.load_state_dict(state)

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from walle import losses
-from walle.algos.base import ALL_MODES, NetSettings, Problem, check_positive
+from walle.algos.base import NetSettings, Problem, Traits, check_positive
 from walle.algos.off_policy import (
     OffPolicy,
+    OffPolicyAlgorithm,
     OffPolicySettings,
     continuous_actions,
     q_functions,
@@ -31,8 +32,6 @@ from walle.algos.off_policy import (
 from walle.nets import activation
 from walle.policies import DeterministicPolicy
 from walle.replay import Transitions
-from walle.sgd import Sgd
-from walle.types import PolicySnapshot, Rollout
 from walle.updates import Trained, descend, followed
 
 INFO = ("critic_loss", "policy_loss", "q")
@@ -62,15 +61,10 @@ class TD3State(NamedTuple):
     critic_target: Tensor
 
 
-class TD3:
+class TD3(OffPolicyAlgorithm):
     """Two critics and a deterministic policy, each with its slow target."""
 
-    settings_type: ClassVar[type] = TD3Settings
-    modes: ClassVar[tuple[str, ...]] = ALL_MODES
-    recurrent: ClassVar[bool] = False
-    why: ClassVar[str] = ""
-    every_rollout: ClassVar[bool] = False
-    obs_clip: float | None = None
+    traits: ClassVar[Traits] = Traits(TD3Settings)
 
     def __init__(self, settings: TD3Settings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -151,27 +145,3 @@ class TD3:
         )
         q = self.critic(state.critic_target, batch.next_obs, action)
         return losses.bootstrap(batch.reward, batch.continues, q, s.gamma)
-
-    def engines(self) -> list[Sgd]:
-        """None that several learners could share."""
-        return []
-
-    def warm_up(self) -> str:
-        """Compiles the update."""
-        return self.learner.warm_up()
-
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """Keeps the round's steps and takes the updates they make due."""
-        return self.learner.learn(rollout)
-
-    def snapshot(self) -> PolicySnapshot:
-        """The policy's vector, and whether to act at random."""
-        return self.learner.snapshot(self.learner.state.policy.vector)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
-        return self.learner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
-        self.learner.load_state_dict(state)

@@ -27,11 +27,11 @@ from torch.func import grad_and_value
 from walle import losses
 from walle.algos.adaptive_rounds import BATCH_MOST, KINDS, AdaptiveRounds
 from walle.algos.base import (
-    ALL_MODES,
     Experience,
     NetSettings,
     Normalizers,
     Problem,
+    Traits,
     check_positive,
     values,
 )
@@ -105,11 +105,7 @@ class TRPOSettings:
 class TRPO:
     """The policy is one vector; the value function is a baseline fitted after each step."""
 
-    settings_type: ClassVar[type] = TRPOSettings
-    modes: ClassVar[tuple[str, ...]] = ALL_MODES
-    recurrent: ClassVar[bool] = False
-    why: ClassVar[str] = ""
-    every_rollout: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(TRPOSettings)
 
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
