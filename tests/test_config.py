@@ -65,7 +65,16 @@ def test_slow_passes_its_step_on():
         (["net.policy_hidden=[64,0]"], r"net.policy_hidden"),
         (["net=gru", "net.hidden=0"], r"net.hidden=0 must be positive"),
         (["net=gru", "net.sequence=10"], r"net.sequence=10 .* 32 steps .* 1, 2, 4, 8, 16, 32$"),
-        (["net=gru", "algo.minibatch_size=8"], r"holds 0 sequences .* use a multiple of 16"),
+        (["net=gru", "algo.minibatch_size=8"], r"=8 is no whole number of sequences .* of 16$"),
+        (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
+        (["net.scale=states"], r"did you mean 'state'"),
+        (["net.scale=state", "algo=sac"], r"algo=sac, which has a policy of its own kind"),
+        (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
+        (
+            ["algo=a3c", "sampler=serial"],
+            r"max_lag=null with sampler=serial, .* use sampler=process$",
+        ),
+        (["algo=ddpg", "algo.exploration=0"], r"exploration=0.0 must be positive: without noise"),
         (
             ["net=gru", "algo.minibatch_size=48", "learner.n=2"],
             r"learner.n=2; use a multiple of 32",

@@ -13,6 +13,7 @@ from walle.nets import (
     Critic,
     GaussianPolicy,
     Layout,
+    StateScalePolicy,
     activation,
 )
 
@@ -25,6 +26,11 @@ def generator():
 @pytest.fixture
 def gaussian():
     return GaussianPolicy(3, 2, (8,), torch.tanh, -0.5)
+
+
+@pytest.fixture
+def state_scale():
+    return StateScalePolicy(3, 2, (8,), torch.tanh, -0.5)
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_gaussian_action_and_mode(gaussian):
     torch.testing.assert_close(action, torch.tensor([[2.0, -1.0]]))
 
 
-@pytest.mark.parametrize("name", ["gaussian", "categorical"])
+@pytest.mark.parametrize("name", ["gaussian", "state_scale", "categorical"])
 def test_acting_computes_what_dist_does(name, request, generator):
     policy = request.getfixturevalue(name)
     params = policy.layout.unflatten(policy.init(generator))
@@ -86,11 +92,25 @@ def test_acting_computes_what_dist_does(name, request, generator):
     torch.testing.assert_close(policy.complete(params, head), policy.dist(params, obs))
 
 
-def test_gaussian_starts_near_zero_with_the_asked_scale(gaussian, generator):
-    params = gaussian.layout.unflatten(gaussian.init(generator))
-    mean, log_std = gaussian.dist(params, torch.randn(100, 3)).chunk(2, -1)
+@pytest.mark.parametrize(("name", "apart"), [("gaussian", 0.0), ("state_scale", 0.05)])
+def test_gaussians_start_near_zero_with_the_asked_scale(name, apart, request, generator):
+    policy = request.getfixturevalue(name)
+    params = policy.layout.unflatten(policy.init(generator))
+    mean, log_std = policy.dist(params, torch.randn(100, 3)).chunk(2, -1)
     assert mean.abs().max() < 0.05
-    assert torch.all(log_std == -0.5)
+    assert (log_std + 0.5).abs().max() <= apart
+
+
+def test_a_scale_that_depends_on_the_state_is_bounded_alike_for_acting_and_learning(state_scale):
+    head = torch.tensor([[1.0, 2.0, math.log(3.0), 50.0]])
+    expected = torch.tensor([[1.0, 2.0, math.log(3.0), 2.0]])
+    torch.testing.assert_close(state_scale.complete({}, head), expected)
+    assert state_scale.mode(head).tolist() == [[1.0, 2.0]]
+    action = drawn(state_scale, {}, head, torch.tensor([[1.0, -1.0]]))
+    torch.testing.assert_close(action, torch.tensor([[4.0, 2.0 - math.exp(2.0)]]))
+    obs, vector = torch.randn(50, 3), torch.randn(state_scale.layout.size)
+    log_std = state_scale.dist(state_scale.layout.unflatten(vector), obs).chunk(2, -1)[1]
+    assert log_std.std(0).min() > 0.1  # it does depend on the state
 
 
 def test_categorical_agrees_with_torch_distributions(categorical):

@@ -33,6 +33,11 @@ def test_conjugate_gradient_by_hand():
     assert x.tolist() == pytest.approx([1 / 11, 7 / 11])
 
 
+def test_conjugate_gradient_solves_small_systems_as_well_as_large_ones():
+    x = conjugate_gradient(lambda v: 2 * v, vec(1e-9, 2e-9), iterations=2)
+    assert x.tolist() == pytest.approx([5e-10, 1e-9], abs=0)
+
+
 def test_conjugate_gradient_of_nothing_is_nothing():
     assert conjugate_gradient(lambda v: v, vec(0, 0), iterations=5).tolist() == [0.0, 0.0]
 

@@ -233,9 +233,12 @@ class Agent:
                 self._save("best")
 
     def _save(self, name: str) -> None:
+        learned = self._algorithm.state_dict()
+        if name == "best":  # to be looked at, not to go on from: without a replay buffer
+            learned.pop("replay", None)
         state = {
             "config": self._out.config,
-            "algorithm": self._algorithm.state_dict(),
+            "algorithm": learned,
             "snapshot": self._algorithm.snapshot(),
             "env_steps": self.env_steps,
             "iteration": self.iteration,

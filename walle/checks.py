@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from walle.errors import ConfigError, nearest
 from walle.schemas import Config, GRUConfig, SamplerConfig, WandbConfig
+
+if TYPE_CHECKING:
+    from walle.algos.base import Traits
 
 _CHOICES = {
     "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
     "env.action": ("rescale", "clip", "raw"),
     "net.name": ("mlp", "mlp256", "gru"),
+    "net.scale": ("constant", "state"),
     "sampler.name": ("process", "serial"),
     "sampler.collect": ("fixed", "episodes"),
     "logger.name": ("files", "tensorboard", "wandb"),
@@ -54,6 +58,7 @@ def checked(config: Config) -> Config:
         ConfigError: the first value or combination of values that is wrong.
     """
     _check_values(config)
+    _check_steps(config)
     _check_learners(config)
     config = _checked_sampler(config)
     _check_mode(config)
@@ -88,6 +93,15 @@ def _check_values(config: Config) -> None:
     if threads > cores:
         raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")
     _check_device(config.device)
+
+
+def _check_steps(config: Config) -> None:
+    starts = getattr(config.algo, "learning_starts", 0)
+    if starts >= config.total_steps:
+        raise ConfigError(
+            f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "
+            "act at random and never learn; use a smaller algo.learning_starts, or more total_steps"
+        )
 
 
 def _get(config: Config, path: str) -> Any:
@@ -151,9 +165,11 @@ def _checked_sampler(config: Config) -> Config:
     if asked.name == "serial" and n != 1:
         raise ConfigError(f"sampler.n={n} with sampler=serial, which is one; drop sampler.n")
     if asked.name == "serial" and asked.max_lag != 0:
+        lag = "null" if asked.max_lag is None else asked.max_lag
+        lock_step = "sampler.max_lag=0 or " if "lock_step" in _traits(config).modes else ""
         raise ConfigError(
-            f"sampler.max_lag={asked.max_lag} with sampler=serial, which cannot overlap; "
-            "use sampler.max_lag=0 or sampler=process"
+            f"sampler.max_lag={lag} with sampler=serial, which cannot overlap; "
+            f"use {lock_step}sampler=process"
         )
     if asked.name == "serial" and asked.slots is not None:
         raise ConfigError(
@@ -211,10 +227,14 @@ def mode(config: Config) -> str:
     return {0: "lock_step", None: "free"}.get(config.sampler.max_lag, "overlapped")
 
 
-def _check_mode(config: Config) -> None:
+def _traits(config: Config) -> Traits:
     from walle import algos
 
-    traits = algos.load(config.algo.name).traits
+    return algos.load(config.algo.name).traits
+
+
+def _check_mode(config: Config) -> None:
+    traits = _traits(config)
     if config.rounds_vary and mode(config) == "free":
         setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
         raise ConfigError(
@@ -242,11 +262,16 @@ def _check_mode(config: Config) -> None:
 
 
 def _check_net(config: Config) -> None:
+    if config.net.scale == "state" and hasattr(config.algo, "buffer_size"):
+        raise ConfigError(
+            f"net.scale=state with algo={config.algo.name}, which has a policy of its own kind; "
+            "use net.scale=constant"
+        )
     from walle import algos
 
     if not isinstance(config.net, GRUConfig):
         return
-    if not algos.load(config.algo.name).traits.recurrent:
+    if not _traits(config).recurrent:
         others = [name for name in algos.REGISTRY if algos.load(name).traits.recurrent]
         raise ConfigError(
             f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"
@@ -271,9 +296,9 @@ def _check_sequences(config: Config, sequence: int) -> None:
             f"sampler.lanes); those that do: {fits}"
         )
     size, n = config.algo.minibatch_size, config.learner.n
-    if size < sequence or size // sequence % n:
+    if size % (sequence * n):
         raise ConfigError(
-            f"algo.minibatch_size={size} holds {size // sequence} sequences of net.sequence="
-            f"{sequence} steps, which cannot be dealt to learner.n={n}; "
+            f"algo.minibatch_size={size} is no whole number of sequences of "
+            f"net.sequence={sequence} steps for each of learner.n={n}; "
             f"use a multiple of {sequence * n}"
         )

@@ -45,17 +45,30 @@ class Choice(NamedTuple):
         return f"{'compiled' if self.compile else 'eager'}: {self.why}"
 
 
-def choose(mode: str, minibatches: int, device: str, repaid_after: int = REPAID_AFTER) -> Choice:
+def choose(
+    mode: str,
+    minibatches: int,
+    device: str,
+    repaid_after: int = REPAID_AFTER,
+    *,
+    rows_vary: bool = False,
+) -> Choice:
     """Whether `minibatches` gradient steps are worth compiling for: `repaid_after` or more.
 
     It depends on the configuration and on what is installed, never on timing or on what an earlier
-    run left in the cache: compiled and eager numbers differ in their last bits.
+    run left in the cache: compiled and eager numbers differ in their last bits. What is compiled
+    has one shape, so steps over rows whose number varies stay eager.
 
     Raises:
-        ConfigError: `mode` is "true" and there is no compiler.
+        ConfigError: `mode` is "true" and there is no compiler, or no one shape.
     """
     if mode == "false":
         return Choice(False, "algo.compile=false")
+    if rows_vary:
+        why = "rounds differ in their number of steps, and a step takes a whole one"
+        if mode == "true":
+            raise ConfigError(f"algo.compile=true: {why}; use algo.compile=auto")
+        return Choice(False, why)
     missing = _missing_compiler(device)
     if mode == "true":
         if missing:

@@ -32,6 +32,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu": functional.gelu,
 }
 _WIDTH = 16
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -294,6 +295,44 @@ class GaussianPolicy:
         ratio = torch.exp(2 * (log_p - log_q))
         distance = ((mean_p - mean_q) * torch.exp(-log_q)).square()
         return (log_q - log_p + 0.5 * (ratio + distance - 1)).sum(-1)
+
+
+class StateScalePolicy(GaussianPolicy):
+    """Independent Gaussians whose means and scales both are an MLP's outputs.
+
+    The head is `dist`: the A means, then the A logarithms of the standard deviations, within
+    [-20, 2].
+    """
+
+    def __init__(
+        self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation, log_std: float
+    ) -> None:
+        """`log_std` is where every action's log standard deviation starts, in every state."""
+        super().__init__(obs_dim, action_dim, hidden, act, log_std)
+        self.head_size = 2 * action_dim
+        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Orthogonal with gain sqrt(2), the last layer x0.01; its biases give the scale."""
+        params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
+        params[f"{self._mlp.layers[-1]}.bias"][self.action_dim :] = self._initial_log_std
+        return self.layout.flatten(params)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
+        """The head, its scales bounded."""
+        mean, log_std = head.chunk(2, -1)
+        return torch.cat((mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)), -1)
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """The noise itself."""
+        return noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """Mean + std x noise."""
+        mean, log_std = head.chunk(2, -1)
+        std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+        torch.addcmul(mean, std, prepared, out=out)
 
 
 class CategoricalPolicy:

@@ -14,10 +14,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets import LOG_SQRT_2PI, MLP, ActingPolicy, Activation, Forward, Layout, Params
+from walle.nets import (
+    LOG_SQRT_2PI,
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    MLP,
+    ActingPolicy,
+    Activation,
+    Forward,
+    Layout,
+    Params,
+)
 from walle.types import AnyArray
 
-LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 _LARGEST = 1 - 2**-24  # the float32 below 1, whose inverse hyperbolic tangent is still finite
 
 

@@ -41,13 +41,18 @@ class Transitions(NamedTuple):
         return cls(obs, action, next_obs, reward.squeeze(-1), continues.squeeze(-1))
 
 
+def row_width(obs_dim: int, action_dim: int) -> int:
+    """Numbers in a row of a `Replay`: observation, action, successor, reward, continues."""
+    return 2 * obs_dim + action_dim + 2
+
+
 class Replay:
     """A ring of transitions; one is one row of numbers, so that a minibatch is one gather."""
 
     def __init__(self, capacity: int, obs_dim: int, action_dim: int, device: str = "cpu") -> None:
         """Holds the newest `capacity` transitions. Memory that is not filled is not touched."""
         self.capacity = capacity
-        self._rows = torch.empty(capacity, 2 * obs_dim + action_dim + 2, device=device)
+        self._rows = torch.empty(capacity, row_width(obs_dim, action_dim), device=device)
         self._next = 0
         self._size = 0
 

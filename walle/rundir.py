@@ -38,6 +38,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def memory_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def usable_cores() -> list[int]:
     """The cores this process may run on; a container or a launcher may have narrowed them."""
     if hasattr(os, "sched_getaffinity"):

@@ -35,6 +35,7 @@ class NetConfig:
     policy_hidden: list[int]
     critic_hidden: list[int]
     activation: str
+    scale: str
     log_std: float
 
 

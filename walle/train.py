@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,13 @@ from walle.evaluation import Evaluator
 from walle.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
 from walle.progress import make_progress
 from walle.queues import RolloutShape
-from walle.rundir import Status, set_aside_previous, usable_cores, write_provenance
+from walle.rundir import (
+    Status,
+    memory_bytes,
+    set_aside_previous,
+    usable_cores,
+    write_provenance,
+)
 from walle.sampler import SamplerTask
 from walle.sampling import (
     ProcessSampling,
@@ -169,6 +174,7 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
         seed=config.seed,
         device=config.device,
         longest_episode=None if limit is None else -(-limit // env.frame_skip),
+        rounds_vary=config.rounds_vary,
     )
     if config.whole_episodes and limit is None:
         raise ConfigError(
@@ -192,8 +198,13 @@ def check_learners(config: Config, algorithm: Algorithm) -> None:
     if config.learner.n > 1 and not algorithm.engines():
         raise ConfigError(
             f"learner.n={config.learner.n} with algo={config.algo.name}, whose updates one learner "
-            "takes; use learner.n=1, and learner.threads for more cores"
+            f"takes; use learner.n=1, and learner.threads for more cores{_or_neural(config)}"
         )
+
+
+def _or_neural(config: Config) -> str:
+    linear = getattr(config.algo, "baseline", None) == "linear"
+    return "; or algo.baseline=neural, whose updates can be shared" if linear else ""
 
 
 def _net(config: Config) -> NetSettings:
@@ -204,6 +215,7 @@ def _net(config: Config) -> NetSettings:
         net.activation,
         net.log_std,
         Memory(net.hidden, net.sequence) if isinstance(net, GRUConfig) else None,
+        net.scale,
     )
 
 
@@ -286,7 +298,7 @@ def check_memory(config: Config, round_bytes: int) -> None:
     """
     assert config.sampler.slots is not None
     needed = round_bytes * config.sampler.slots
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = memory_bytes()
     if needed > there:
         raise ConfigError(
             f"batch_size={config.batch_size} with sampler.slots={config.sampler.slots} needs "

@@ -25,13 +25,14 @@ def conjugate_gradient(
         product: x -> A x, [P] -> [P].
         b: [P].
         iterations: at most; P of them solve it exactly, but for rounding.
-        tolerance: ends sooner, where |b - A x|² has fallen to it.
+        tolerance: ends sooner, where |b - A x|² has fallen to that part of |b|².
     """
     x = torch.zeros_like(b)
     residual, direction = b.clone(), b.clone()
     squared = residual @ residual
+    enough = tolerance * squared
     for _ in range(iterations):
-        if squared <= tolerance:
+        if squared <= enough:
             break
         image = product(direction)
         step = squared / (direction @ image)

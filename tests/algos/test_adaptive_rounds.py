@@ -49,8 +49,9 @@ def round_of(reward, lanes=2, steps=3, ends=True):
     )
 
 
-def test_every_ten_rounds_are_compared_with_the_ten_before():
-    rounds = AdaptiveRounds("adaptive", 0.005, 5_000, 2, 0.0005, 600)
+@pytest.mark.parametrize("kind", ["adaptive", "adaptive_margin"])
+def test_every_ten_rounds_are_compared_with_the_ten_before(kind):
+    rounds = AdaptiveRounds(kind, 0.005, 5_000, 2, 0.0005, 600)
     sizes = []
     for reward in [1.0] * 10 + [2.0] * 10 + [1.5] * 10:
         rounds.add(round_of(reward))

@@ -160,3 +160,22 @@ def test_several_learners_are_refused(run):
 def test_settings_that_cannot_work_are_refused(override, message):
     with pytest.raises(ConfigError, match=message):
         compose(["algo=sac", override])
+
+
+@pytest.mark.parametrize(
+    ("name", "override"),
+    [("buffer_size", "total_steps=1e12"), ("minibatch_size", "algo.minibatch_size=1e10")],
+)
+def test_what_memory_cannot_hold_is_refused(name, override):
+    with pytest.raises(ConfigError, match=rf"algo.{name}=\d+ needs .* the largest that fits"):
+        made("sac", "env=pendulum", "algo.buffer_size=1e12", override)
+
+
+def test_the_best_checkpoint_is_without_the_buffer(run):
+    directory = run("algo=sac", "env=pendulum", "eval.every=96", "eval.episodes=1")
+    best, last = (checkpoint.load(directory / "checkpoints" / f"{n}.pt") for n in ("best", "last"))
+    assert "replay" in last["algorithm"]
+    assert "replay" not in best["algorithm"]
+    algorithm = made("sac", "env=pendulum")
+    algorithm.load_state_dict(best["algorithm"])
+    assert (algorithm.snapshot().vector == best["snapshot"].vector).all()

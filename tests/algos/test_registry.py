@@ -100,3 +100,30 @@ def test_what_an_algorithm_says_of_its_modes_holds_together(name):
     assert modes
     assert set(modes) <= set(ALL_MODES) == set(MODES)
     assert (load(name).traits.why == "") == (set(modes) == set(ALL_MODES))
+
+
+@pytest.mark.parametrize("name", ["ppo", "ppo_kl", "trpo", "a2c"])
+def test_a_scale_that_depends_on_the_state_learns_too(name, tmp_path):
+    asked = (*overrides(name, "lock_step"), "net.scale=state")
+    train(compose(asked), tmp_path / "2")
+    train(compose([*asked, "sampler.n=1"]), tmp_path / "1")
+    assert len(learned(tmp_path / "1")) == 3
+    assert learned(tmp_path / "1") == learned(tmp_path / "2")
+
+
+def test_a_scale_that_depends_on_the_state_needs_continuous_actions():
+    config = compose(["env=cartpole", "net.scale=state"])
+    with pytest.raises(ConfigError, match="discrete actions, which have no scale"):
+        make_algorithm(config, make_problem(config)[0])
+
+
+@pytest.mark.parametrize("name", ["a2c", "ppo_kl"])
+def test_steps_over_whole_rounds_stay_eager_where_rounds_vary(name):
+    asked = [f"algo={name}", "env=cartpole", "sampler.collect=episodes", "total_steps=1e9"]
+    config = compose(asked)
+    said = make_algorithm(config, make_problem(config)[0])
+    choice = said.choice if name == "a2c" else said.choices["policy"]
+    assert str(choice).startswith("eager: rounds differ in their number of steps")
+    config = compose([*asked, "algo.compile=true"])
+    with pytest.raises(ConfigError, match=r"algo.compile=true: rounds differ"):
+        make_algorithm(config, make_problem(config)[0])

@@ -19,8 +19,6 @@ def test_a_round_keeps_the_bound_and_improves_the_surrogate(env):
     assert 0.002 < metrics["kl"] <= 0.02
     assert metrics["improvement"] > 0
     assert not torch.equal(algorithm.vector, before)
-    x = algorithm.normalizers  # the new policy is as far from the old one as it says
-    assert x.snapshot(1, algorithm.vector).version == algorithm.version
 
 
 def test_the_reported_kl_is_the_measured_one():

@@ -76,6 +76,9 @@ class A2C:
             self.loss,
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
         )
+        self.choice = choose(
+            settings.compile, problem.rounds, problem.device, rows_vary=problem.rounds_vary
+        )
         self.version = 0
         self.env_steps = 0
 
@@ -107,14 +110,13 @@ class A2C:
 
     def warm_up(self) -> str:
         """Compiles the gradient step, if that pays."""
-        s = self.settings
-        choice = choose(s.compile, self.problem.rounds, self.problem.device)
 
         def compile_step() -> None:
             example = self.batch(Experience.zeros(self.problem), None)
             self.sgd.compile(self.vector, example, len(example["obs"]))
 
-        return f"learning {attempt(choice, s.compile, compile_step)}"
+        self.choice = attempt(self.choice, self.settings.compile, compile_step)
+        return f"learning {self.choice}"
 
     @torch.no_grad()
     def batch(self, experience: Experience, ratio: Tensor | None) -> Batch:

@@ -22,7 +22,12 @@ BATCH_LEAST, BATCH_MOST = 1_200, 20_000
 
 
 def better(now: float, before: float, kind: str) -> bool:
-    """Whether returns got better from one sum to the next; "adaptive_margin" asks for 5% of it."""
+    """Whether returns got better from one sum to the next; "adaptive_margin" asks for 5% of it.
+
+    With nothing to compare with, `before` of -inf, they did.
+    """
+    if before == -math.inf:
+        return True
     margin = MARGIN * abs(before) if kind == "adaptive_margin" else 0.0
     return now >= before + margin
 

@@ -18,6 +18,7 @@ from walle.nets import (
     Critic,
     GaussianPolicy,
     Policy,
+    StateScalePolicy,
     activation,
 )
 from walle.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
@@ -40,6 +41,7 @@ class Problem(NamedTuple):
         seed: the run's seed.
         device: where the agent computes.
         longest_episode: of steps, where episodes have a limit; else None.
+        rounds_vary: whether rounds differ in their number of steps.
     """
 
     observation_space: gym.spaces.Box
@@ -50,6 +52,7 @@ class Problem(NamedTuple):
     seed: int
     device: str
     longest_episode: int | None = None
+    rounds_vary: bool = False
 
     @property
     def rounds(self) -> int:
@@ -75,13 +78,23 @@ class Memory(NamedTuple):
 
 
 class NetSettings(NamedTuple):
-    """The `net` group: hidden widths of policy and critic, activation, initial log std, memory."""
+    """The `net` group.
+
+    Attributes:
+        policy_hidden: widths of the policy's hidden layers.
+        critic_hidden: widths of the critic's.
+        activation: between the layers.
+        log_std: where a Gaussian's log standard deviation starts.
+        memory: that policy and critic read, if any.
+        scale: a Gaussian's standard deviation is a parameter ("constant") or depends on the state.
+    """
 
     policy_hidden: tuple[int, ...]
     critic_hidden: tuple[int, ...]
     activation: str
     log_std: float
     memory: Memory | None = None
+    scale: str = "constant"
 
     def features(self, problem: Problem) -> int:
         """How wide is what policy and critic see: the memory's state, or the observation."""
@@ -102,10 +115,16 @@ class NetSettings(NamedTuple):
     def _head_factory(self, problem: Problem) -> Callable[[], Policy]:
         act, width = activation(self.activation), self.features(problem)
         if isinstance(problem.action_space, gym.spaces.Discrete):
+            if self.scale == "state":
+                raise ConfigError(
+                    "net.scale=state with discrete actions, which have no scale; "
+                    "use net.scale=constant"
+                )
             actions = int(problem.action_space.n)
             return partial(CategoricalPolicy, width, actions, self.policy_hidden, act)
         size = int(problem.action_space.shape[0])
-        return partial(GaussianPolicy, width, size, self.policy_hidden, act, self.log_std)
+        policy = StateScalePolicy if self.scale == "state" else GaussianPolicy
+        return partial(policy, width, size, self.policy_hidden, act, self.log_std)
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""

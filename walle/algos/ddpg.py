@@ -3,8 +3,9 @@
 Departures from the paper:
     - exploration noise is Gaussian and uncorrelated, as Fujimoto et al. 2018 found no worse than
       the paper's Ornstein-Uhlenbeck process;
-    - one step size for both networks, no weight decay, no batch normalisation, and the action
-      enters the critic with the observation;
+    - two hidden layers of 256 units, minibatches of 256, targets that follow by 0.005, as in the
+      works that followed, and one step size for both networks; no weight decay, no batch
+      normalisation, and the action enters the critic with the observation;
     - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
     - collection and updates alternate by rounds: a round's updates follow its steps, as many a
       step as `updates_per_step` says, and whatever the number of lanes.
@@ -20,11 +21,12 @@ import torch
 from torch import Tensor
 
 from walle import losses
-from walle.algos.base import NetSettings, Problem, Traits, check_positive
+from walle.algos.base import NetSettings, Problem, Traits
 from walle.algos.off_policy import (
     OffPolicy,
     OffPolicyAlgorithm,
     OffPolicySettings,
+    check_exploration,
     continuous_actions,
     q_functions,
     random_first,
@@ -46,7 +48,7 @@ class DDPGSettings(OffPolicySettings):
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
         super().__post_init__()
-        check_positive(self, "exploration")
+        check_exploration(self.exploration)
 
 
 class DDPGState(NamedTuple):

@@ -20,7 +20,8 @@ from walle.errors import ConfigError
 from walle.nets import ActingPolicy, activation
 from walle.normalize import ObservationNormalizer
 from walle.policies import RandomFirst
-from walle.replay import Replay
+from walle.replay import Replay, row_width
+from walle.rundir import memory_bytes
 from walle.sgd import Sgd
 from walle.types import PolicySnapshot, Rollout
 from walle.updates import Block, Updates, packed, unpacked
@@ -105,6 +106,37 @@ def continuous_actions(name: str, problem: Problem) -> int:
     return int(space.shape[0])
 
 
+def check_exploration(std: float) -> None:
+    """Refuses a deterministic policy that never tries anything.
+
+    Raises:
+        ConfigError: `std` is not positive.
+    """
+    if std <= 0:
+        raise ConfigError(
+            f"algo.exploration={std} must be positive: without noise on its actions a "
+            "deterministic policy tries nothing new; Fujimoto et al. used 0.1"
+        )
+
+
+def check_room(settings: OffPolicySettings, capacity: int, obs_dim: int, action_dim: int) -> None:
+    """Refuses a buffer or minibatches that this machine cannot hold.
+
+    Raises:
+        ConfigError: memory would run out, at the latest when the buffer is full.
+    """
+    for name, rows, copies in (
+        ("buffer_size", capacity, 3),  # two more while a checkpoint is written
+        ("minibatch_size", settings.minibatch_size, _GATHERED),
+    ):
+        needed, there = copies * 4 * rows * row_width(obs_dim, action_dim), memory_bytes()
+        if needed > there:
+            raise ConfigError(
+                f"algo.{name}={getattr(settings, name)} needs {needed / 1e9:,.0f} GB, and this "
+                f"machine has {there / 1e9:,.0f}; the largest that fits: {rows * there // needed}"
+            )
+
+
 def q_functions(net: NetSettings, problem: Problem, action_dim: int, count: int) -> QFunctions:
     """`count` critics as the `net` group says."""
     act = activation(net.activation)
@@ -152,6 +184,7 @@ class OffPolicy:
         self.generator = generator
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
         action_dim = int((problem.action_space.shape or ())[0])
+        check_room(settings, capacity, problem.obs_dim, action_dim)
         self.replay = Replay(capacity, problem.obs_dim, action_dim, problem.device)
         self.limiter = Limiter(settings.updates_per_step, settings.learning_starts, updates)
         self._rows = (updates, settings.minibatch_size, self.replay.width)
@@ -215,9 +248,10 @@ class OffPolicy:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Goes on from `state_dict()`; without a buffer in it, from an empty one."""
         self.state = packed(self.state, (x.to(self._device) for x in state["tensors"]))
-        self.replay.load_state_dict(state["replay"])
+        if "replay" in state:
+            self.replay.load_state_dict(state["replay"])
         self.limiter.inserted, self.limiter.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
         self.version = state["version"]

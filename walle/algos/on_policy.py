@@ -95,7 +95,8 @@ def advantages(
         advantage = returns.gae(*steps, gamma, lam)
         target = advantage + value
     if normalize:
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        std = advantage.std(correction=min(1, advantage.numel() - 1))  # of a single step: 0
+        advantage = (advantage - advantage.mean()) / (std + 1e-8)
     if ratio is not None and correction == "truncated":
         advantage = advantage * ratio.clamp(max=1.0)
     return advantage, target

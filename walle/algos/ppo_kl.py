@@ -117,7 +117,12 @@ class PPOKL:
         minibatches = -(-2 * problem.batch_size // settings.value_minibatch_size)
         steps = {"policy": settings.epochs, "value function": settings.value_epochs * minibatches}
         self.choices = {
-            name: choose(settings.compile, problem.rounds * count, problem.device)
+            name: choose(
+                settings.compile,
+                problem.rounds * count,
+                problem.device,
+                rows_vary=problem.rounds_vary and name == "policy",
+            )
             for name, count in steps.items()
         }
         self.beta, self.rate = 1.0, 1.0

@@ -4,6 +4,7 @@ DDPG with three changes: the least of two critics in the target, noise on the ta
 policy that moves, as the targets do, once in `policy_delay` updates of the critics.
 
 Departures from the paper:
+    - two hidden layers of 256 units and minibatches of 256, as in the authors' later code;
     - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps, for every task
       as many;
     - collection and updates alternate by rounds: a round's updates follow its steps, as many a
@@ -25,10 +26,12 @@ from walle.algos.off_policy import (
     OffPolicy,
     OffPolicyAlgorithm,
     OffPolicySettings,
+    check_exploration,
     continuous_actions,
     q_functions,
     random_first,
 )
+from walle.errors import ConfigError
 from walle.nets import activation
 from walle.policies import DeterministicPolicy
 from walle.replay import Transitions
@@ -49,7 +52,10 @@ class TD3Settings(OffPolicySettings):
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
         super().__post_init__()
-        check_positive(self, "exploration", "policy_delay", "target_noise", "target_noise_clip")
+        check_positive(self, "policy_delay", "target_noise_clip")
+        check_exploration(self.exploration)
+        if self.target_noise < 0:
+            raise ConfigError(f"algo.target_noise={self.target_noise} must not be negative")
 
 
 class TD3State(NamedTuple):
