@@ -8,8 +8,8 @@ from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
 from walle.episodes import EpisodeQuota, EpisodeSampler, lengths, parts, room, share
 from walle.errors import ConfigError
-from walle.queues import RolloutShape, Slot
 from walle.sampler import Actor
+from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.train import train
 from walle.types import Rollout

@@ -3,7 +3,8 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from walle.queues import Closed, ExperienceQueue, Failed, PolicyQueue, RolloutShape
+from walle.queues import Closed, ExperienceQueue, Failed, PolicyQueue
+from walle.slots import RolloutShape
 from walle.types import PolicySnapshot
 
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -5,8 +5,8 @@ import torch
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import RolloutError
 from walle.nets import CategoricalPolicy, GaussianPolicy
-from walle.queues import RolloutShape, Slot
 from walle.sampler import Actor, LaneSampler
+from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.types import PolicySnapshot, Rollout
 

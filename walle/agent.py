@@ -15,7 +15,8 @@ from walle.episodes import EpisodeQuota
 from walle.evaluation import Evaluator
 from walle.metrics import EPISODE_COLUMNS, CsvFile, Episode, EpisodeTracker, Sink, Value, spread
 from walle.progress import Progress
-from walle.sampling import Round, Sampling
+from walle.rounds import Round
+from walle.sampling import Sampling
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot
 

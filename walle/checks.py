@@ -155,8 +155,8 @@ def _check_devices(device: str, n: int) -> None:
 
 def _checked_sampler(config: Config) -> Config:
     """Chooses what is left open in `sampler`, and checks it against `batch_size`."""
+    from walle.rounds import default_lanes, default_slots
     from walle.rundir import usable_cores
-    from walle.sampling import default_lanes, default_slots
 
     asked = config.sampler
     lanes = asked.lanes or default_lanes(config.batch_size)

@@ -15,8 +15,8 @@ import numpy as np
 
 from walle.envs import Lanes
 from walle.envs.lanes import lane_seed
-from walle.queues import Slot
 from walle.sampler import Actor, collect
+from walle.slots import Slot
 from walle.timing import Timer
 from walle.types import BoolArray, IntArray, PolicySnapshot, Rollout
 

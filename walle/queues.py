@@ -8,8 +8,6 @@ so no wait outlives its partner; and a pipe orders memory, so what its message a
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import math
 import os
 import struct
 import time
@@ -22,10 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from walle.timing import SAMPLER_SECTIONS
+from walle.slots import Arena, Ring, RolloutShape, Slot
 from walle.types import PolicySnapshot, Rollout
 
-_ALIGNMENT = 64
 _NUMBER = struct.Struct("<q")
 _READY, _FAILED, _CLOSED = -1, -2, -3
 
@@ -43,114 +40,10 @@ class Failed(Exception):  # noqa: N818
         self.report = report
 
 
-class RolloutShape(NamedTuple):
-    """The arrays of one sampler's rollouts: T steps of L lanes.
-
-    `packed` counts the lanes that share one column (L = 1), one after the other; else 0. `state` is
-    the width of the policy's memory.
-    """
-
-    steps: int
-    lanes: int
-    obs: tuple[int, ...]
-    obs_dtype: str
-    action: tuple[int, ...]
-    action_dtype: str
-    packed: int = 0
-    state: int = 0
-
-    def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and dtype of every array of a `Rollout`, in its order."""
-        T, L = self.steps, self.lanes
-        return {
-            "obs": ((T + 1, L, *self.obs), self.obs_dtype),
-            "final_obs": ((T, L, *self.obs), self.obs_dtype),
-            "action": ((T, L, *self.action), self.action_dtype),
-            "reward": ((T, L), "float32"),
-            "terminated": ((T, L), "bool"),
-            "truncated": ((T, L), "bool"),
-            "log_prob": ((T, L), "float32"),
-            "lane": ((L,), "int64"),
-            "policy_version": ((L,), "int64"),
-            "state": ((L, self.state), "float32"),
-        }
-
-    @property
-    def bytes(self) -> int:
-        """The memory of one rollout."""
-        return sum(math.prod(s) * np.dtype(dtype).itemsize for s, dtype in self.fields().values())
-
-
-class Slot(NamedTuple):
-    """One place of the experience queue, as views of shared memory.
-
-    Attributes:
-        rollout: the experience.
-        sent_ns: [1] when it was handed over, on the system's monotonic clock.
-        sections_s: [S] seconds of the sampler's sections since its previous rollout.
-        rows: [1] how many steps of the rollout are filled.
-        spans: [S] where lanes are packed one after the other into one column, the steps of each.
-    """
-
-    rollout: Rollout
-    sent_ns: npt.NDArray[np.int64]
-    sections_s: npt.NDArray[np.float64]
-    rows: npt.NDArray[np.int64]
-    spans: npt.NDArray[np.int64]
-
-    @property
-    def filled(self) -> Rollout:
-        """The steps that are."""
-        return self.rollout.between(0, int(self.rows[0]))
-
-
-class _Arena:
-    """Hands out aligned arrays of one anonymous shared block; picklable to a child process."""
-
-    def __init__(self, context: BaseContext, layout: Sequence[tuple[tuple[int, ...], str]]) -> None:
-        self._layout = list(layout)
-        sizes = [_padded(shape, dtype) for shape, dtype in self._layout]
-        self._raw: Any = context.RawArray(ctypes.c_byte, sum(sizes) + _ALIGNMENT)
-
-    def arrays(self) -> list[npt.NDArray[Any]]:
-        block = np.frombuffer(self._raw, np.uint8)
-        start = -block.ctypes.data % _ALIGNMENT
-        views = []
-        for shape, dtype in self._layout:
-            length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            views.append(block[start : start + length].view(dtype).reshape(shape))
-            start += _padded(shape, dtype)
-        return views
-
-
-def _padded(shape: tuple[int, ...], dtype: str) -> int:
-    length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return -(-length // _ALIGNMENT) * _ALIGNMENT
-
-
-class _Ring:
-    """The slots of one sampler, in shared memory."""
-
-    def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
-        self.slots = slots
-        header = [((1,), "int64"), _SECTIONS, ((1,), "int64"), ((shape.packed,), "int64")]
-        self._per_slot = [*shape.fields().values(), *header]
-        self._arena = _Arena(context, self._per_slot * slots)
-
-    def views(self) -> list[Slot]:
-        arrays = self._arena.arrays()
-        width = len(self._per_slot)
-        chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
-        return [Slot(Rollout(*chunk[:-4]), *chunk[-4:]) for chunk in chunks]
-
-
-_SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
-
-
 class SlotWriter:
     """A sampler's end of the experience queue."""
 
-    def __init__(self, ring: _Ring, to_agent: Connection, from_agent: Connection) -> None:
+    def __init__(self, ring: Ring, to_agent: Connection, from_agent: Connection) -> None:
         """Made by `ExperienceQueue.writer`; becomes usable in the process it is sent to."""
         self._ring, self._to_agent, self._from_agent = ring, to_agent, from_agent
         self._free = deque(range(ring.slots))
@@ -224,7 +117,7 @@ class ExperienceQueue:
 
     def __init__(self, context: BaseContext, shapes: Sequence[RolloutShape], slots: int) -> None:
         """`shapes` one a sampler; `slots` each sampler may fill before the agent empties one."""
-        self._rings = [_Ring(context, shape, slots) for shape in shapes]
+        self._rings = [Ring(context, shape, slots) for shape in shapes]
         self._slots = [ring.views() for ring in self._rings]
         up = [context.Pipe(duplex=False) for _ in shapes]
         down = [context.Pipe(duplex=False) for _ in shapes]
@@ -331,7 +224,7 @@ def _send_number(connection: Connection, number: int) -> None:
 class PolicyReader:
     """A sampler's end of the policy queue."""
 
-    def __init__(self, arena: _Arena, bell: Connection, depth: int) -> None:
+    def __init__(self, arena: Arena, bell: Connection, depth: int) -> None:
         """Made by `PolicyQueue.reader`; becomes usable in the process it is sent to."""
         self._arena, self._bell, self._depth = arena, bell, depth
         self._arrays: list[npt.NDArray[Any]] | None = None
@@ -375,7 +268,7 @@ class PolicyQueue:
     def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
         """`length` is that of the vectors; `depth` how many versions are kept."""
         per_version = [((depth,), "int64"), ((depth, 2), "int64"), ((depth, length), "float32")]
-        self._arena = _Arena(context, [((1,), "int64"), *per_version])
+        self._arena = Arena(context, [((1,), "int64"), *per_version])
         self._head, self._versions, self._asked, self._vectors = self._arena.arrays()
         self._head[0] = self._versions[:] = -1
         self._depth = depth

@@ -26,7 +26,7 @@ def run(composed: DictConfig) -> float | None:
     except WalleError as error:
         sys.exit(_told(error, 1))
     except KeyboardInterrupt as stop:
-        from walle.sampling import stopped_by
+        from walle.signals import stopped_by
 
         sys.exit(128 + stopped_by(stop))
 

@@ -21,8 +21,9 @@ from walle.errors import RolloutError
 from walle.nets import ActingPolicy, Forward
 from walle.normalize import normalize_into
 from walle.processes import become_worker
-from walle.queues import Closed, PolicyReader, Slot, SlotWriter
+from walle.queues import Closed, PolicyReader, SlotWriter
 from walle.recurrent import memory_of
+from walle.slots import Slot
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import AnyArray, BoolArray, FloatArray, PolicySnapshot, Rollout
 

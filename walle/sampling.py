@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
@@ -10,50 +9,21 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from walle.episodes import parts
 from walle.errors import Interrupted, WorkerError
 from walle.processes import forkserver_context, how_it_ended
-from walle.queues import (
-    ExperienceQueue,
-    Failed,
-    PolicyQueue,
-    Received,
-    RolloutShape,
-    Slot,
-)
+from walle.queues import ExperienceQueue, Failed, PolicyQueue, Received
+from walle.rounds import Round, join
 from walle.sampler import Sampler, SamplerTask, run_sampler
+from walle.signals import Signals
+from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot, Rollout
 
 _GRACE_S = 2.0
-
-
-class Round(NamedTuple):
-    """What the agent learns from at once.
-
-    Attributes:
-        rollout: all lanes side by side, in lane order when synchronous.
-        sections_s: per rollout, the sampler's name and the seconds of its sections.
-        last_sent_ns: when the last rollout was handed over, on the monotonic clock.
-        parts: the same experience by lanes, to tell whose episodes they are: all lanes side by
-            side, or one after the other where whole episodes are packed.
-    """
-
-    rollout: Rollout
-    sections_s: list[tuple[str, dict[str, float]]]
-    last_sent_ns: int
-    parts: list[Rollout]
-
-    @property
-    def busy_s(self) -> float:
-        """Mean seconds a sampler worked for this round, waiting left out."""
-        idle = ("wait_policy", "wait_slot")
-        busy = [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
-        return sum(busy) / len(busy)
 
 
 class Sampling(Protocol):
@@ -88,104 +58,6 @@ class Sampling(Protocol):
     def close(self) -> None:
         """Ends every sampler and frees the queues."""
         ...
-
-
-def deal(lanes: int, samplers: int) -> list[tuple[int, ...]]:
-    """Contiguous blocks of lanes, sizes differing by one at most, the larger ones first."""
-    return [tuple(int(i) for i in block) for block in np.array_split(range(lanes), samplers)]
-
-
-def join(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
-    """Copies rollouts out of their slots: side by side, or packed ones one after the other."""
-    rollouts = [item.slot.filled for item in received]
-    packed = len(received[0].slot.spans) > 0
-    rollout = _in_a_row(rollouts) if packed else _side_by_side(rollouts)
-    lanes = [rollout]
-    if packed:
-        numbers = [lane for item in received for lane in tasks[item.sampler].lanes]
-        lanes = parts(rollout, np.concatenate([item.slot.spans for item in received]), numbers)
-    sections = [
-        (
-            f"sampler-{item.sampler}",
-            dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True)),
-        )
-        for item in received
-    ]
-    last_sent_ns = max(int(item.slot.sent_ns[0]) for item in received)
-    return Round(rollout, sections, last_sent_ns, lanes)
-
-
-def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
-    axes = [1] * 7 + [0] * 3
-    fields = [
-        np.concatenate(arrays, axis)
-        for arrays, axis in zip(zip(*rollouts, strict=True), axes, strict=True)
-    ]
-    return Rollout(*fields)
-
-
-def _in_a_row(rollouts: Sequence[Rollout]) -> Rollout:
-    """One column; each rollout ends with an episode, so nobody looks for what follows its last."""
-    obs = [rollout.obs[:-1] for rollout in rollouts]
-    first, *timed = zip(*(rollout[:-3] for rollout in rollouts), strict=True)
-    fields: list[Any] = [np.concatenate((*obs, first[-1][-1:])), *map(np.concatenate, timed)]
-    return Rollout(*fields, *(array.copy() for array in rollouts[0][-3:]))
-
-
-class Signals:
-    """SIGINT and SIGTERM ask once for an orderly end; the second time they end at once.
-
-    The second one raises `KeyboardInterrupt` with the signal's number.
-    """
-
-    def __init__(self) -> None:
-        """Nothing is installed yet."""
-        self.received: int | None = None
-        self._breaks_off = False
-        self._reader, self._writer = multiprocessing.Pipe(duplex=False)
-
-    @property
-    def waitable(self) -> Any:
-        """Readable once a signal has arrived."""
-        return self._reader
-
-    @contextmanager
-    def installed(self) -> Iterator[Signals]:
-        """Handles both signals in the body; outside the main thread there is nothing to do."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._handle) for number in numbers]
-        try:
-            yield self
-        finally:
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
-
-    @contextmanager
-    def breaking_off(self) -> Iterator[None]:
-        """Has the first signal, too, break off the body, with `Interrupted`."""
-        self._breaks_off = True
-        try:
-            if self.received is not None:
-                raise Interrupted
-            yield
-        finally:
-            self._breaks_off = False
-
-    def _handle(self, number: int, *_: Any) -> None:
-        if self.received is not None:
-            raise KeyboardInterrupt(number)
-        self.received = number
-        self._writer.send_bytes(b"\0")
-        if self._breaks_off:
-            raise Interrupted
-
-
-def stopped_by(stop: KeyboardInterrupt) -> int:
-    """The number of the signal that raised `stop`."""
-    return stop.args[0] if stop.args else signal.SIGINT
 
 
 class ProcessSampling:
@@ -395,24 +267,3 @@ class SerialSampling:
         self._sampler.close()
         if self._cores is not None:
             os.sched_setaffinity(0, self._cores)
-
-
-def default_slots(max_lag: int | None) -> int:
-    """Rollouts in flight per sampler: a lag of k needs k + 1.
-
-    Free-running gets one: while the agent learns each sampler fills its slot, so the agent never
-    waits after learning, and nothing grows staler than that in a queue.
-    """
-    return 1 if max_lag is None else max_lag + 1
-
-
-def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
-    """The largest power of two up to `most` that divides the batch, `steps` or more to a lane.
-
-    Many lanes share the cost of a step's Python; long rollouts see further. It depends on nothing
-    but the batch, N least of all. docs/collection.md has the measurements.
-    """
-    lanes = math.gcd(batch_size, most)
-    while lanes > 1 and batch_size // lanes < steps:
-        lanes //= 2
-    return lanes

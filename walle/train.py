@@ -23,7 +23,7 @@ from walle.errors import ConfigError, Interrupted
 from walle.evaluation import Evaluator
 from walle.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
 from walle.progress import make_progress
-from walle.queues import RolloutShape
+from walle.rounds import deal
 from walle.rundir import (
     Status,
     memory_bytes,
@@ -32,15 +32,10 @@ from walle.rundir import (
     write_provenance,
 )
 from walle.sampler import SamplerTask
-from walle.sampling import (
-    ProcessSampling,
-    Sampling,
-    SerialSampling,
-    Signals,
-    deal,
-    stopped_by,
-)
+from walle.sampling import ProcessSampling, Sampling, SerialSampling
 from walle.schemas import Config, GRUConfig
+from walle.signals import Signals, stopped_by
+from walle.slots import RolloutShape
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 
 if TYPE_CHECKING:

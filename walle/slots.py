@@ -1,0 +1,123 @@
+"""Where experience lies: the slots of rollouts in anonymous shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from multiprocessing.context import BaseContext
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from walle.timing import SAMPLER_SECTIONS
+from walle.types import Rollout
+
+_ALIGNMENT = 64
+_SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
+
+
+class RolloutShape(NamedTuple):
+    """The arrays of one sampler's rollouts: T steps of L lanes.
+
+    `packed` counts the lanes that share one column (L = 1), one after the other; else 0. `state` is
+    the width of the policy's memory.
+    """
+
+    steps: int
+    lanes: int
+    obs: tuple[int, ...]
+    obs_dtype: str
+    action: tuple[int, ...]
+    action_dtype: str
+    packed: int = 0
+    state: int = 0
+
+    def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of every array of a `Rollout`, in its order."""
+        T, L = self.steps, self.lanes
+        return {
+            "obs": ((T + 1, L, *self.obs), self.obs_dtype),
+            "final_obs": ((T, L, *self.obs), self.obs_dtype),
+            "action": ((T, L, *self.action), self.action_dtype),
+            "reward": ((T, L), "float32"),
+            "terminated": ((T, L), "bool"),
+            "truncated": ((T, L), "bool"),
+            "log_prob": ((T, L), "float32"),
+            "lane": ((L,), "int64"),
+            "policy_version": ((L,), "int64"),
+            "state": ((L, self.state), "float32"),
+        }
+
+    @property
+    def bytes(self) -> int:
+        """The memory of one rollout."""
+        return sum(math.prod(s) * np.dtype(dtype).itemsize for s, dtype in self.fields().values())
+
+
+class Slot(NamedTuple):
+    """One place of the experience queue, as views of shared memory.
+
+    Attributes:
+        rollout: the experience.
+        sent_ns: [1] when it was handed over, on the system's monotonic clock.
+        sections_s: [S] seconds of the sampler's sections since its previous rollout.
+        rows: [1] how many steps of the rollout are filled.
+        spans: [S] where lanes are packed one after the other into one column, the steps of each.
+    """
+
+    rollout: Rollout
+    sent_ns: npt.NDArray[np.int64]
+    sections_s: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.int64]
+    spans: npt.NDArray[np.int64]
+
+    @property
+    def filled(self) -> Rollout:
+        """The steps that are."""
+        return self.rollout.between(0, int(self.rows[0]))
+
+
+class Arena:
+    """Hands out aligned arrays of one anonymous shared block; picklable to a child process."""
+
+    def __init__(self, context: BaseContext, layout: Sequence[tuple[tuple[int, ...], str]]) -> None:
+        """`layout` has the shape and the dtype of every array."""
+        self._layout = list(layout)
+        sizes = [_padded(shape, dtype) for shape, dtype in self._layout]
+        self._raw: Any = context.RawArray(ctypes.c_byte, sum(sizes) + _ALIGNMENT)
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """Views of the block, in the order of the layout."""
+        block = np.frombuffer(self._raw, np.uint8)
+        start = -block.ctypes.data % _ALIGNMENT
+        views = []
+        for shape, dtype in self._layout:
+            length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            views.append(block[start : start + length].view(dtype).reshape(shape))
+            start += _padded(shape, dtype)
+        return views
+
+
+def _padded(shape: tuple[int, ...], dtype: str) -> int:
+    length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
+
+
+class Ring:
+    """The slots of one sampler, in shared memory."""
+
+    def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
+        """`slots` rollouts of that shape."""
+        self.slots = slots
+        header = [((1,), "int64"), _SECTIONS, ((1,), "int64"), ((shape.packed,), "int64")]
+        self._per_slot = [*shape.fields().values(), *header]
+        self._arena = Arena(context, self._per_slot * slots)
+
+    def views(self) -> list[Slot]:
+        """All of them; a process calls it once."""
+        arrays = self._arena.arrays()
+        width = len(self._per_slot)
+        chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
+        return [Slot(Rollout(*chunk[:-4]), *chunk[-4:]) for chunk in chunks]
