@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from walle.config import compose
-from walle.errors import RolloutError
-from walle.train import train
+from walle.errors import ConfigError, RolloutError
+from walle.train import make_problem, train
 
 COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
 
@@ -22,6 +22,10 @@ def walle(directory, *overrides):
     ("fault", "message"),
     [
         ("nan_at", r"the environment gave a reward of nan in lane [02] at step 8 of the rollout"),
+        (
+            "blind_at",
+            r"gave a last observation of an episode of \[nan nan\] in lane [02] at step 8",
+        ),
         pytest.param(
             "grow_at",
             r"an observation of shape \(1,\) in lane [02] at step 9",
@@ -41,6 +45,11 @@ def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fau
     ("overrides", "message"),
     [
         (("env.id=tests.toy:Tupled-v0",), "walle takes Discrete and one-dimensional Box actions"),
+        (("env.id=tests.toy:Dialled-v0",), "one-dimensional Box actions of real numbers"),
+        (
+            ("env.id=tests.toy:Counter-v0", "+env.kwargs.raise_at=1"),
+            "ValueError: the gearbox broke",
+        ),
         (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/bad.xml"), "does not load as a MuJoCo"),
         (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/none.xml"), "there is no file at"),
     ],
@@ -55,7 +64,32 @@ def test_an_environment_that_cannot_work_is_refused_before_anything_starts(
     assert found.stderr.count("\n") == 1
 
 
-def test_a_serial_sampler_says_the_same(tmp_path):
-    config = compose([*COUNTER, "sampler=serial", "+env.kwargs.nan_at=9"])
-    with pytest.raises(RolloutError, match="reward of nan in lane 0 at step 8"):
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nan_at=9", r"a reward of nan in lane 0 at step 8 "),
+        ("blind_at=8", r"an observation of \[nan nan\] in lane 0 at step 8 "),
+    ],
+)
+def test_a_serial_sampler_says_the_same(tmp_path, fault, message):
+    config = compose([*COUNTER, "sampler=serial", f"+env.kwargs.{fault}"])
+    with pytest.raises(RolloutError, match=message):
         train(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("env", "argument"),
+    [
+        ("hopper", "healthy_z_range=3"),
+        ("hopper", "reset_noise_scale=-1"),
+        ("halfcheetah", "frame_skip=2.5"),
+        ("halfcheetah", "frame_skip=abc"),
+        ("halfcheetah", "xml_file=5"),
+        ("lunar_lander", "gravity=5"),
+    ],
+)
+def test_what_an_environment_cannot_take_is_refused_with_its_arguments(env, argument):
+    config = compose([f"env={env}", f"+env.kwargs.{argument}"])
+    name, value = argument.split("=")
+    with pytest.raises(ConfigError, match=rf"{name}.*{value}|{value}.*{name}"):
+        make_problem(config)

@@ -56,11 +56,11 @@ class Aim(gym.Env):
 class Counter(gym.Env):
     """Observes the steps since the reset and a random draw; ends after `limit` steps."""
 
-    def __init__(self, limit=3, nan_at=None, raise_at=None, grow_at=None):
+    def __init__(self, limit=3, nan_at=None, raise_at=None, grow_at=None, blind_at=None):
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
         self._limit, self._nan_at, self._raise_at = limit, nan_at, raise_at
-        self._grow_at = grow_at
+        self._grow_at, self._blind_at = grow_at, blind_at
         self._t = self._total = 0
 
     def reset(self, *, seed=None, options=None):
@@ -78,7 +78,17 @@ class Counter(gym.Env):
         obs = np.array([self._t, self._mark])
         if self._total == self._grow_at:
             obs = obs[:1]
+        if self._total == self._blind_at:
+            obs = obs * np.nan
         return obs, reward, self._t >= self._limit, False, {}
+
+
+class Dialled(gym.Env):
+    """Its actions are whole numbers in a box."""
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Box(0, 10, (1,), np.int64)
 
 
 class Sleepy(gym.Env):
@@ -159,6 +169,7 @@ class Rude(gym.Env):
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
+gym.register("Dialled-v0", entry_point="tests.toy:Dialled")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")

@@ -30,6 +30,11 @@ class AdamState(NamedTuple):
         zero = torch.zeros_like(vector)
         return cls(zero, zero.clone(), torch.zeros((), device=vector.device))
 
+    @classmethod
+    def restored(cls, state: dict[str, Any], device: torch.device | str) -> AdamState:
+        """From `state_dict()`, wherever that was."""
+        return cls(**{name: value.to(device) for name, value in state.items()})
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on."""
         return {name: value.clone() for name, value in self._asdict().items()}

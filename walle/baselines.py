@@ -102,7 +102,7 @@ class NeuralBaseline:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from `state_dict()`."""
         self.vector = state["vector"].to(self.vector.device)
-        self._adam = AdamState(**state["adam"])
+        self._adam = AdamState.restored(state["adam"], self.vector.device)
 
 
 class LinearBaseline:

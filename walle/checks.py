@@ -119,7 +119,7 @@ def _check_device(device: str) -> None:
         asked = torch.device(device)
     except RuntimeError:
         raise unknown from None
-    if asked.type not in ("cpu", "cuda"):
+    if asked.type not in ("cpu", "cuda") or (asked.type == "cpu" and asked.index):
         raise unknown
     found = torch.cuda.device_count()
     if asked.type == "cuda" and (asked.index or 0) >= found:
@@ -213,6 +213,11 @@ def _check_lag(sampler: SamplerConfig) -> None:
             "null (free-running)"
         )
     assert sampler.slots is not None
+    if sampler.slots > sampler.max_lag + 1:
+        raise ConfigError(
+            f"sampler.slots={sampler.slots} with sampler.max_lag={sampler.max_lag}: no more than "
+            f"{sampler.max_lag + 1} are ever in use; drop it, or allow more lag"
+        )
     if sampler.slots < sampler.max_lag + 1:
         raise ConfigError(
             f"sampler.slots={sampler.slots} cannot hold a lag of {sampler.max_lag} rounds; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -24,6 +25,14 @@ class WorkerError(WalleError, RuntimeError):
 
 class Interrupted(Exception):  # noqa: N818 - asked for, not an error
     """A signal asked the run to end."""
+
+
+def what_went_wrong(error: BaseException) -> str:
+    """In one line: the error's type, its first line, and the place in the code that raised it."""
+    lines = str(error).strip().splitlines() or [""]
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0]}{place}"
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

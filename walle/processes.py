@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import os
+import resource
 import signal
 import threading
 from typing import Any
 
 import torch
 
+from walle.errors import ConfigError
 from walle.forkserver import start_fork_server
 
 
@@ -18,6 +20,23 @@ def forkserver_context() -> Any:
     """A context whose server is running and has what workers need loaded."""
     start_fork_server()
     return multiprocessing.get_context("forkserver")
+
+
+def allow_files(needed: int) -> None:
+    """Raises this process's limit of open files to `needed` where it is lower.
+
+    Raises:
+        ConfigError: the system allows fewer.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"so many samplers need {needed} open files, and the limit is {hard}; raise it "
+            "(ulimit -Hn), or use a smaller sampler.n"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def become_worker(threads: int) -> None:

@@ -104,7 +104,8 @@ def _flag(arguments: list[str], *names: str) -> bool:
 
 
 def _told(error: object, code: int) -> int:
-    print(f"walle: {error}", file=sys.stderr)
+    notes = getattr(error, "__notes__", [])
+    print(f"walle: {error}", *notes, sep="\n", file=sys.stderr)
     return code
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
-from walle.errors import RolloutError
+from walle.errors import ConfigError, RolloutError
 from walle.nets import ActingPolicy, Forward
 from walle.normalize import normalize_into
 from walle.processes import become_worker
@@ -117,29 +117,36 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 
 def _check_finite(rollout: Rollout) -> None:
+    """The environment first: from an observation that is not finite the policy's output is not."""
+    ended = rollout.terminated | rollout.truncated
+    if not all(map(_sum_is_finite, (rollout.reward, rollout.obs, rollout.final_obs[ended]))):
+        _blame_environment(rollout, ended)
     if not _sum_is_finite(rollout.log_prob):
         raise RolloutError(
             "the policy has diverged: its actions have a log-probability that is not finite; "
             "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
         )
-    ended = rollout.terminated | rollout.truncated
-    if all(map(_sum_is_finite, (rollout.reward, rollout.obs, rollout.final_obs[ended]))):
-        return
+
+
+def _blame_environment(rollout: Rollout, ended: BoolArray) -> None:
+    """Raises for the first number that is not finite; there is none if large ones only added up."""
+    final_obs = np.where(ended[..., None], rollout.final_obs, 0)
     checked = {
-        "reward": rollout.reward,
-        "observation": rollout.obs,
-        "last observation of an episode": np.where(ended[..., None], rollout.final_obs, 0),
+        "a reward": rollout.reward,
+        "an observation": rollout.obs,
+        "a last observation of an episode": final_obs,
     }
+    found = []
     for name, values in checked.items():
         finite = np.isfinite(values)
-        if finite.all():
-            continue
-        place = np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0]
-        step, lane = int(place[0]), int(rollout.lane[place[1]])
+        if not finite.all():
+            place = tuple(np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0])
+            found.append((int(place[0]), int(rollout.lane[place[1]]), name, values[place]))
+    if found:
+        step, lane, name, value = min(found, key=lambda each: each[0])
         raise RolloutError(
-            f"the environment gave a {name} of {values[tuple(place)]} in lane {lane} at step "
-            f"{step} of the rollout; a policy cannot learn from it: clip or mask it in the "
-            "environment"
+            f"the environment gave {name} of {value} in lane {lane} at step {step} of the "
+            "rollout; a policy cannot learn from it: clip or mask it in the environment"
         )
 
 
@@ -246,7 +253,7 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
             _sample(task, experience, policies, stack)
         except Closed:
             return
-        except RolloutError as error:  # it says all there is to say, and its notes whose it is
+        except (RolloutError, ConfigError) as error:  # all there is to say, but for its notes
             experience.fail("\n".join([str(error), *getattr(error, "__notes__", [])]))
             sys.exit(1)
         except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it

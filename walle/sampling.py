@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from walle.errors import Interrupted, WorkerError
-from walle.processes import forkserver_context, how_it_ended
+from walle.processes import allow_files, forkserver_context, how_it_ended
 from walle.queues import ExperienceQueue, Failed, PolicyQueue, Received
 from walle.rounds import Round, join
 from walle.sampler import Sampler, SamplerTask, run_sampler
@@ -24,6 +24,7 @@ from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot, Rollout
 
 _GRACE_S = 2.0
+_FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
 
 
 class Sampling(Protocol):
@@ -87,6 +88,7 @@ class ProcessSampling:
         self._by_round = tasks[0].max_lag is not None
         self._enough = enough
         self._signals = signals
+        allow_files(_FILES + _FILES_A_SAMPLER * len(tasks))
         context = forkserver_context()
         depth = max(2, (tasks[0].max_lag or 1) + 1)
         self._experience = ExperienceQueue(context, shapes, slots)

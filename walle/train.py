@@ -17,9 +17,9 @@ from walle import algos
 from walle.agent import Agent, Every, Outputs
 from walle.algos.base import Algorithm, Memory, NetSettings, Problem
 from walle.config import config_hash, to_dict
-from walle.envs import EnvSpec, make_lanes
+from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.episodes import EpisodeQuota, room
-from walle.errors import ConfigError, Interrupted
+from walle.errors import ConfigError, Interrupted, RolloutError, what_went_wrong
 from walle.evaluation import Evaluator
 from walle.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
 from walle.progress import make_progress
@@ -148,7 +148,7 @@ def _say_how_it_ended(status: Status, outcome: Outcome) -> None:
 
 
 def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
-    """What the algorithm is told; building one lane shows whether the environment exists."""
+    """What the algorithm is told; a lane that takes a step shows whether the environment works."""
     env = EnvSpec(
         id=config.env.id,
         kwargs=config.env.kwargs,
@@ -158,9 +158,8 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
         action=config.env.action,
         time_feature=config.env.time_feature,
     )
-    probe = make_lanes(env, [0], config.seed)
+    probe = _tried(env, config.seed)
     spaces, limit = (probe.observation_space, probe.action_space), probe.episode_limit
-    probe.close()
     problem = Problem(
         *spaces,
         lanes=config.lanes,
@@ -177,6 +176,26 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
             " end; give env.episode_limit, or use sampler.collect=fixed"
         )
     return problem, env
+
+
+def _tried(env: EnvSpec, seed: int) -> Lanes:
+    """A lane that was built, reset, stepped and closed.
+
+    Raises:
+        ConfigError: the environment, or what it was given, breaks on the way.
+    """
+    try:
+        lane = make_lanes(env, [0], seed)
+        lane.action_space.seed(seed)
+        lane.reset()
+        lane.step(np.asarray(lane.action_space.sample())[None])
+        lane.close()
+    except ConfigError:
+        raise
+    except Exception as error:
+        what = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
+        raise ConfigError(f"env.id={env.id} with env.kwargs={env.kwargs}: {what}") from error
+    return lane
 
 
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:

@@ -248,7 +248,7 @@ class PPO:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from `state_dict()`."""
         self.vector = state["vector"].to(self.problem.device)
-        self.adam = AdamState(**state["adam"])
+        self.adam = AdamState.restored(state["adam"], self.problem.device)
         self.normalizers.load_state_dict(state["normalizers"])
         self.generator.set_state(state["generator"])
         self.version = state["version"]

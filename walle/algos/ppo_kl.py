@@ -297,12 +297,14 @@ class PPOKL:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from `state_dict()`."""
-        self.vector = state["vector"].to(self.problem.device)
-        self.critic_vector = state["critic_vector"].to(self.problem.device)
-        self.adam = AdamState(**state["adam"])
-        self.critic_adam = AdamState(**state["critic_adam"])
+        device = self.problem.device
+        self.vector = state["vector"].to(device)
+        self.critic_vector = state["critic_vector"].to(device)
+        self.adam = AdamState.restored(state["adam"], device)
+        self.critic_adam = AdamState.restored(state["critic_adam"], device)
         self.normalizers.load_state_dict(state["normalizers"])
         self.generator.set_state(state["generator"])
-        self.previous = state["previous"]
+        previous = state["previous"]
+        self.previous = previous and {name: x.to(device) for name, x in previous.items()}
         self.beta, self.rate = state["beta"], state["rate"]
         self.version = state["version"]

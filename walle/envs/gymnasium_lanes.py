@@ -179,11 +179,16 @@ def _supported_actions(env: gym.Env[Any, Any]) -> gym.spaces.Box | gym.spaces.Di
     space = env.action_space
     if isinstance(space, gym.spaces.Discrete):
         return space
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
+    if (
+        isinstance(space, gym.spaces.Box)
+        and len(space.shape) == 1
+        and np.issubdtype(space.dtype, np.floating)
+    ):
         return space
     raise ConfigError(
-        f"{_name(env)} has actions {space}; walle takes Discrete and one-dimensional Box actions: "
-        "wrap the environment (gymnasium.wrappers.TransformAction) to give it one of them"
+        f"{_name(env)} has actions {space}; walle takes Discrete and one-dimensional Box actions "
+        "of real numbers: wrap the environment (gymnasium.wrappers.TransformAction) to give it one "
+        "of them"
     )
 
 

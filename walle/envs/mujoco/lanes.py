@@ -12,7 +12,7 @@ from walle.envs.lanes import Step
 from walle.envs.mujoco.physics import Array, Fields, make_physics
 from walle.envs.mujoco.task import Outcome, Task
 from walle.envs.quiet import catch_mujoco_warnings
-from walle.errors import RolloutError
+from walle.errors import RolloutError, what_went_wrong
 from walle.types import AnyArray, BoolArray, IntArray
 
 
@@ -122,14 +122,14 @@ class MujocoLanes:
             self._elapsed[lanes] += 1
         try:
             outcome = self._task.outcome(self._before, action, self._now)
-        except RolloutError as fault:
+        except Exception as fault:
             raise self._located(fault) from fault
         return outcome, self._elapsed >= self._limit
 
     def _observe(self) -> Array:
         try:
             self._task.observe(self._now, self._obs)
-        except RolloutError as fault:
+        except Exception as fault:
             raise self._located(fault) from fault
         return self._obs
 
@@ -140,9 +140,13 @@ class MujocoLanes:
         self._warn()
         self._elapsed[lanes] = 0
 
-    def _located(self, fault: RolloutError) -> RolloutError:
+    def _located(self, fault: Exception) -> RolloutError:
+        """A robot's functions see all lanes at once, so none of them can be named."""
         first, last = self._numbers[0], self._numbers[-1]
-        return RolloutError(f"{fault} (step {self._steps} of lanes {first} to {last})")
+        where = f"(step {self._steps} of lanes {first} to {last})"
+        if isinstance(fault, RolloutError):
+            return RolloutError(f"{fault} {where}")
+        return RolloutError(f"{what_went_wrong(fault)} {where}")
 
     def _warn(self) -> None:
         if not self._warnings.pending:

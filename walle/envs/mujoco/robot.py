@@ -49,6 +49,14 @@ class Robot:
 
     def __post_init__(self) -> None:
         """Checks what can be checked without compiling the model."""
+        for name in ("fields", "remembers"):
+            if isinstance(getattr(self, name), str):
+                value = getattr(self, name)
+                raise ConfigError(f"{name}={value!r} must be a tuple of names, as in ({value!r},)")
+        for name, least in (("frame_skip", 1), ("episode_limit", 1), ("reset_noise_scale", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name}={value} must be {least} at least")
         missing = sorted(set(self.remembers) - set(self.fields))
         if missing:
             raise ConfigError(
