@@ -24,7 +24,7 @@ def walle(directory, *overrides):
         ("nan_at", r"the environment gave a reward of nan in lane [02] at step 8 of the rollout"),
         (
             "blind_at",
-            r"gave a last observation of an episode of \[nan nan\] in lane [02] at step 8",
+            r"a last observation of an episode of \[nan nan\] in lane [02] at step 8",
         ),
         pytest.param(
             "grow_at",

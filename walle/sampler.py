@@ -132,8 +132,8 @@ def _blame_environment(rollout: Rollout, ended: BoolArray) -> None:
     """Raises for the first number that is not finite; there is none if large ones only added up."""
     final_obs = np.where(ended[..., None], rollout.final_obs, 0)
     checked = {
-        "a reward": rollout.reward,
         "an observation": rollout.obs,
+        "a reward": rollout.reward,
         "a last observation of an episode": final_obs,
     }
     found = []
