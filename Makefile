@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python
 
-.PHONY: sweep test slow lint types format clean
+.PHONY: sweep test slow gpu lint types format clean
 .DEFAULT_GOAL := test
 
 # The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
@@ -28,6 +28,10 @@ test: .venv/ready
 # The rest: minutes each.
 slow: .venv/ready
 	$(RUN) -m pytest -q -m "slow and not gpu and not ray"
+
+# What needs a CUDA device.
+gpu: .venv/ready
+	$(RUN) -m pytest -q -m gpu
 
 lint: .venv/ready
 	.venv/bin/ruff check .
