@@ -31,6 +31,7 @@ from typing import Any
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.options import core_count, duration, positive
 from benchmarks.programs import Need, Program, loop, walle_run
 from benchmarks.provenance import provenance, write_json
 from benchmarks.turns import Entry, WalleRun, in_turn, lined_up, present, rate
@@ -76,14 +77,18 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", nargs="+", default=TASKS, help="names; -v5 unless they say")
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=300_000, help="of a contestant's turn")
-    parser.add_argument("--seconds", type=float, default=3.0, help="a turn's end, if sooner")
-    parser.add_argument("--cores", type=int, default=2, help="N: samplers, threads, processes")
+    parser.add_argument("--repetitions", type=positive, default=5)
+    parser.add_argument("--steps", type=positive, default=300_000, help="of a contestant's turn")
+    parser.add_argument("--seconds", type=duration, default=3.0, help="a turn's end, if sooner")
+    parser.add_argument(
+        "--cores", type=core_count, default=2, help="N: samplers, threads, processes"
+    )
     parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
-    parser.add_argument("--lanes", type=int, default=256, help="walle's and the limit's, in all")
-    parser.add_argument("--batch-size", type=int, default=20_480, help="of walle's rounds")
-    parser.add_argument("--envs", type=int, default=8, help="of SB3 and of Gymnasium's vectors")
+    parser.add_argument(
+        "--lanes", type=positive, default=256, help="of walle and the limit, in all"
+    )
+    parser.add_argument("--batch-size", type=positive, default=20_480, help="of walle's rounds")
+    parser.add_argument("--envs", type=positive, default=8, help="of SB3, of Gymnasium's vectors")
     parser.add_argument("--peers", help="the python that has EnvPool and Stable-Baselines3")
     parser.add_argument("--sample-factory", help="the python that has Sample Factory")
     parser.add_argument("--json", type=Path, help="where to write everything")

@@ -33,6 +33,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks import race, rounds
+from benchmarks.options import core_count, duration, positive
 from benchmarks.provenance import provenance
 
 
@@ -54,22 +55,24 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--task", default="HalfCheetah-v5", help="any id that env=gym takes")
-    common.add_argument("--cores", type=int, default=2, help="N: samplers, and what peers may use")
+    common.add_argument(
+        "--cores", type=core_count, default=2, help="N: samplers, and what peers may use"
+    )
     common.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
-    common.add_argument("--threads", type=int, default=1, help="torch's, in SB3")
+    common.add_argument("--threads", type=positive, default=1, help="torch's, in SB3")
     common.add_argument("--peers", help="the python that has Stable-Baselines3 and SBX")
     common.add_argument("--sample-factory", help="the python that has Sample Factory")
     common.add_argument("--json", type=Path, help="where to write everything")
     commands = parser.add_subparsers(dest="what", required=True)
     turns = commands.add_parser("rounds", parents=[common], help="seconds of equal work")
-    turns.add_argument("--repetitions", type=int, default=5)
-    turns.add_argument("--samples", type=int, default=20_000, help="of a round")
-    turns.add_argument("--envs", type=int, default=8, help="of SB3 and SBX")
+    turns.add_argument("--repetitions", type=positive, default=5)
+    turns.add_argument("--samples", type=positive, default=20_000, help="of a round")
+    turns.add_argument("--envs", type=positive, default=8, help="of SB3 and SBX")
     whole = commands.add_parser("race", parents=[common], help="seconds to a return")
-    whole.add_argument("--seeds", type=int, default=1)
-    whole.add_argument("--steps", type=int, default=1_000_000)
+    whole.add_argument("--seeds", type=positive, default=1)
+    whole.add_argument("--steps", type=positive, default=1_000_000)
     whole.add_argument("--returns", type=float, nargs="+", default=[1000, 2000, 3000])
-    whole.add_argument("--limit-s", type=float, default=900, help="a run's end, if sooner")
+    whole.add_argument("--limit-s", type=duration, default=900, help="a run's end, if sooner")
     return parser.parse_args(argv)
 
 

@@ -15,10 +15,14 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from walle.envs import EnvSpec, make_lanes
 from walle.nets import GaussianPolicy

@@ -28,6 +28,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.answers import PEERS, answering, asked
+from benchmarks.options import chosen, duration, positive
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 
 WORKER = ROOT / "benchmarks" / "learn_worker.py"
@@ -67,14 +68,14 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peers", help="the python of an environment with SB3 and SBX")
-    parser.add_argument("--minibatches", type=int, nargs="+", default=[64, 256, 1000, 4096])
-    parser.add_argument("--widths", type=int, nargs="+", default=[64, 256])
-    parser.add_argument("--samples", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--wide-epochs", type=int, default=2, help="of nets wider than 64")
-    parser.add_argument("--repeats", type=int, default=5, help="turns of each, at most")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of one's turns in a case")
-    parser.add_argument("--learners", type=int, nargs="*", default=[2])
+    parser.add_argument("--minibatches", type=positive, nargs="+", default=[64, 256, 1000, 4096])
+    parser.add_argument("--widths", type=positive, nargs="+", default=[64, 256])
+    parser.add_argument("--samples", type=positive, default=20_000)
+    parser.add_argument("--epochs", type=positive, default=10)
+    parser.add_argument("--wide-epochs", type=positive, default=2, help="of nets wider than 64")
+    parser.add_argument("--repeats", type=positive, default=5, help="turns of each, at most")
+    parser.add_argument("--seconds", type=duration, default=5.0, help="of one's turns in a case")
+    parser.add_argument("--learners", type=positive, nargs="*", default=[2])
     parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
     parser.add_argument("--json", type=Path, help="where to write everything")
     return parser.parse_args(argv)
@@ -90,8 +91,8 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
         else:
             found.append(Contestant(name, name))
     found += [Contestant(f"walle-{k}-learners", "walle-learners", k) for k in args.learners]
-    wanted = tuple(args.only or [""])
-    return [contestant for contestant in found if contestant.name.startswith(wanted)]
+    names = chosen([contestant.name for contestant in found], args.only)
+    return [contestant for contestant in found if contestant.name in names]
 
 
 def worker(

@@ -31,6 +31,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.answers import PEERS, answering, asked, limits
+from benchmarks.options import chosen, positive
 from benchmarks.programs import Program, read_csv, walle_run
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 
@@ -67,14 +68,16 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--peers", help="the python of an environment with SB3 and SBX")
     parser.add_argument("--algorithms", nargs="+", default=["sac", "td3"], choices=["sac", "td3"])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--minibatch", type=int, default=256)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--updates", type=int, default=256, help="of a turn")
-    parser.add_argument("--at-once", type=int, default=64, help="updates a call of the peers takes")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=positive, nargs="+", default=[1])
+    parser.add_argument("--minibatch", type=positive, default=256)
+    parser.add_argument("--width", type=positive, default=256)
+    parser.add_argument("--updates", type=positive, default=256, help="of a turn")
+    parser.add_argument(
+        "--at-once", type=positive, default=64, help="updates a call of the peers takes"
+    )
+    parser.add_argument("--repeats", type=positive, default=5)
     parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
-    parser.add_argument("--end-to-end", type=int, metavar="STEPS", help="train instead, so far")
+    parser.add_argument("--end-to-end", type=positive, metavar="STEPS", help="train instead")
     parser.add_argument("--json", type=Path, help="where to write everything")
     return parser.parse_args(argv)
 
@@ -88,7 +91,7 @@ def contestants(args: argparse.Namespace) -> list[str]:
             print(f"{name}: left out, {reason}", flush=True)
         else:
             found.append(name)
-    return [name for name in found if name.startswith(tuple(args.only or [""]))]
+    return chosen(found, args.only)
 
 
 def measure(

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.options import core_count, positive
 from benchmarks.programs import Program, read_csv, walle_run
 from benchmarks.provenance import provenance, write_json
 
@@ -43,10 +44,10 @@ class Found(NamedTuple):
 def main() -> int:
     """Starts one run with one sampler, and one with many."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--samplers", type=int, default=16)
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--samplers", type=positive, default=16)
+    parser.add_argument("--cores", type=core_count, default=2)
     parser.add_argument("--env", default="HalfCheetah-v5", help="any id that env=gym takes")
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--repetitions", type=positive, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[: args.cores]

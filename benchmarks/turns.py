@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.options import chosen
 from benchmarks.programs import Need, Program, read_csv, whole_lines
 from benchmarks.provenance import why_absent
 
@@ -189,10 +190,12 @@ def present(entries: Iterable[Entry], only: Sequence[str] | None = None) -> list
         entries: who might take part.
         only: the beginnings of the names asked for; all where None.
     """
+    entries = list(entries)
+    names = chosen([entry.name for entry in entries], only)
     reasons: dict[Need | None, str | None] = {None: None}
     found = []
     for entry in entries:
-        if only and not entry.name.startswith(tuple(only)):
+        if entry.name not in names:
             continue
         if entry.need not in reasons:
             reasons[entry.need] = why_absent(*entry.need)
