@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from walle.errors import ConfigError
+from walle.processes import allow_files
 
 LONG = (
     "env=cartpole",
@@ -195,3 +199,15 @@ def test_every_file_holds_whole_rows_after_a_crash(started, tmp_path):
         assert text.endswith("\n")
         commas = {line.count(",") for line in text.splitlines()}
         assert len(commas) == 1
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_the_system_lets(monkeypatch):
+    limits = [64, 1024]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.__setitem__(slice(2), new))
+    allow_files(60)
+    assert limits == [64, 1024]
+    allow_files(256)
+    assert limits == [256, 1024]
+    with pytest.raises(ConfigError, match="need 2000 open files, and the limit is 1024; raise it"):
+        allow_files(2000)
