@@ -117,24 +117,22 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 
 def _check_finite(rollout: Rollout) -> None:
-    """The environment first: from an observation that is not finite the policy's output is not."""
     ended = rollout.terminated | rollout.truncated
-    if not all(map(_sum_is_finite, (rollout.reward, rollout.obs, rollout.final_obs[ended]))):
-        _blame_environment(rollout, ended)
-    if not _sum_is_finite(rollout.log_prob):
-        raise RolloutError(
-            "the policy has diverged: its actions have a log-probability that is not finite; "
-            "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
-        )
+    looked_at = (rollout.reward, rollout.obs, rollout.final_obs[ended], rollout.log_prob)
+    if not all(map(_sum_is_finite, looked_at)):
+        _blame(rollout, ended)
 
 
-def _blame_environment(rollout: Rollout, ended: BoolArray) -> None:
-    """Raises for the first number that is not finite; there is none if large ones only added up."""
-    final_obs = np.where(ended[..., None], rollout.final_obs, 0)
-    checked = {
+def _blame(rollout: Rollout, ended: BoolArray) -> None:
+    """Raises for the first number that is not finite, from which the others may follow.
+
+    There is none if large ones only added up.
+    """
+    checked = {  # in the order of a step
         "an observation": rollout.obs,
+        "the policy": rollout.log_prob,
         "a reward": rollout.reward,
-        "a last observation of an episode": final_obs,
+        "a last observation of an episode": np.where(ended[..., None], rollout.final_obs, 0),
     }
     found = []
     for name, values in checked.items():
@@ -142,12 +140,18 @@ def _blame_environment(rollout: Rollout, ended: BoolArray) -> None:
         if not finite.all():
             place = tuple(np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0])
             found.append((int(place[0]), int(rollout.lane[place[1]]), name, values[place]))
-    if found:
-        step, lane, name, value = min(found, key=lambda each: each[0])
+    if not found:
+        return
+    step, lane, name, value = min(found, key=lambda each: each[0])
+    if name == "the policy":
         raise RolloutError(
-            f"the environment gave {name} of {value} in lane {lane} at step {step} of the "
-            "rollout; a policy cannot learn from it: clip or mask it in the environment"
+            "the policy has diverged: its actions have a log-probability that is not finite; "
+            "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
         )
+    raise RolloutError(
+        f"the environment gave {name} of {value} in lane {lane} at step {step} of the rollout; "
+        "a policy cannot learn from it: clip or mask it in the environment"
+    )
 
 
 def _sum_is_finite(values: AnyArray) -> bool:
