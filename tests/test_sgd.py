@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm
+from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
 from walle.sgd import Sgd
 
 
@@ -40,8 +40,16 @@ def test_adam_agrees_with_torch():
         grad = torch.randn(5)
         theirs.grad = grad.clone()
         optimiser.step()
-        ours, state = adam_step(ours, grad, state, torch.tensor(0.01), AdamSettings())
+        sizes = step_sizes(state.steps + 1, torch.tensor(0.01), AdamSettings())
+        ours, state = adam_step(ours, grad, state, sizes, AdamSettings())
     torch.testing.assert_close(ours, theirs.detach())
+
+
+def test_step_sizes_by_hand():
+    settings = AdamSettings(beta1=0.5, beta2=0.75, epsilon=0.1)
+    sizes = step_sizes(torch.tensor(2.0), torch.tensor(0.3), settings)
+    root = 0.4375**0.5  # of 1 - 0.75 ** 2
+    torch.testing.assert_close(sizes, torch.tensor([0.3 * root / 0.75, 0.1 * root]))
 
 
 def test_clip_by_norm_by_hand():

@@ -48,14 +48,23 @@ def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
     return grad * (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
 
 
+def step_sizes(steps: Tensor, learning_rate: Tensor, settings: AdamSettings) -> Tensor:
+    """The step size and the epsilon of step number `steps` ([], from 1), [2].
+
+    α √(1 - β₂ᵗ) / (1 - β₁ᵗ) and ε √(1 - β₂ᵗ): with them the moments need no corrections of their
+    own (Kingma & Ba 2015, end of section 2).
+    """
+    root = (1 - settings.beta2**steps).sqrt()
+    rate = learning_rate * root / (1 - settings.beta1**steps)
+    return torch.stack((rate, settings.epsilon * root))
+
+
 def adam_step(
-    vector: Tensor, grad: Tensor, state: AdamState, learning_rate: Tensor, settings: AdamSettings
+    vector: Tensor, grad: Tensor, state: AdamState, sizes: Tensor, settings: AdamSettings
 ) -> tuple[Tensor, AdamState]:
-    """One Adam step (Kingma & Ba 2015, algorithm 1); pure."""
-    steps = state.steps + 1
+    """One Adam step (Kingma & Ba 2015, algorithm 1), `sizes` being its `step_sizes`; pure."""
+    rate, epsilon = sizes
     mean = torch.lerp(state.mean, grad, 1 - settings.beta1)
     square = torch.lerp(state.square, grad * grad, 1 - settings.beta2)
-    mean_hat = mean / (1 - settings.beta1**steps)
-    square_hat = square / (1 - settings.beta2**steps)
-    step = learning_rate * mean_hat / (square_hat.sqrt() + settings.epsilon)
-    return vector - step, AdamState(mean, square, steps)
+    step = rate * mean / (square.sqrt() + epsilon)
+    return vector - step, AdamState(mean, square, state.steps + 1)

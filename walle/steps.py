@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm
+from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
 from walle.compiled import Function, compile_function
 
 Batch = dict[str, Tensor]
@@ -73,7 +73,8 @@ class EagerStep:
         loss, info = self._loss(leaf, batch)
         (grad,) = torch.autograd.grad(loss, leaf)
         grad, norm = clip_by_norm(grad, self._settings.max_grad_norm)
-        vector, state = adam_step(vector, grad, state, rate, self._settings)
+        sizes = step_sizes(state.steps + 1, rate, self._settings)
+        vector, state = adam_step(vector, grad, state, sizes, self._settings)
         self.names = ("loss", "grad_norm", *info)
         return vector, state, torch.stack([loss, norm, *info.values()]).detach()
 
@@ -81,7 +82,8 @@ class EagerStep:
 class CompiledStep:
     """Gradient, clipping and Adam in one library, for minibatches of one shape.
 
-    A minibatch of another shape, such as the remainder of an epoch, goes the eager way.
+    A minibatch of another shape, such as the remainder of an epoch, goes the eager way. Adam's step
+    sizes are among what is returned for then inductor works them out once, not for every parameter.
     """
 
     def __init__(self, loss: Loss, settings: AdamSettings, vector: Tensor, batch: Batch) -> None:
@@ -96,9 +98,10 @@ class CompiledStep:
             batch = dict(zip(self._keys, rest[4:], strict=True))
             grad, (value, info) = grad_and_value(loss, has_aux=True)(vector, batch)
             grad, norm = clip_by_norm(grad, settings.max_grad_norm)
-            vector, state = adam_step(vector, grad, AdamState(*adam), rate, settings)
+            sizes = step_sizes(adam[-1] + 1, rate, settings)
+            vector, state = adam_step(vector, grad, AdamState(*adam), sizes, settings)
             self.names = ("loss", "grad_norm", *info)
-            return vector, *state, torch.stack([value, norm, *info.values()])
+            return vector, *state, torch.stack([value, norm, *info.values()]), sizes
 
         state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
         self._program = compile_function(step, (vector, *state, rate, *batch.values()))
@@ -108,7 +111,7 @@ class CompiledStep:
         columns = [batch[key].contiguous() for key in self._keys]
         if [x.shape for x in columns] != self._shapes:
             return self._eager(vector, state, rate, batch)
-        vector, *adam, row = self._program(vector, *state, rate, *columns)
+        vector, *adam, row, _ = self._program(vector, *state, rate, *columns)
         return vector, AdamState(*adam), row
 
 
@@ -158,7 +161,7 @@ class SharedStep:
         share, weight = self._share(batch)
         flat = self._weighted(vector, share, weight)
         self._team.sum(flat)
-        vector, *adam, row = self._apply(vector, *state, rate, flat)
+        vector, *adam, row, _ = self._apply(vector, *state, rate, flat)
         return vector, AdamState(*adam), row
 
     def _share(self, batch: Batch) -> tuple[Batch, float]:
@@ -192,5 +195,6 @@ class SharedStep:
         *adam, rate, flat = rest
         grad, norm = clip_by_norm(flat[: len(vector)], self._settings.max_grad_norm)
         info = flat[len(vector) :]
-        vector, state = adam_step(vector, grad, AdamState(*adam), rate, self._settings)
-        return vector, *state, torch.cat((info[:1], norm.unsqueeze(0), info[1:]))
+        sizes = step_sizes(adam[-1] + 1, rate, self._settings)
+        vector, state = adam_step(vector, grad, AdamState(*adam), sizes, self._settings)
+        return vector, *state, torch.cat((info[:1], norm.unsqueeze(0), info[1:])), sizes

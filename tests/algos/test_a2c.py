@@ -3,7 +3,7 @@ import torch
 
 from tests.algos.test_ppo import CONSTANT, GAMMA, trained
 from walle import returns
-from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm
+from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
 from walle.config import compose
 from walle.train import train
 
@@ -35,8 +35,9 @@ def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
     (gradient,) = torch.autograd.grad(loss, vector)
     gradient, norm = clip_by_norm(gradient, 0.5)
     rate = torch.tensor(algorithm.settings.learning_rate)
-    state = AdamState.zeros_like(gradient)
-    expected, _ = adam_step(vector.detach(), gradient, state, rate, AdamSettings(epsilon=1e-5))
+    state, settings = AdamState.zeros_like(gradient), AdamSettings(epsilon=1e-5)
+    sizes = step_sizes(state.steps + 1, rate, settings)
+    expected, _ = adam_step(vector.detach(), gradient, state, sizes, settings)
     metrics = algorithm.update(rollout)
     torch.testing.assert_close(algorithm.vector, expected)
     assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-5)

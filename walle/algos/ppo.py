@@ -111,8 +111,7 @@ class PPO:
 
     def split(self, vector: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The policy's and the critic's parameters."""
-        size = self.policy.layout.size
-        policy, critic = vector[:size], vector[size:]
+        policy, critic = vector.split((self.policy.layout.size, self.critic.layout.size))
         return self.policy.layout.unflatten(policy), self.critic.layout.unflatten(critic)
 
     def loss(self, vector: Tensor, batch: Batch) -> tuple[Tensor, Info]:
