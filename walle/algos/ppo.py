@@ -111,7 +111,8 @@ class PPO:
 
     def split(self, vector: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The policy's and the critic's parameters."""
-        policy, critic = vector.split((self.policy.layout.size, self.critic.layout.size))
+        sizes = [self.policy.layout.size, self.critic.layout.size]
+        policy, critic = torch.split(vector, sizes)
         return self.policy.layout.unflatten(policy), self.critic.layout.unflatten(critic)
 
     def loss(self, vector: Tensor, batch: Batch) -> tuple[Tensor, Info]:
