@@ -7,6 +7,7 @@ from torch import distributions as D
 
 from walle.errors import ConfigError
 from walle.nets import (
+    ACTING_ROWS,
     ACTIVATIONS,
     MLP,
     CategoricalPolicy,
@@ -162,16 +163,16 @@ def test_unknown_activation_names_the_nearest():
         activation("tahn")
 
 
-@pytest.mark.parametrize("hidden", [(), (64, 64), (10,), (17, 1), (5, 33)])
-@pytest.mark.parametrize("outputs", [1, 2, 6])
+@pytest.mark.parametrize("inputs", [1, 11, 105, 348])
+@pytest.mark.parametrize("hidden", [(), (64, 64), (10,), (17, 1), (5, 33), (256, 256)])
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_a_row_has_the_same_bits_wherever_it_lies(hidden, outputs, name, generator):
-    mlp = MLP("policy", (11, *hidden, outputs), activation(name))
-    params = mlp.init_uniform(generator)
-    x = torch.randn(32, 11, generator=generator)
-    whole = mlp.acting(params, 32)(x).clone()
-    four = mlp.acting(params, 4)
-    for first in range(29):
-        torch.testing.assert_close(
-            four(x[first : first + 4]), whole[first : first + 4], rtol=0, atol=0
-        )
+def test_a_row_has_the_same_bits_wherever_it_lies(inputs, hidden, name, generator):
+    x = torch.randn(128, inputs, generator=generator)
+    for outputs in (1, 2, 6, 17):
+        mlp = MLP("policy", (inputs, *hidden, outputs), activation(name))
+        params = mlp.init_uniform(generator)
+        whole = mlp.acting(params, 128)(x).clone()
+        for rows in (ACTING_ROWS, 3 * ACTING_ROWS):
+            part = mlp.acting(params, rows)
+            for first in range(0, 128 - rows, 5):
+                assert torch.equal(part(x[first : first + rows]), whole[first : first + rows])

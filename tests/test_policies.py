@@ -6,6 +6,7 @@ import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
 from walle.critics import QFunctions
+from walle.nets import ACTING_ROWS
 from walle.policies import DeterministicPolicy, RandomFirst, SquashedGaussianPolicy
 
 OBS = 5
@@ -124,7 +125,7 @@ def test_a_lane_acts_the_same_whatever_stands_beside_it(make, action_dim):
     noise = torch.from_numpy(policy.noise(np.random.default_rng(0), 36))
 
     def actions(first, lanes):
-        padded = torch.zeros(-(-lanes // 4) * 4, OBS)
+        padded = torch.zeros(-(-lanes // ACTING_ROWS) * ACTING_ROWS, OBS)
         padded[:lanes] = obs[first : first + lanes]
         head = torch.empty(lanes, policy.head_size)
         head.copy_(policy.acting(params, len(padded))(padded)[:lanes])

@@ -31,6 +31,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
 }
+ACTING_ROWS = 16
 _WIDTH = 16
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
@@ -116,9 +117,11 @@ class MLP:
     def acting(self, params: Params, rows: int) -> Forward:
         """The same function for [rows, sizes[0]], its memory allocated once: for the hot loop.
 
-        The result is overwritten by the next call. Layers are made wider by zeros, to a multiple of
-        16, the last one if it needs it: or the last bits of a row would depend on where among the
-        rows it lies, in narrow products over odd numbers of inputs and in odd activations.
+        The result is overwritten by the next call. A row has the same bits wherever it lies, and
+        whatever the number of rows, if that is a multiple of `ACTING_ROWS`: with fewer, Intel's
+        processors add up in another order. Layers are made wider by zeros, to a multiple of 16, the
+        last one if it needs it: AMD's need that, in narrow products over odd numbers of inputs, and
+        so do odd activations.
         """
         layers = []
         inner = self.shapes[f"{self.layers[0]}.weight"][1]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
 from walle.errors import ConfigError, RolloutError
-from walle.nets import ActingPolicy, Forward
+from walle.nets import ACTING_ROWS, ActingPolicy, Forward
 from walle.normalize import normalize_into
 from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, SlotWriter
@@ -28,15 +28,13 @@ from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import AnyArray, BoolArray, FloatArray, PolicySnapshot, Rollout
 
 PolicyFactory = Callable[[], ActingPolicy]
-_ROWS = 4
 
 
 class Actor:
     """A policy with the parameters and the frozen normaliser of one snapshot.
 
-    Rows are padded to a multiple of four: on every CPU we measured a float32 matrix product then
-    gives each row the same bits whatever the number of rows, so that a lane acts the same in
-    whichever sampler it lives.
+    Rows are padded to a multiple of `ACTING_ROWS`, so that a lane acts the same in whichever
+    sampler it lives.
 
     Attributes:
         state: [L, S] what the policy remembers; S = 0 where it has no memory.
@@ -48,7 +46,7 @@ class Actor:
         self.params: dict[str, Tensor] = {}
         self._clip = clip
         self._lanes = lanes
-        self._padded = torch.zeros(-(-lanes // _ROWS) * _ROWS, obs_dim)
+        self._padded = torch.zeros(-(-lanes // ACTING_ROWS) * ACTING_ROWS, obs_dim)
         self._x: FloatArray = self._padded.numpy()[:lanes]
         self._memory = memory_of(policy)
         units = self._memory.units if self._memory else 0
