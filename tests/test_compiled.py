@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import torch
@@ -23,6 +24,10 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield compiled.cache_directory()
+
+
+def scaled(factor):
+    return lambda x: (x * factor, x.tanh())
 
 
 def both(algorithm, rollout, warm):
@@ -91,10 +96,6 @@ def test_compiled_ppo_kl_follows_its_penalty_without_compiling_again(cache):
 @pytest.mark.slow
 def test_the_cache_serves_the_same_function_only(cache):
     x = torch.randn(8)
-
-    def scaled(factor):
-        return lambda x: (x * factor, x.tanh())
-
     before = set(cache.glob("*.pt2"))
     first = compile_function(scaled(2.0), (x,))
     built = set(cache.glob("*.pt2")) - before
@@ -105,7 +106,7 @@ def test_the_cache_serves_the_same_function_only(cache):
     assert next(iter(built)).stat().st_mtime_ns == written
     torch.testing.assert_close(compile_function(scaled(3.0), (x,))(x)[0], x * 3)
     assert len(set(cache.glob("*.pt2")) - before) == 2
-    assert not list(cache.glob("building-*"))
+    assert not list(cache.glob("*.building"))
 
 
 @needs_compiler
@@ -180,6 +181,12 @@ def test_without_a_compiler_auto_is_eager_and_says_so(monkeypatch):
         choose("true", 10**9, "cpu")
 
 
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_a_compiler_named_by_nothing_is_none(monkeypatch, nothing):
+    monkeypatch.setenv("CXX", nothing)
+    assert "CXX is set to nothing" in str(choose("auto", 10**9, "cpu"))
+
+
 BROKEN = """
 import torch
 from walle.compiled import attempt, choose, compile_function
@@ -222,10 +229,36 @@ def test_a_cache_that_cannot_be_written_is_replaced(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = compiled.cache_directory()
-    assert path.is_dir()
+    assert path.parent == tmp_path
     assert os.access(path, os.W_OK)
-    path.rmdir()
+    assert compiled.cache_directory() == path  # every job finds what the first one compiled
+
+
+def test_a_library_is_not_kept_where_another_user_could_change_it(monkeypatch, tmp_path):
+    file, elsewhere = tmp_path / "file", tmp_path / "elsewhere"
+    file.touch()
+    elsewhere.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"walle-{os.getuid()}").symlink_to(elsewhere)
+    with pytest.raises(PermissionError, match="set XDG_CACHE_HOME"):
+        compiled.cache_directory()
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [b"", b"PK damaged"])
+def test_a_damaged_library_is_built_again(cache, damage):
+    x = torch.randn(5 + len(damage))  # shapes of its own, so a library of its own
+    before = set(cache.glob("*.pt2"))
+    compile_function(scaled(2.0), (x,))
+    (package,) = set(cache.glob("*.pt2")) - before
+    whole = package.stat().st_size
+    package.write_bytes(damage)
+    torch.testing.assert_close(compile_function(scaled(2.0), (x,))(x), [x * 2, x.tanh()])
+    assert package.stat().st_size > whole // 2
 
 
 def test_compiling_needs_no_example_of_the_remainder():

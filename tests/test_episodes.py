@@ -42,8 +42,9 @@ def collected(numbers, quota, rows=12, rounds=1, all_lanes=None):
     found = []
     for _ in range(rounds):
         arrays = [np.zeros(s, d) for s, d in shape.fields().values()]
-        one, spans = np.zeros((2, 1), np.int64), np.zeros(len(numbers), np.int64)
-        slot = Slot(Rollout(*arrays), one[0], np.zeros(6), one[1], spans)
+        began, sent, rows_ = np.zeros((3, 1), np.int64)
+        spans = np.zeros(len(numbers), np.int64)
+        slot = Slot(Rollout(*arrays), began, sent, np.zeros(6), rows_, spans)
         asked = snapshot(gaussian())._replace(episodes=quota)
         sampler.fill(slot, asked, Timer(SAMPLER_SECTIONS))
         found.append(slot)

@@ -16,6 +16,7 @@ from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.train import train
 
+SLOW = ("env=slow", "env.step_ms=1000")  # 17 minutes a round with two samplers
 SERIAL = ("sampler=serial", "env=hopper", "total_steps=512")
 
 
@@ -27,16 +28,24 @@ def vectors(directory):
 @pytest.mark.parametrize(
     "options",
     [
-        ("learner.n=2",),
+        (),
+        (
+            "learner.n=3",
+            "batch_size=2",
+            "sampler.lanes=1",
+            "algo.minibatch_size=66",
+            "total_steps=8",
+        ),
         ("learner.n=3", "algo.minibatch_size=96"),  # a remainder of 64 rows for three
-        ("learner.n=2", "env=cartpole", "algo.target_kl=0.01", "algo.learning_rate=3e-3"),
-        ("learner.n=2", "algo=ppo_kl", "algo.value_minibatch_size=64"),
+        ("env=cartpole", "algo.target_kl=0.01", "algo.learning_rate=3e-3"),
+        ("algo=ppo_kl", "algo.value_minibatch_size=64"),
     ],
     ids=" ".join,
 )
 def test_learners_give_the_numbers_of_one(run, options):
-    _, several = run(*SERIAL, *options)
-    _, one = run(*SERIAL, *options, "learner.n=1")
+    whole = (*SERIAL, "learner.n=2", *options)
+    _, several = run(*whole)
+    _, one = run(*whole, "learner.n=1")
     expected = vectors(one)
     assert expected
     for name, vector in vectors(several).items():
@@ -83,10 +92,11 @@ def test_a_learner_that_fails_is_named_with_its_traceback(run, monkeypatch):
 
 
 @pytest.fixture
-def started(tmp_path):
-    """A long run with two learners and two samplers, past its first iteration."""
+def started(tmp_path, request):
+    """A long run with two learners and two samplers, past its first iteration or as asked."""
+    asked = getattr(request, "param", ())
     command = [sys.executable, "-m", "walle.run", "env=cartpole", "total_steps=1e9"]
-    options = ("eval.every=null", "sampler.n=2", "learner.n=2", "algo.compile=false")
+    options = ("eval.every=null", "sampler.n=2", "learner.n=2", "algo.compile=false", *asked)
     run = subprocess.Popen(
         [*command, *options, "logger.progress=lines", f"hydra.run.dir={tmp_path}"],
         stderr=subprocess.PIPE,
@@ -95,7 +105,11 @@ def started(tmp_path):
     )
     file = tmp_path / "iterations.csv"
     try:
-        wait_until(lambda: file.exists() and file.read_text().count("\n") > 1)
+        if asked:
+            wait_until((tmp_path / "episodes.csv").exists)  # the learners have joined
+            time.sleep(1)
+        else:
+            wait_until(lambda: file.exists() and file.read_text().count("\n") > 1)
         yield run, psutil.Process(run.pid).children(recursive=True)
     finally:
         run.kill()
@@ -108,6 +122,16 @@ def learner_of(everything):
     return found
 
 
+@pytest.mark.parametrize(
+    "started",
+    [
+        (),
+        pytest.param(SLOW, marks=pytest.mark.slow),
+        pytest.param((*SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
+    ],
+    indirect=True,
+    ids=["learning", "collecting", "collecting serially"],
+)
 def test_a_killed_learner_ends_the_run_and_is_named(started, tmp_path):
     run, everything = started
     learner = learner_of(everything)

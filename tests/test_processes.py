@@ -116,14 +116,32 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
 def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing compiled yet
     run, samplers = started("algo.compile=true", iterations=0)
-    wait_until(lambda: list((tmp_path / "walle").glob("building-*")))
+    wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
     everything = psutil.Process(run.pid).children(recursive=True)
     samplers[0].kill()
     _, stderr = run.communicate(timeout=LIMIT_S)
     assert run.returncode == 1
     assert f"sampler-0 (pid {samplers[0].pid}) was killed by SIGKILL" in stderr
     assert gone(everything)
-    assert not list((tmp_path / "walle").glob("building-*"))
+    assert not list((tmp_path / "walle").glob("*.building"))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["agent", "group"])
+def test_compiling_is_broken_off(started, tmp_path, monkeypatch, whom):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run, _ = started("algo.compile=true", iterations=0)
+    wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
+    everything = psutil.Process(run.pid).children(recursive=True)
+    os.kill(run.pid if whom == "agent" else -run.pid, signal.SIGINT)
+    _, stderr = run.communicate(timeout=LIMIT_S)
+    assert (run.returncode, stderr) == (130, "")
+    assert (tmp_path / "checkpoints" / "last.pt").exists()
+    assert status(tmp_path)["state"] == "interrupted"
+    assert gone(everything)
+    assert not list((tmp_path / "walle").glob("*.pt2"))  # nothing was waited for
+    assert not list((tmp_path / "walle").glob("*.building"))
 
 
 @pytest.mark.parametrize(

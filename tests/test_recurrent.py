@@ -122,8 +122,8 @@ def collected(policy, numbers, rounds, steps=5):
     rollouts = []
     for _ in range(rounds):
         arrays = [np.zeros(s, d) for s, d in shape.fields().values()]
-        number, rows = np.zeros((2, 1), np.int64)
-        slot = Slot(Rollout(*arrays), number, np.zeros(6), rows, np.zeros(0, np.int64))
+        began, sent, rows = np.zeros((3, 1), np.int64)
+        slot = Slot(Rollout(*arrays), began, sent, np.zeros(6), rows, np.zeros(0, np.int64))
         sampler.fill(slot, snapshot(policy), Timer(SAMPLER_SECTIONS))
         rollouts.append(slot.rollout)
     sampler.close()

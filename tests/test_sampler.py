@@ -37,6 +37,7 @@ def make_slot(lanes, discrete=False, obs_dim=2, steps=STEPS):
     return Slot(
         Rollout(*arrays),
         np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
         np.zeros(6),
         np.array([steps]),
         np.zeros(0, np.int64),

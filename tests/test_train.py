@@ -1,12 +1,13 @@
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.conftest import read
-from walle import checkpoint
+from walle import agent, checkpoint
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.train import train
@@ -86,6 +87,23 @@ def test_overlap_lags_by_exactly_one_and_saves_time(run):
     for row in rows[2:]:
         both = float(row["collect_s"]) + float(row["learn_s"])
         assert float(row["iteration_s"]) < both
+
+
+@pytest.mark.parametrize("sampler", ["sampler=serial", "sampler.n=2"])
+def test_compiling_is_neither_collecting_nor_learning(run, monkeypatch, sampler):
+    def slowly(algorithm):
+        time.sleep(3)
+        return algorithm.warm_up()
+
+    monkeypatch.setattr(agent, "warm_up", slowly)
+    _, directory = run("env=cartpole", sampler)
+    first = read(directory / "iterations.csv")[0]
+    assert float(first["other_s"]) > 3
+    assert float(first["collect_s"]) + float(first["learn_s"]) < 3
+    rows = [row for row in read(directory / "timing.csv") if row["iteration"] == "1"]
+    assert [float(row["compile_s"]) > 3 for row in rows if row["process"] == "agent"] == [True]
+    if sampler == "sampler.n=2":  # they have collected meanwhile
+        assert all(float(row["wait_policy_s"]) < 0.3 for row in rows if row["process"] != "agent")
 
 
 def test_free_running_measures_its_lag(run):

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from walle import checkpoint
-from walle.algos.base import Algorithm
+from walle.algos.base import Algorithm, warm_up
 from walle.episodes import EpisodeQuota
+from walle.errors import Interrupted
 from walle.evaluation import Evaluator
 from walle.metrics import EPISODE_COLUMNS, CsvFile, Episode, EpisodeTracker, Sink, Value, spread
 from walle.progress import Progress
 from walle.rounds import Round
 from walle.sampling import Sampling
+from walle.signals import Signals
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import PolicySnapshot
 
@@ -106,23 +108,29 @@ class Agent:
         """Mean return of the last episodes."""
         return self._tracker.return_mean
 
-    def run(self, total_steps: int, interrupted: Callable[[], bool]) -> None:
-        """Iterates until `total_steps` environment steps have been learned from, or interrupted."""
-        self._warm_up(interrupted)
+    def run(self, total_steps: int, signals: Signals) -> None:
+        """Iterates until `total_steps` environment steps have been learned from, or interrupted.
+
+        Raises:
+            Interrupted: a signal broke off a wait.
+        """
+        self._publish(self._snapshot())  # for the samplers to collect while this process compiles
+        self._warm_up(signals)
         self._sampling.wait_ready()
-        self._publish(self._snapshot())
-        while self.env_steps < total_steps and not interrupted():
-            self._iterate(total_steps, interrupted)
+        while self.env_steps < total_steps and signals.received is None:
+            self._iterate(total_steps, lambda: signals.received is not None)
         self._save("last")
 
-    def _warm_up(self, interrupted: Callable[[], bool]) -> None:
-        """Compiles while the samplers start: a section of its own, never learning time."""
+    def _warm_up(self, signals: Signals) -> None:
+        """Compiles: a section of its own, never learning time."""
         with self._timer.section("compile"), self._sampling.busy():
             try:
-                self._out.progress.say(self._algorithm.warm_up())
-            except Exception:
-                if not interrupted():  # else the compiler died of the Ctrl-C that ends this run
+                with signals.breaking_off():
+                    self._out.progress.say(warm_up(self._algorithm))
+            except Exception as error:
+                if signals.received is None:
                     raise
+                raise Interrupted from error  # the compiler may have died of the same Ctrl-C
 
     def _iterate(self, total_steps: int, interrupted: Callable[[], bool]) -> None:
         self._timer.switch("wait_experience")
@@ -139,8 +147,9 @@ class Agent:
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
             self._evaluate(interrupted)
         collect_s = experience.busy_s
-        if self._lock_step:
-            collect_s = (experience.last_sent_ns - self._published_ns) * 1e-9
+        if self._lock_step:  # the first policy was there before the samplers were
+            began_ns = experience.began_ns if self.iteration == 1 else self._published_ns
+            collect_s = (experience.last_sent_ns - began_ns) * 1e-9
         snapshot = self._snapshot()
         seconds = self._timer.collect()
         self._publish(snapshot)

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,9 +102,11 @@ def attempt(choice: Choice, mode: str, compile_all: Callable[[], None]) -> Choic
 
 
 def _missing_compiler(device: str) -> str | None:
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler.split()[0]) is None:
-        return f"no C++ compiler ({compiler}) found; install g++ or set CXX"
+    compiler = os.environ.get("CXX", "g++").split()
+    if not compiler:
+        return "CXX is set to nothing, so there is no C++ compiler; unset it or name one"
+    if shutil.which(compiler[0]) is None:
+        return f"no C++ compiler ({' '.join(compiler)}) found; install g++ or set CXX"
     if torch.device(device).type == "cuda" and find_spec("triton") is None:
         return "no triton found, which compiling for a GPU needs; install triton"
     return None
@@ -147,7 +149,11 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
     with _locked(path.with_suffix(".lock")):  # of several jobs, one compiles and the others wait
         if not path.exists():
             _build(graph, example, path)
-    return Program(path)
+        try:
+            return Program(path)
+        except RuntimeError:  # damaged, as by a full disk
+            _build(graph, example, path)
+            return Program(path)
 
 
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
@@ -160,20 +166,28 @@ def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModul
 def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
-    with (
-        products.lowered(),
-        warnings.catch_warnings(),
-        tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as scratch,
-    ):
+    with products.lowered(), warnings.catch_warnings(), _scratch(path) as scratch:
         warnings.simplefilter("ignore")  # torch's of itself
         exported = torch.export.export(graph, tuple(example), strict=False)
         # No pool of compiling processes: there is one library to compile.
         package = aoti_compile_and_package(
             exported,
-            package_path=str(Path(scratch) / path.name),
+            package_path=str(scratch / path.name),
             inductor_configs={"compile_threads": 1},
         )
         os.replace(package, path)
+
+
+@contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """A directory beside `path` to build it in; whoever holds the lock of `path` has it alone."""
+    scratch = path.with_suffix(".building")
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _fingerprint(graph: torch.fx.GraphModule, example: Sequence[Tensor]) -> str:
@@ -203,14 +217,22 @@ def _cpu() -> str:
 
 
 def cache_directory() -> Path:
-    """`walle` in the user's cache directory; a temporary one if that cannot be written."""
+    """`walle` in the user's cache directory; if that cannot be written, a temporary one.
+
+    Raises:
+        OSError: the temporary one is another user's, or cannot be written either.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(base) / "walle"
-    try:
+    with suppress(OSError):  # then the temporary one
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="walle-"))
-    return path if os.access(path, os.W_OK) else Path(tempfile.mkdtemp(prefix="walle-"))
+        if os.access(path, os.W_OK):
+            return path
+    path = Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"  # for every process and run alike
+    path.mkdir(exist_ok=True, mode=0o700)
+    if path.is_symlink() or path.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path} is another user's; set XDG_CACHE_HOME to keep libraries in")
+    return path
 
 
 @contextmanager

@@ -7,6 +7,7 @@ and one all-reduce a step makes their gradients the whole minibatch's.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -27,13 +28,13 @@ from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from walle import algos
-from walle.algos.base import Algorithm, NetSettings, Problem
+from walle.algos.base import Algorithm, NetSettings, Problem, warm_up
 from walle.errors import WorkerError
 from walle.processes import become_worker, forkserver_context, how_it_ended
 from walle.sgd import AdamState, Batch, Sgd
 from walle.steps import Team
 
-_GRACE_S = 2.0
+_GRACE_S, _POLL_S = 2.0, 0.01
 _READY = ""
 _COLLECTIVE_LIMIT = timedelta(minutes=10)  # a learner may still be compiling
 
@@ -58,6 +59,10 @@ class Follower(Team):
         """Replaces `x` by its sum over the learners."""
         dist.all_reduce(x)
 
+    def meet(self) -> None:
+        """Waits until every learner has come here."""
+        dist.barrier()
+
     def announce(
         self, engine: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
@@ -78,6 +83,14 @@ class Leader(Team):
         """Replaces `x` by its sum over the learners."""
         with self._learners.explained():
             dist.all_reduce(x)
+
+    def meet(self) -> None:
+        """Waits until every learner has come here; Python stays awake, and hears signals."""
+        with self._learners.explained():
+            meeting = dist.barrier(async_op=True)
+            while not meeting.is_completed():
+                time.sleep(_POLL_S)
+            meeting.wait()
 
     def announce(
         self, engine: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
@@ -160,7 +173,7 @@ class Learners:
             if told:
                 raise WorkerError(f"{task.name} failed:\n{told}")
             if told is None:
-                self._report()
+                self.report()
         with self.explained():
             _join_group(self._store, 0, len(self) + 1, device)
         for index, engine in enumerate(engines):
@@ -177,12 +190,17 @@ class Learners:
         try:
             yield
         except (OSError, RuntimeError):
-            self._report()
+            self.report()
             raise
 
-    def _report(self) -> None:
+    @property
+    def sentinels(self) -> list[int]:
+        """One a process, ready when it has ended."""
+        return [process.sentinel for process in self._processes]
+
+    def report(self) -> None:
         """Raises WorkerError for the first learner that has ended."""
-        ended = multiprocessing.connection.wait([p.sentinel for p in self._processes], _GRACE_S)
+        ended = multiprocessing.connection.wait(self.sentinels, _GRACE_S)
         for task, pipe, process in zip(self._tasks, self._pipes, self._processes, strict=True):
             if process.sentinel not in ended:
                 continue
@@ -246,20 +264,23 @@ def run_learner(task: LearnerTask, pipe: Connection, port: int) -> None:
     """The body of a learner process."""
     become_worker(task.threads)
     try:
-        algorithm: Algorithm = algos.load(task.algorithm)(task.settings, task.net, task.problem)
-        pipe.send(_READY)
-        store = TCPStore("127.0.0.1", port, is_master=False)
-        _join_group(store, task.rank, task.size, task.problem.device)
-        team = Follower(task.rank, task.size)
-        for index, engine in enumerate(algorithm.engines()):
-            engine.share(team, index)
-        algorithm.warm_up()
-        _follow(algorithm, pipe, task.problem.device)
-    except EOFError:  # the agent is done
-        return
+        _learn(task, pipe, port)
+        gc.collect()  # compiled programs remove what they unpacked; a process may end without that
     except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
         _tell(pipe, traceback.format_exc())
         sys.exit(1)
+
+
+def _learn(task: LearnerTask, pipe: Connection, port: int) -> None:
+    algorithm: Algorithm = algos.load(task.algorithm)(task.settings, task.net, task.problem)
+    pipe.send(_READY)
+    store = TCPStore("127.0.0.1", port, is_master=False)
+    _join_group(store, task.rank, task.size, task.problem.device)
+    team = Follower(task.rank, task.size)
+    for index, engine in enumerate(algorithm.engines()):
+        engine.share(team, index)
+    warm_up(algorithm)
+    _follow(algorithm, pipe, task.problem.device)
 
 
 def _tell(pipe: Connection, report: str) -> None:
@@ -273,7 +294,10 @@ def _follow(algorithm: Algorithm, pipe: Connection, device: str) -> None:
     """Takes part in every epoch that the leader announces, until it closes the pipe."""
     engines = algorithm.engines()
     while True:
-        epoch: Epoch = pipe.recv()
+        try:
+            epoch: Epoch = pipe.recv()
+        except EOFError:
+            return
         engine = engines[epoch.engine]
         flat = (epoch.parameters,)
         shapes: list[tuple[int, ...]] = [flat, flat, flat, (), ()]

@@ -8,6 +8,8 @@ import os
 import resource
 import signal
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -61,6 +63,51 @@ def _die_with_agent() -> None:
     assert agent is not None
     multiprocessing.connection.wait([agent.sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Watch:
+    """Tells the main thread of a process's death in the middle of what it is busy with."""
+
+    def __init__(self, sentinels: Sequence[int], report: Callable[[], object]) -> None:
+        """Watches until one of the processes ends; outside the main thread nobody is told.
+
+        Args:
+            sentinels: of the processes.
+            report: raises what is to be said of the one that ended.
+        """
+        self._report = report
+        self._busy = self._somebody_died = self._closed = False
+        if threading.current_thread() is not threading.main_thread():
+            return
+        signal.signal(signal.SIGUSR1, self._on_death)
+        main = threading.get_ident()
+
+        def watch() -> None:
+            multiprocessing.connection.wait(sentinels)
+            if not self._closed:
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+        threading.Thread(target=watch, name="walle-watch", daemon=True).start()
+
+    def _on_death(self, *_: Any) -> None:
+        self._somebody_died = True
+        if self._busy and not self._closed:
+            self._report()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Lets a death raise in the middle of the body."""
+        self._busy = True
+        try:
+            if self._somebody_died:  # while the main thread was not busy
+                self._report()
+            yield
+        finally:
+            self._busy = False
+
+    def close(self) -> None:
+        """From now on processes may end."""
+        self._closed = True
 
 
 def how_it_ended(process: Any) -> str:

@@ -107,9 +107,9 @@ class Received(NamedTuple):
         """The same in memory of its own, so that the slot can be released."""
         arrays: list[Any] = [array.copy() for array in self.slot.filled]
         rows = np.array([len(arrays[1])])
-        sent_ns, sections_s = self.slot.sent_ns.copy(), self.slot.sections_s.copy()
-        spans = self.slot.spans.copy()
-        return self._replace(slot=Slot(Rollout(*arrays), sent_ns, sections_s, rows, spans))
+        slot = self.slot
+        clocks = slot.began_ns.copy(), slot.sent_ns.copy(), slot.sections_s.copy()
+        return self._replace(slot=Slot(Rollout(*arrays), *clocks, rows, slot.spans.copy()))
 
 
 class ExperienceQueue:

@@ -21,13 +21,15 @@ class Round(NamedTuple):
     Attributes:
         rollout: all lanes side by side, in lane order when synchronous.
         sections_s: per rollout, the sampler's name and the seconds of its sections.
-        last_sent_ns: when the last rollout was handed over, on the monotonic clock.
+        began_ns: when the first sampler began to collect it, on the monotonic clock.
+        last_sent_ns: when the last rollout was handed over.
         parts: the same experience by lanes, to tell whose episodes they are: all lanes side by
             side, or one after the other where whole episodes are packed.
     """
 
     rollout: Rollout
     sections_s: list[tuple[str, dict[str, float]]]
+    began_ns: int
     last_sent_ns: int
     parts: list[Rollout]
 
@@ -81,8 +83,9 @@ def join(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
         )
         for item in received
     ]
+    began_ns = min(int(item.slot.began_ns[0]) for item in received)
     last_sent_ns = max(int(item.slot.sent_ns[0]) for item in received)
-    return Round(rollout, sections, last_sent_ns, lanes)
+    return Round(rollout, sections, began_ns, last_sent_ns, lanes)
 
 
 def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:

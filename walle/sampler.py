@@ -279,8 +279,8 @@ def _sample(
         timer.switch("wait_policy")
         oldest = 0 if task.max_lag is None else max(0, round_ - task.max_lag)
         snapshot = policies.get(oldest, newest=task.max_lag is None)
-        timer.switch("other")
         slot = experience.slot(number)
+        slot.began_ns[0] = timer.switch("other")
         sampler.fill(slot, snapshot, timer)
         timer.switch("send")
         if trace:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 
 from walle.errors import Interrupted, WorkerError
-from walle.processes import allow_files, forkserver_context, how_it_ended
+from walle.processes import Watch, allow_files, forkserver_context, how_it_ended
 from walle.queues import ExperienceQueue, Failed, PolicyQueue, Received
 from walle.rounds import Round, join
 from walle.sampler import Sampler, SamplerTask, run_sampler
@@ -25,6 +22,19 @@ from walle.types import PolicySnapshot, Rollout
 
 _GRACE_S = 2.0
 _FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
+
+
+class Others(Protocol):
+    """Processes besides the samplers that the run cannot do without."""
+
+    @property
+    def sentinels(self) -> list[int]:
+        """One each, ready when the process has ended."""
+        ...
+
+    def report(self) -> None:
+        """Raises WorkerError for the first of them that has ended."""
+        ...
 
 
 class Sampling(Protocol):
@@ -52,8 +62,8 @@ class Sampling(Protocol):
         """
         ...
 
-    def busy(self) -> Any:
-        """A context in which the agent works: the death of a sampler raises there too."""
+    def busy(self) -> AbstractContextManager[None]:
+        """A context in which the agent works: the death of a worker raises there too."""
         ...
 
     def close(self) -> None:
@@ -73,6 +83,7 @@ class ProcessSampling:
         slots: int,
         enough: int,
         signals: Signals,
+        others: Others | None = None,
     ) -> None:
         """Starts the samplers; they build their environments meanwhile.
 
@@ -83,6 +94,7 @@ class ProcessSampling:
             slots: rollouts a sampler may hand over before the agent takes one.
             enough: environment steps that make a free-running round.
             signals: what may interrupt a wait.
+            others: what may end a wait too, by dying.
         """
         self._tasks = tasks
         self._by_round = tasks[0].max_lag is not None
@@ -93,13 +105,12 @@ class ProcessSampling:
         depth = max(2, (tasks[0].max_lag or 1) + 1)
         self._experience = ExperienceQueue(context, shapes, slots)
         self._policies = PolicyQueue(context, len(tasks), vector_length, depth)
-        self._closing = False
-        self._busy = False
-        self._somebody_died = False
+        self._others = others
         self._processes: list[Any] = []
+        self._watch: Watch | None = None
         try:
             self._start(context)
-            self._watch()
+            self._watch = Watch(self._sentinels, self._wait)
         except BaseException:
             self.close()
             raise
@@ -120,35 +131,10 @@ class ProcessSampling:
         self._experience.forget_sampler_ends()
         self._policies.forget_sampler_ends()
 
-    def _watch(self) -> None:
-        """Has a thread tell the main thread of a death while the agent is busy learning."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        signal.signal(signal.SIGUSR1, self._on_death)
-        main = threading.get_ident()
-
-        def watch() -> None:
-            multiprocessing.connection.wait([p.sentinel for p in self._processes])
-            if not self._closing:
-                signal.pthread_kill(main, signal.SIGUSR1)
-
-        threading.Thread(target=watch, name="walle-watch", daemon=True).start()
-
-    def _on_death(self, *_: Any) -> None:
-        self._somebody_died = True
-        if self._busy and not self._closing:
-            self._wait()
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Lets a sampler's death raise in the middle of the body."""
-        self._busy = True
-        try:
-            if self._somebody_died:  # while the agent was neither busy nor waiting
-                self._wait()
-            yield
-        finally:
-            self._busy = False
+    def busy(self) -> AbstractContextManager[None]:
+        """Lets a death raise in the middle of the body."""
+        assert self._watch is not None
+        return self._watch.busy()
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         """Puts the policy into the policy queue."""
@@ -180,19 +166,25 @@ class ProcessSampling:
             self._experience.release(item)
         return join(received, self._tasks)
 
+    @property
+    def _sentinels(self) -> list[int]:
+        others = self._others.sentinels if self._others else []
+        return [*(process.sentinel for process in self._processes), *others]
+
     def _wait(self) -> None:
-        sentinels = {process.sentinel: i for i, process in enumerate(self._processes)}
         try:
-            ready = self._experience.wait([*sentinels, self._signals.waitable])
+            ready = self._experience.wait([*self._sentinels, self._signals.waitable])
         except Failed as failed:
             raise WorkerError(
                 f"{self._tasks[failed.sampler].name} failed:\n{failed.report}"
             ) from None
         if self._signals.waitable in ready:
             raise Interrupted
-        dead = [sentinels[item] for item in ready if item in sentinels]
-        if dead:
-            self._report_death(dead[0])
+        for sampler, process in enumerate(self._processes):
+            if process.sentinel in ready:
+                self._report_death(sampler)
+        if ready and self._others:
+            self._others.report()
 
     def _report_death(self, sampler: int) -> None:
         try:
@@ -204,7 +196,8 @@ class ProcessSampling:
 
     def close(self) -> None:
         """Asks the samplers to end, and ends those that do not within two seconds."""
-        self._closing = True
+        if self._watch is not None:
+            self._watch.close()
         self._experience.close()
         self._policies.close()
         deadline = time.monotonic() + _GRACE_S
@@ -221,8 +214,14 @@ class ProcessSampling:
 class SerialSampling:
     """One sampler in the agent's own process: no queues, the same results."""
 
-    def __init__(self, task: SamplerTask, shape: RolloutShape, signals: Signals) -> None:
-        """Builds the lanes here; pinned when asked, until closed."""
+    def __init__(
+        self,
+        task: SamplerTask,
+        shape: RolloutShape,
+        signals: Signals,
+        others: Others | None = None,
+    ) -> None:
+        """Builds the lanes here; pinned when asked, until closed. See `ProcessSampling`."""
         self._cores = os.sched_getaffinity(0) if task.core is not None else None
         if task.core is not None:
             os.sched_setaffinity(0, {task.core})
@@ -231,9 +230,10 @@ class SerialSampling:
         self._timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
         self._sampler: Sampler = task.build()
         arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
-        sections = np.zeros(len(SAMPLER_SECTIONS))
-        rows, spans = np.zeros(1, np.int64), np.zeros(shape.packed, np.int64)
-        self._slot = Slot(Rollout(*arrays), np.zeros(1, np.int64), sections, rows, spans)
+        began_ns, sent_ns, rows = np.zeros((3, 1), np.int64)
+        sections, spans = np.zeros(len(SAMPLER_SECTIONS)), np.zeros(shape.packed, np.int64)
+        self._slot = Slot(Rollout(*arrays), began_ns, sent_ns, sections, rows, spans)
+        self._watch = Watch(others.sentinels, others.report) if others else None
         self._task = task
         self._snapshot: PolicySnapshot | None = None
         self._timer.switch("wait_policy")
@@ -241,10 +241,9 @@ class SerialSampling:
     def wait_ready(self) -> None:
         """The lanes are there."""
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Nothing can die meanwhile."""
-        yield
+    def busy(self) -> AbstractContextManager[None]:
+        """Lets a death raise in the middle of the body."""
+        return self._watch.busy() if self._watch else nullcontext()
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         """Keeps the policy for the next round."""
@@ -253,8 +252,8 @@ class SerialSampling:
     def receive(self) -> Round:
         """Collects a round, here and now."""
         assert self._snapshot is not None
-        self._timer.switch("other")
-        with self._signals.breaking_off():
+        self._slot.began_ns[0] = self._timer.switch("other")
+        with self.busy(), self._signals.breaking_off():
             self._sampler.fill(self._slot, self._snapshot, self._timer)
         self._timer.switch("send")
         self._slot.sent_ns[0] = time.monotonic_ns()
@@ -266,6 +265,8 @@ class SerialSampling:
 
     def close(self) -> None:
         """Closes the lanes, and gives the cores back."""
+        if self._watch is not None:
+            self._watch.close()
         self._sampler.close()
         if self._cores is not None:
             os.sched_setaffinity(0, self._cores)

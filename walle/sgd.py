@@ -63,6 +63,11 @@ class Sgd:
         self._team, self._index = team, index
         self._step = SharedStep(self._loss, self._settings, team)
 
+    def meet(self) -> None:
+        """Waits for the other learners, if there are any."""
+        if self._team is not None:
+            self._team.meet()
+
     def compile(self, vector: Tensor, data: Batch, minibatch_size: int) -> None:
         """From now on steps are compiled, for full minibatches of data like `data`."""
         batch = _minibatches(data, minibatch_size)[0]

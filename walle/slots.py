@@ -61,13 +61,15 @@ class Slot(NamedTuple):
 
     Attributes:
         rollout: the experience.
-        sent_ns: [1] when it was handed over, on the system's monotonic clock.
+        began_ns: [1] when collecting it began, on the system's monotonic clock.
+        sent_ns: [1] when it was handed over.
         sections_s: [S] seconds of the sampler's sections since its previous rollout.
         rows: [1] how many steps of the rollout are filled.
         spans: [S] where lanes are packed one after the other into one column, the steps of each.
     """
 
     rollout: Rollout
+    began_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]
     sections_s: npt.NDArray[np.float64]
     rows: npt.NDArray[np.int64]
@@ -111,7 +113,8 @@ class Ring:
     def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
         """`slots` rollouts of that shape."""
         self.slots = slots
-        header = [((1,), "int64"), _SECTIONS, ((1,), "int64"), ((shape.packed,), "int64")]
+        number = ((1,), "int64")
+        header = [number, number, _SECTIONS, number, ((shape.packed,), "int64")]
         self._per_slot = [*shape.fields().values(), *header]
         self._arena = Arena(context, self._per_slot * slots)
 
@@ -120,4 +123,4 @@ class Ring:
         arrays = self._arena.arrays()
         width = len(self._per_slot)
         chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
-        return [Slot(Rollout(*chunk[:-4]), *chunk[-4:]) for chunk in chunks]
+        return [Slot(Rollout(*chunk[:-5]), *chunk[-5:]) for chunk in chunks]

@@ -44,6 +44,10 @@ class Team(Protocol):
         """Replaces `x` by its sum over the learners."""
         ...
 
+    def meet(self) -> None:
+        """Waits until every learner has come here."""
+        ...
+
     def announce(
         self, engine: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
@@ -128,7 +132,6 @@ class SharedStep:
         self._settings = settings
         self._team = team
         self._info: tuple[str, ...] = ()
-        self._length = 0
         self._shapes: list[torch.Size] = []
         self._gradient: Function | None = None
         self._apply: Function = self._finish
@@ -165,22 +168,21 @@ class SharedStep:
         return vector, AdamState(*adam), row
 
     def _share(self, batch: Batch) -> tuple[Batch, float]:
-        """This learner's rows, and their part of all."""
+        """This learner's rows, and their part of all; one row, of no weight, if it has none."""
         rows = next(len(x) for x in batch.values() if x.dim())
         rank, size = self._team.rank, self._team.size
         begin, end = rows * rank // size, rows * (rank + 1) // size
-        share = {name: x[begin:end] if x.dim() else x for name, x in batch.items()}
-        return share, (end - begin) / rows
+        weight = (end - begin) / rows
+        if begin == end:
+            begin, end = 0, 1
+        return {name: x[begin:end] if x.dim() else x for name, x in batch.items()}, weight
 
     def _weighted(self, vector: Tensor, share: Batch, weight: float) -> Tensor:
-        if not weight:
-            return torch.zeros(self._length, device=vector.device)
         columns = [x.contiguous() for x in share.values()]
         if self._gradient is not None and [x.shape for x in columns] == self._shapes:
             (flat,) = self._gradient(vector, *columns)
         else:
             flat = self._eager_gradient(vector, share)
-        self._length = len(flat)
         return flat * weight
 
     def _eager_gradient(self, vector: Tensor, share: Batch) -> Tensor:

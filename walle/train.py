@@ -74,13 +74,14 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Out
     directory.mkdir(parents=True, exist_ok=True)
     again = set_aside_previous(directory)
     write_provenance(directory, to_dict(config), list(overrides))
-    status = Status(directory, config_hash(config), again=again)
-    with _reported(status), Signals().installed() as signals:
-        try:
-            outcome = _run(config, directory, env, problem, algorithm, timer, start_ns, signals)
-        except Interrupted:  # before there was anything to keep
-            outcome = Outcome(None, 0, _seconds_since(start_ns), signals.received)
-    _say_how_it_ended(status, outcome)
+    with Signals().installed() as signals:  # first: a status that says "running" must end
+        status = Status(directory, config_hash(config), again=again)
+        with _reported(status):
+            try:
+                outcome = _run(config, directory, env, problem, algorithm, timer, start_ns, signals)
+            except Interrupted:  # before there was anything to keep
+                outcome = Outcome(None, 0, _seconds_since(start_ns), signals.received)
+        _say_how_it_ended(status, outcome)
     return outcome
 
 
@@ -100,7 +101,7 @@ def _run(
         learners = _start_learners(config, problem)
         if learners is not None:
             stack.callback(learners.close)
-        sampling = _sampling(config, tasks, problem, algorithm, signals)
+        sampling = _sampling(config, tasks, problem, algorithm, signals, learners)
         stack.callback(sampling.close)
         progress = make_progress(
             config.logger.progress, config.total_steps, config.logger.print_every_s
@@ -113,7 +114,7 @@ def _run(
         agent = _agent(config, env, problem, algorithm, sampling, outputs, timer, tasks)
         stack.callback(agent.close)
         try:
-            agent.run(config.total_steps, interrupted=lambda: signals.received is not None)
+            agent.run(config.total_steps, signals)
         except Interrupted:
             agent.save_last()
         wall_s = _seconds_since(start_ns)
@@ -327,11 +328,12 @@ def _sampling(
     problem: Problem,
     algorithm: Algorithm,
     signals: Signals,
+    learners: Learners | None,
 ) -> Sampling:
     shapes = [make_shape(config, problem, len(task.lanes)) for task in tasks]
     check_memory(config, sum(shape.bytes for shape in shapes))
     if config.sampler.name == "serial":
-        return SerialSampling(tasks[0], shapes[0], signals)
+        return SerialSampling(tasks[0], shapes[0], signals, learners)
     assert config.sampler.slots is not None
     return ProcessSampling(
         tasks,
@@ -340,6 +342,7 @@ def _sampling(
         slots=config.sampler.slots,
         enough=1 if algorithm.traits.every_rollout else config.batch_size,
         signals=signals,
+        others=learners,
     )
 
 

@@ -183,6 +183,14 @@ class Algorithm(Protocol):
         ...
 
 
+def warm_up(algorithm: Algorithm) -> str:
+    """Has it compile, and waits until the other learners, if there are any, have done so too."""
+    told = algorithm.warm_up()
+    for engine in algorithm.engines():
+        engine.meet()
+    return told
+
+
 class Experience(NamedTuple):
     """A rollout as tensors, normalised and ready to learn from.
 
