@@ -29,7 +29,7 @@ from walle.nets import GaussianPolicy
 from walle.sampler import Actor, LaneSampler
 from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.types import PolicySnapshot, Rollout
+from walle.types import PolicySnapshot
 
 
 class Cost(NamedTuple):
@@ -90,10 +90,7 @@ def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
     spent = clocked_physics(simulated)
     sampler = LaneSampler(simulated, Actor(policy, obs_dim, lanes, 10.0), numbers, seed=0)
     shape = RolloutShape(steps, lanes, (obs_dim,), "float32", (width,), "float32")
-    arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
-    began, sent, filled = np.zeros((3, 1), np.int64)
-    sections, spans = np.zeros(len(SAMPLER_SECTIONS)), np.zeros(0, np.int64)
-    slot = Slot(Rollout(*arrays), began, sent, sections, filled, spans)
+    slot = Slot.empty(shape)
     vector = policy.init(torch.Generator().manual_seed(0)).numpy()
     norm = np.repeat(np.float32([0, 1]), obs_dim)
     snapshot = PolicySnapshot(0, np.concatenate((vector, norm)))

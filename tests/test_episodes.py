@@ -12,7 +12,6 @@ from walle.sampler import Actor
 from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.train import train
-from walle.types import Rollout
 
 WHOLE = ("sampler.collect=episodes", "env=cartpole")
 
@@ -41,10 +40,7 @@ def collected(numbers, quota, rows=12, rounds=1, all_lanes=None):
     shape = RolloutShape(rows * len(numbers), 1, (2,), "float32", (1,), "float32", len(numbers))
     found = []
     for _ in range(rounds):
-        arrays = [np.zeros(s, d) for s, d in shape.fields().values()]
-        began, sent, rows_ = np.zeros((3, 1), np.int64)
-        spans = np.zeros(len(numbers), np.int64)
-        slot = Slot(Rollout(*arrays), began, sent, np.zeros(6), rows_, spans)
+        slot = Slot.empty(shape)
         asked = snapshot(gaussian())._replace(episodes=quota)
         sampler.fill(slot, asked, Timer(SAMPLER_SECTIONS))
         found.append(slot)

@@ -11,7 +11,7 @@ from walle.recurrent import GRU, GRUPolicy, memory_of
 from walle.sampler import Actor, LaneSampler
 from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.types import PolicySnapshot, Rollout
+from walle.types import PolicySnapshot
 
 COUNTER = EnvSpec("tests.toy:Counter-v0")  # its episodes have 3 steps
 
@@ -121,9 +121,7 @@ def collected(policy, numbers, rounds, steps=5):
     shape = RolloutShape(steps, len(numbers), (2,), "float32", (1,), "float32", state=units)
     rollouts = []
     for _ in range(rounds):
-        arrays = [np.zeros(s, d) for s, d in shape.fields().values()]
-        began, sent, rows = np.zeros((3, 1), np.int64)
-        slot = Slot(Rollout(*arrays), began, sent, np.zeros(6), rows, np.zeros(0, np.int64))
+        slot = Slot.empty(shape)
         sampler.fill(slot, snapshot(policy), Timer(SAMPLER_SECTIONS))
         rollouts.append(slot.rollout)
     sampler.close()

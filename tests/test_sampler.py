@@ -8,7 +8,7 @@ from walle.nets import CategoricalPolicy, GaussianPolicy
 from walle.sampler import Actor, LaneSampler
 from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.types import PolicySnapshot, Rollout
+from walle.types import PolicySnapshot
 
 COUNTER = EnvSpec("tests.toy:Counter-v0")
 STEPS = 5
@@ -33,15 +33,7 @@ def make_slot(lanes, discrete=False, obs_dim=2, steps=STEPS):
         () if discrete else (1,),
         "int64" if discrete else "float32",
     )
-    arrays = [np.zeros(s, d) for s, d in shape.fields().values()]
-    return Slot(
-        Rollout(*arrays),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros(6),
-        np.array([steps]),
-        np.zeros(0, np.int64),
-    )
+    return Slot.empty(shape)
 
 
 def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_dim=2):

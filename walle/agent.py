@@ -117,8 +117,8 @@ class Agent:
         self._publish(self._snapshot())  # for the samplers to collect while this process compiles
         self._warm_up(signals)
         self._sampling.wait_ready()
-        while self.env_steps < total_steps and signals.received is None:
-            self._iterate(total_steps, lambda: signals.received is not None)
+        while self.env_steps < total_steps and not signals.arrived():
+            self._iterate(total_steps, signals.arrived)
         self._save("last")
 
     def _warm_up(self, signals: Signals) -> None:
@@ -128,7 +128,7 @@ class Agent:
                 with signals.breaking_off():
                     self._out.progress.say(warm_up(self._algorithm))
             except Exception as error:
-                if signals.received is None:
+                if not signals.arrived():
                     raise
                 raise Interrupted from error  # the compiler may have died of the same Ctrl-C
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-import numpy as np
-
 from walle.errors import Interrupted, WorkerError
 from walle.processes import Watch, allow_files, forkserver_context, how_it_ended
 from walle.queues import ExperienceQueue, Failed, PolicyQueue, Received
@@ -18,7 +16,7 @@ from walle.sampler import Sampler, SamplerTask, run_sampler
 from walle.signals import Signals
 from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
-from walle.types import PolicySnapshot, Rollout
+from walle.types import PolicySnapshot
 
 _GRACE_S = 2.0
 _FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
@@ -229,10 +227,7 @@ class SerialSampling:
         self._signals = signals
         self._timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
         self._sampler: Sampler = task.build()
-        arrays = [np.zeros(s, dtype) for s, dtype in shape.fields().values()]
-        began_ns, sent_ns, rows = np.zeros((3, 1), np.int64)
-        sections, spans = np.zeros(len(SAMPLER_SECTIONS)), np.zeros(shape.packed, np.int64)
-        self._slot = Slot(Rollout(*arrays), began_ns, sent_ns, sections, rows, spans)
+        self._slot = Slot.empty(shape)
         self._watch = Watch(others.sentinels, others.report) if others else None
         self._task = task
         self._snapshot: PolicySnapshot | None = None

@@ -29,6 +29,10 @@ class Signals:
         """Readable once a signal has arrived."""
         return self._reader
 
+    def arrived(self) -> bool:
+        """Whether a signal has asked for the end."""
+        return self.received is not None
+
     @contextmanager
     def installed(self) -> Iterator[Signals]:
         """Handles both signals in the body; outside the main thread there is nothing to do."""
@@ -48,14 +52,14 @@ class Signals:
         """Has the first signal, too, break off the body, with `Interrupted`."""
         self._breaks_off = True
         try:
-            if self.received is not None:
+            if self.arrived():
                 raise Interrupted
             yield
         finally:
             self._breaks_off = False
 
     def _handle(self, number: int, *_: Any) -> None:
-        if self.received is not None:
+        if self.arrived():
             raise KeyboardInterrupt(number)
         self.received = number
         self._writer.send_bytes(b"\0")

@@ -75,10 +75,30 @@ class Slot(NamedTuple):
     rows: npt.NDArray[np.int64]
     spans: npt.NDArray[np.int64]
 
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Slot:
+        """From arrays in the order of `layout`."""
+        n = len(Rollout._fields)
+        return cls(Rollout(*arrays[:n]), *arrays[n:])
+
+    @classmethod
+    def empty(cls, shape: RolloutShape) -> Slot:
+        """Zeros, in memory of its own; all steps count as filled."""
+        slot = cls.of([np.zeros(size, dtype) for size, dtype in layout(shape)])
+        slot.rows[0] = shape.steps
+        return slot
+
     @property
     def filled(self) -> Rollout:
         """The steps that are."""
         return self.rollout.between(0, int(self.rows[0]))
+
+
+def layout(shape: RolloutShape) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and dtype of every array of a slot, in its order."""
+    number = ((1,), "int64")
+    header = [number, number, _SECTIONS, number, ((shape.packed,), "int64")]
+    return [*shape.fields().values(), *header]
 
 
 class Arena:
@@ -113,14 +133,11 @@ class Ring:
     def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
         """`slots` rollouts of that shape."""
         self.slots = slots
-        number = ((1,), "int64")
-        header = [number, number, _SECTIONS, number, ((shape.packed,), "int64")]
-        self._per_slot = [*shape.fields().values(), *header]
+        self._per_slot = layout(shape)
         self._arena = Arena(context, self._per_slot * slots)
 
     def views(self) -> list[Slot]:
         """All of them; a process calls it once."""
         arrays = self._arena.arrays()
         width = len(self._per_slot)
-        chunks = [arrays[i * width : (i + 1) * width] for i in range(self.slots)]
-        return [Slot(Rollout(*chunk[:-5]), *chunk[-5:]) for chunk in chunks]
+        return [Slot.of(arrays[i * width : (i + 1) * width]) for i in range(self.slots)]
