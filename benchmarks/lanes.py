@@ -25,7 +25,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets import GaussianPolicy
+from walle.policies import GaussianPolicy
 from walle.sampler import Actor, LaneSampler
 from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer

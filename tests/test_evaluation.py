@@ -4,7 +4,7 @@ import torch
 from walle import evaluation
 from walle.envs import EnvSpec
 from walle.evaluation import Evaluator
-from walle.nets import CategoricalPolicy
+from walle.policies import CategoricalPolicy
 from walle.recurrent import GRUPolicy
 from walle.types import PolicySnapshot
 

@@ -6,8 +6,9 @@ import torch
 from tests.algos.test_ppo import trained
 from tests.conftest import read
 from walle import checkpoint
+from walle.build import make_algorithm, make_problem
 from walle.config import compose
-from walle.train import make_algorithm, make_problem, train
+from walle.train import train
 
 pytestmark = [
     pytest.mark.gpu,

@@ -76,7 +76,7 @@ def test_a_minibatch_that_cannot_be_dealt_evenly_is_refused():
 
 
 def test_a_learner_that_fails_is_named_with_its_traceback(run, monkeypatch):
-    from walle import train as module
+    from walle import build as module
 
     made = module._net
     calls = []

@@ -5,18 +5,10 @@ import pytest
 import torch
 from torch import distributions as D
 
+from walle.critics import Critic
 from walle.errors import ConfigError
-from walle.nets import (
-    ACTING_ROWS,
-    ACTIVATIONS,
-    MLP,
-    CategoricalPolicy,
-    Critic,
-    GaussianPolicy,
-    Layout,
-    StateScalePolicy,
-    activation,
-)
+from walle.nets import ACTING_ROWS, ACTIVATIONS, MLP, Layout, activation
+from walle.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets import CategoricalPolicy, GaussianPolicy
+from walle.policies import CategoricalPolicy, GaussianPolicy
 from walle.recurrent import GRU, GRUPolicy, memory_of
 from walle.sampler import Actor, LaneSampler
 from walle.slots import RolloutShape, Slot

@@ -4,7 +4,7 @@ import torch
 
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import RolloutError
-from walle.nets import CategoricalPolicy, GaussianPolicy
+from walle.policies import CategoricalPolicy, GaussianPolicy
 from walle.sampler import Actor, LaneSampler
 from walle.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer

@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
+from walle.algos.base import warm_up
 from walle.sgd import Sgd
 
 
@@ -151,3 +154,14 @@ def test_stop_ends_before_the_step(problem):
     assert result.minibatches == 0
     assert result.vector.tolist() == [0, 0, 0]
     assert result.info["worst"] > 0  # what it stopped at
+
+
+def test_learners_meet_when_all_have_compiled():
+    order = []
+    engine = Sgd(quadratic, AdamSettings())
+    engine.share(SimpleNamespace(rank=0, size=2, meet=lambda: order.append("met")), 0)
+    algorithm = SimpleNamespace(
+        warm_up=lambda: order.append("compiled") or "told", engines=lambda: [engine]
+    )
+    assert warm_up(algorithm) == "told"
+    assert order == ["compiled", "met"]

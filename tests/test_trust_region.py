@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from walle.nets import CategoricalPolicy, GaussianPolicy
+from walle.policies import CategoricalPolicy, GaussianPolicy
 from walle.trust_region import conjugate_gradient, full_step, hessian_product, line_search
 
 SEARCH = {"accept_ratio": 0.1, "shrink": 0.5, "tries": 10}

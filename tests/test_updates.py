@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from walle import compiled
+from walle.build import make_algorithm, make_problem
 from walle.config import compose
-from walle.train import make_algorithm, make_problem
 from walle.updates import Trained, Updates, descend, followed, packed, unpacked
 
 SMALL = (

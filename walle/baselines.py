@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.critics import Critic
 from walle.losses import value_loss
-from walle.nets import Critic
 from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
 from walle.types import BoolArray, IntArray, passes
 

@@ -1,13 +1,31 @@
-"""Action-value functions."""
+"""State-value and action-value functions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from walle.nets import MLP, Activation, Layout
+from walle.nets import MLP, Activation, Layout, Params
+
+
+class Critic:
+    """A state-value function, V(s)."""
+
+    def __init__(self, obs_dim: int, hidden: Sequence[int], act: Activation) -> None:
+        """An MLP with one output."""
+        self._mlp = MLP("critic", (obs_dim, *hidden, 1), act)
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Orthogonal with gain sqrt(2), the last layer with gain 1."""
+        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=1.0))
+
+    def __call__(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [...]."""
+        return self._mlp(params, obs).squeeze(-1)
 
 
 class QFunctions:

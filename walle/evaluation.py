@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets import ActingPolicy
+from walle.policies import ActingPolicy
 from walle.sampler import Actor
 from walle.types import AnyArray, FloatArray, PolicySnapshot
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets import Forward, Layout, Params, Policy
+from walle.nets import Forward, Layout, Params
+from walle.policies import Policy
 from walle.types import FloatArray
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
 from walle.errors import ConfigError, RolloutError
-from walle.nets import ACTING_ROWS, ActingPolicy, Forward
+from walle.nets import ACTING_ROWS, Forward
 from walle.normalize import normalize_into
+from walle.policies import ActingPolicy
 from walle.processes import become_worker
 from walle.queues import Closed, PolicyReader, SlotWriter
 from walle.recurrent import memory_of

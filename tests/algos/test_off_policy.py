@@ -7,9 +7,10 @@ from tests.conftest import read
 from tests.test_train import learned
 from walle import checkpoint
 from walle.algos.off_policy import Limiter
+from walle.build import make_algorithm, make_problem
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import make_algorithm, make_problem, train
+from walle.train import train
 
 NAMES = ("ddpg", "td3", "sac")
 SMALL = (

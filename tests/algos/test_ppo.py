@@ -8,11 +8,11 @@ import torch
 from walle import returns
 from walle.algos import REGISTRY, load
 from walle.algos.on_policy import advantages, corrected, remaining
+from walle.build import make_algorithm, make_problem, make_shape, make_tasks
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.sampling import SerialSampling
 from walle.signals import Signals
-from walle.train import make_algorithm, make_problem, make_shape, make_tasks
 
 GAMMA = 0.9
 

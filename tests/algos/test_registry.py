@@ -11,9 +11,10 @@ from tests.test_train import learned
 from walle import checkpoint
 from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
+from walle.build import make_algorithm, make_problem
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import make_algorithm, make_problem, train
+from walle.train import train
 
 MODES = {
     "serial": ("sampler=serial", "sampler.max_lag=0"),

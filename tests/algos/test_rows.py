@@ -6,9 +6,10 @@ from tests.conftest import read
 from tests.test_train import learned
 from walle import checkpoint
 from walle.algos.rows import Sequences
+from walle.build import make_algorithm, make_problem
 from walle.config import compose
 from walle.recurrent import GRU
-from walle.train import make_algorithm, make_problem, train
+from walle.train import train
 
 SMALL = ("net=gru", "net.sequence=8", "batch_size=256", "sampler.lanes=8", "algo.epochs=2")
 RECALL = ("env=gym", "env.id=tests.toy:Recall-v0", "sampler=serial")

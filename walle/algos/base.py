@@ -11,17 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.critics import Critic
 from walle.errors import ConfigError
-from walle.nets import (
-    ActingPolicy,
-    CategoricalPolicy,
-    Critic,
-    GaussianPolicy,
-    Policy,
-    StateScalePolicy,
-    activation,
-)
+from walle.nets import activation
 from walle.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
+from walle.policies import ActingPolicy, CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.recurrent import GRUPolicy
 from walle.sgd import Sgd
 from walle.types import PolicySnapshot, Rollout

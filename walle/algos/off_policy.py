@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import NetSettings, Problem, check_positive
+from walle.bounded_policies import RandomFirst
 from walle.compiled import MODES, attempt, choose
 from walle.critics import QFunctions
 from walle.errors import ConfigError
-from walle.nets import ActingPolicy, activation
+from walle.nets import activation
 from walle.normalize import ObservationNormalizer
-from walle.policies import RandomFirst
+from walle.policies import ActingPolicy
 from walle.replay import Replay, row_width
 from walle.rundir import memory_bytes
 from walle.sgd import Sgd

@@ -12,7 +12,7 @@ from walle import returns
 from walle.algos.base import Experience, check_positive
 from walle.compiled import MODES
 from walle.errors import ConfigError, nearest
-from walle.nets import Policy
+from walle.policies import Policy
 
 CORRECTIONS = ("none", "truncated", "vtrace")
 

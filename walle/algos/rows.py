@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Experience, NetSettings
-from walle.nets import Params, Policy
+from walle.nets import Params
+from walle.policies import Policy
 from walle.recurrent import GRU, memory_of
 from walle.sgd import Batch
 

@@ -26,8 +26,8 @@ from walle.algos.off_policy import (
     q_functions,
     random_first,
 )
+from walle.bounded_policies import SquashedGaussianPolicy
 from walle.nets import activation
-from walle.policies import SquashedGaussianPolicy
 from walle.replay import Transitions
 from walle.updates import Trained, descend, followed
 

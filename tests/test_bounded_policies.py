@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
+from walle.bounded_policies import DeterministicPolicy, RandomFirst, SquashedGaussianPolicy
 from walle.critics import QFunctions
 from walle.nets import ACTING_ROWS
-from walle.policies import DeterministicPolicy, RandomFirst, SquashedGaussianPolicy
 
 OBS = 5
 
