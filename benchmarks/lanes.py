@@ -24,11 +24,11 @@ import torch
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from walle.collecting.sampler import Actor, LaneSampler
 from walle.envs import EnvSpec, make_lanes
-from walle.policies import GaussianPolicy
-from walle.sampler import Actor, LaneSampler
-from walle.slots import RolloutShape, Slot
+from walle.nets.policies import GaussianPolicy
 from walle.timing import SAMPLER_SECTIONS, Timer
+from walle.transport.slots import RolloutShape, Slot
 from walle.types import PolicySnapshot
 
 

@@ -92,7 +92,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     algorithm = PPO(settings, net, problem)
     close: Update = nothing
     if case["learners"] > 1:
-        from walle.learners import Learners, make_learner_tasks
+        from walle.learning.learners import Learners, make_learner_tasks
 
         learners = Learners(
             make_learner_tasks(case["learners"], "ppo", settings, net, problem, threads=1)

@@ -5,8 +5,8 @@ import torch
 
 from tests.algos.test_ppo import trained
 from tests.conftest import read
-from walle import checkpoint
-from walle.build import make_algorithm, make_problem
+from walle.agent import checkpoint
+from walle.agent.build import make_algorithm, make_problem
 from walle.config import compose
 from walle.train import train
 

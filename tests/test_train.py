@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.conftest import read
-from walle import agent, checkpoint
+from walle.agent import agent, checkpoint
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.train import train
@@ -237,8 +237,8 @@ def test_an_unknown_environment_fails_before_anything_is_written(run, tmp_path):
 
 @pytest.mark.parametrize("algo", ["ppo", "ppo_kl"])
 def test_an_algorithm_goes_on_from_its_state(run, algo):
+    from walle.agent.build import make_algorithm, make_problem
     from walle.algos import load
-    from walle.build import make_algorithm, make_problem
 
     _, directory = run("env=cartpole", f"algo={algo}")
     state = checkpoint.load(directory / "checkpoints" / "last.pt")

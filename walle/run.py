@@ -26,7 +26,7 @@ def run(composed: DictConfig) -> float | None:
     except WalleError as error:
         sys.exit(_told(error, 1))
     except KeyboardInterrupt as stop:
-        from walle.signals import stopped_by
+        from walle.processes.signals import stopped_by
 
         sys.exit(128 + stopped_by(stop))
 
@@ -37,7 +37,7 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
 
     from walle.config import validate
-    from walle.forkserver import start_fork_server
+    from walle.processes.forkserver import start_fork_server
 
     config = validate(composed)
     if config.sampler.name == "process":

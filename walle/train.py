@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from walle.agent import Outputs
-from walle.algos.base import Algorithm, Problem
-from walle.build import (
+from walle.agent.agent import Outputs
+from walle.agent.build import (
     check_learners,
     make_agent,
     make_algorithm,
@@ -23,13 +22,14 @@ from walle.build import (
     make_tasks,
     start_learners,
 )
+from walle.agent.progress import make_progress
+from walle.agent.run_directory import Status, set_aside_previous, write_provenance
+from walle.algos.base import Algorithm, Problem
 from walle.config import config_hash, to_dict
+from walle.config.schemas import Config
 from walle.envs import EnvSpec
 from walle.errors import Interrupted
-from walle.progress import make_progress
-from walle.rundir import Status, set_aside_previous, write_provenance
-from walle.schemas import Config
-from walle.signals import Signals, stopped_by
+from walle.processes.signals import Signals, stopped_by
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from tests.algos.test_ppo import CONSTANT, GAMMA, trained
-from walle import returns
-from walle.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
 from walle.config import compose
+from walle.learning import returns
+from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
 from walle.train import train
 
 QUIET = ("eval.every=null", "logger.progress=quiet")

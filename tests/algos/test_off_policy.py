@@ -5,9 +5,9 @@ import torch
 from tests.algos.test_ppo import trained
 from tests.conftest import read
 from tests.test_train import learned
-from walle import checkpoint
+from walle.agent import checkpoint
+from walle.agent.build import make_algorithm, make_problem
 from walle.algos.off_policy import Limiter
-from walle.build import make_algorithm, make_problem
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.train import train

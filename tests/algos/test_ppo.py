@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from walle import returns
+from walle.agent.build import make_algorithm, make_problem, make_shape, make_tasks
 from walle.algos import REGISTRY, load
 from walle.algos.on_policy import advantages, corrected, remaining
-from walle.build import make_algorithm, make_problem, make_shape, make_tasks
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
-from walle.sampling import SerialSampling
-from walle.signals import Signals
+from walle.learning import returns
+from walle.processes.signals import Signals
+from walle.transport.sampling import SerialSampling
 
 GAMMA = 0.9
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.conftest import read
 from tests.test_train import learned
-from walle import checkpoint
+from walle.agent import checkpoint
+from walle.agent.build import make_algorithm, make_problem
 from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
-from walle.build import make_algorithm, make_problem
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.train import train

@@ -4,11 +4,11 @@ import torch
 from tests.algos.test_ppo import trained
 from tests.conftest import read
 from tests.test_train import learned
-from walle import checkpoint
+from walle.agent import checkpoint
+from walle.agent.build import make_algorithm, make_problem
 from walle.algos.rows import Sequences
-from walle.build import make_algorithm, make_problem
 from walle.config import compose
-from walle.recurrent import GRU
+from walle.nets.recurrent import GRU
 from walle.train import train
 
 SMALL = ("net=gru", "net.sequence=8", "batch_size=256", "sampler.lanes=8", "algo.epochs=2")

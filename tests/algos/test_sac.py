@@ -3,7 +3,7 @@ import torch
 
 from tests.algos.test_off_policy import made
 from tests.algos.test_ppo import trained
-from walle.replay import Transitions
+from walle.learning.replay import Transitions
 
 GAMMA = 0.9
 AIM = (

@@ -3,7 +3,7 @@ import torch
 
 from tests.algos.test_off_policy import made
 from tests.algos.test_sac import GAMMA, a_batch, aimed
-from walle.updates import unpacked
+from walle.learning.off_policy_updates import unpacked
 
 AIM = ("env=gym", "env.id=tests.toy:Aim-v0")
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from tests.algos.test_ppo import CONSTANT, GAMMA, trained
+from walle.algos.baselines import EpisodeClock, LinearBaseline
 from walle.algos.on_policy import CORRECTIONS
-from walle.baselines import EpisodeClock, LinearBaseline
 from walle.config import compose
 from walle.errors import ConfigError
 

@@ -9,7 +9,7 @@ import pytest
 
 from walle.envs.lanes import EnvSpec, env_seed
 from walle.envs.mujoco.registry import TASKS, make_mujoco_lanes
-from walle.envs.quiet import catch_mujoco_warnings
+from walle.envs.mujoco_warnings import catch_mujoco_warnings
 
 LANES = (3, 4)
 SEEDS = [env_seed(0, lane) for lane in LANES]

@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from walle import losses
 from walle.algos.base import Experience, NetSettings, Normalizers, Problem, Traits, values
 from walle.algos.on_policy import advantages, check_on_policy, corrected, remaining
-from walle.compiled import attempt, choose
 from walle.errors import ConfigError
-from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
+from walle.learning import losses
+from walle.learning.compiled import attempt, choose
+from walle.learning.sgd import AdamSettings, AdamState, Batch, Info, Sgd
 from walle.types import PolicySnapshot, Rollout
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from walle.metrics import EpisodeTracker
+from walle.agent.metrics import EpisodeTracker
 from walle.types import Rollout
 
 KINDS = ("none", "adaptive", "adaptive_margin")

@@ -11,13 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.critics import Critic
 from walle.errors import ConfigError
-from walle.nets import activation
-from walle.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
-from walle.policies import ActingPolicy, CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
-from walle.recurrent import GRUPolicy
-from walle.sgd import Sgd
+from walle.learning.sgd import Sgd
+from walle.nets.critics import Critic
+from walle.nets.mlp import activation
+from walle.nets.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
+from walle.nets.policies import (
+    ActingPolicy,
+    CategoricalPolicy,
+    GaussianPolicy,
+    Policy,
+    StateScalePolicy,
+)
+from walle.nets.recurrent import GRUPolicy
 from walle.types import PolicySnapshot, Rollout
 
 ALL_MODES = ("serial", "lock_step", "overlapped", "free")

@@ -13,19 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.agent.run_directory import memory_bytes
 from walle.algos.base import NetSettings, Problem, check_positive
-from walle.bounded_policies import RandomFirst
-from walle.compiled import MODES, attempt, choose
-from walle.critics import QFunctions
 from walle.errors import ConfigError
-from walle.nets import activation
-from walle.normalize import ObservationNormalizer
-from walle.policies import ActingPolicy
-from walle.replay import Replay, row_width
-from walle.rundir import memory_bytes
-from walle.sgd import Sgd
+from walle.learning.compiled import MODES, attempt, choose
+from walle.learning.off_policy_updates import Block, Updates, packed, unpacked
+from walle.learning.replay import Replay, row_width
+from walle.learning.sgd import Sgd
+from walle.nets.bounded_policies import RandomFirst
+from walle.nets.critics import QFunctions
+from walle.nets.mlp import activation
+from walle.nets.normalize import ObservationNormalizer
+from walle.nets.policies import ActingPolicy
 from walle.types import PolicySnapshot, Rollout
-from walle.updates import Block, Updates, packed, unpacked
 
 # Compiling a block from nothing takes 20 to 30 s of a core and saves about 6 ms an update.
 REPAID_AFTER = 10_000

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walle import returns
 from walle.algos.base import Experience, check_positive
-from walle.compiled import MODES
 from walle.errors import ConfigError, nearest
-from walle.policies import Policy
+from walle.learning import returns
+from walle.learning.compiled import MODES
+from walle.nets.policies import Policy
 
 CORRECTIONS = ("none", "truncated", "vtrace")
 

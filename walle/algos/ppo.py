@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from walle import losses
 from walle.algos.base import (
     Experience,
     NetSettings,
@@ -35,9 +34,10 @@ from walle.algos.base import (
 )
 from walle.algos.on_policy import advantages, check_on_policy, corrected, remaining
 from walle.algos.rows import make_rows
-from walle.compiled import Blocks, attempt, choose
 from walle.errors import ConfigError
-from walle.sgd import AdamSettings, AdamState, Batch, Info, Sgd
+from walle.learning import losses
+from walle.learning.compiled import Blocks, attempt, choose
+from walle.learning.sgd import AdamSettings, AdamState, Batch, Info, Sgd
 from walle.types import PolicySnapshot, Rollout
 
 

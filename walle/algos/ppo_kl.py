@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from walle import losses
 from walle.algos.base import (
     Experience,
     NetSettings,
@@ -34,9 +33,10 @@ from walle.algos.base import (
     values,
 )
 from walle.algos.on_policy import advantages, check_on_policy, corrected
-from walle.compiled import attempt, choose
 from walle.errors import ConfigError
-from walle.sgd import AdamSettings, AdamState, Batch, Info, Result, Sgd
+from walle.learning import losses
+from walle.learning.compiled import attempt, choose
+from walle.learning.sgd import AdamSettings, AdamState, Batch, Info, Result, Sgd
 from walle.types import PolicySnapshot, Rollout
 
 BETA_MAX = 35.0

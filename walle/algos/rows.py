@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Experience, NetSettings
-from walle.nets import Params
-from walle.policies import Policy
-from walle.recurrent import GRU, memory_of
-from walle.sgd import Batch
+from walle.learning.sgd import Batch
+from walle.nets.mlp import Params
+from walle.nets.policies import Policy
+from walle.nets.recurrent import GRU, memory_of
 
 
 class Rows(Protocol):

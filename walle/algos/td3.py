@@ -20,7 +20,6 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle import losses
 from walle.algos.base import NetSettings, Problem, Traits, check_positive
 from walle.algos.off_policy import (
     OffPolicy,
@@ -31,11 +30,12 @@ from walle.algos.off_policy import (
     q_functions,
     random_first,
 )
-from walle.bounded_policies import DeterministicPolicy
 from walle.errors import ConfigError
-from walle.nets import activation
-from walle.replay import Transitions
-from walle.updates import Trained, descend, followed
+from walle.learning import losses
+from walle.learning.off_policy_updates import Trained, descend, followed
+from walle.learning.replay import Transitions
+from walle.nets.bounded_policies import DeterministicPolicy
+from walle.nets.mlp import activation
 
 INFO = ("critic_loss", "policy_loss", "q")
 

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle import losses
 from walle.algos.adaptive_rounds import BATCH_MOST, KINDS, AdaptiveRounds
 from walle.algos.base import (
     Experience,
@@ -35,12 +34,19 @@ from walle.algos.base import (
     check_positive,
     values,
 )
+from walle.algos.baselines import (
+    Baseline,
+    EpisodeClock,
+    FitSettings,
+    LinearBaseline,
+    NeuralBaseline,
+)
 from walle.algos.on_policy import advantages, check_choice, check_on_policy, corrected
-from walle.baselines import Baseline, EpisodeClock, FitSettings, LinearBaseline, NeuralBaseline
-from walle.compiled import attempt, choose
 from walle.errors import ConfigError
-from walle.sgd import Batch, Sgd
-from walle.trust_region import full_step, hessian_product, line_search
+from walle.learning import losses
+from walle.learning.compiled import attempt, choose
+from walle.learning.sgd import Batch, Sgd
+from walle.learning.trust_region import full_step, hessian_product, line_search
 from walle.types import PolicySnapshot, Rollout
 
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from walle.envs.lanes import EnvSpec, Role, Step, env_seed
-from walle.envs.quiet import catch_mujoco_warnings
+from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import ConfigError, RolloutError
 from walle.types import AnyArray
 

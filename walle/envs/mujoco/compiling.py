@@ -8,7 +8,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from walle.envs.quiet import catch_mujoco_warnings
+from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import ConfigError, nearest
 
 

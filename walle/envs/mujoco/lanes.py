@@ -11,7 +11,7 @@ from gymnasium.utils import seeding
 from walle.envs.lanes import Step
 from walle.envs.mujoco.physics import Array, Fields, make_physics
 from walle.envs.mujoco.task import Outcome, Task
-from walle.envs.quiet import catch_mujoco_warnings
+from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import RolloutError, what_went_wrong
 from walle.types import AnyArray, BoolArray, IntArray
 

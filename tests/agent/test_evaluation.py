@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from walle.agent import evaluation
+from walle.agent.evaluation import Evaluator
+from walle.envs import EnvSpec
+from walle.nets.policies import CategoricalPolicy
+from walle.nets.recurrent import GRUPolicy
+from walle.types import PolicySnapshot
+
+
+@pytest.fixture
+def evaluate():
+    """Evaluates a random policy in an environment that never ends by itself."""
+    policy = CategoricalPolicy(2, 2, (4,), torch.tanh)
+    vector = policy.init(torch.Generator().manual_seed(0))
+    snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
+
+    def _evaluate(interrupted, **spec):
+        env = EnvSpec("tests.toy:Rude-v0", {"how": "well"}, **spec)
+        evaluator = Evaluator(env, policy, 2, None, episodes=2, seed=0)
+        return evaluator.evaluate(snapshot, interrupted)
+
+    return _evaluate
+
+
+def test_an_episode_is_as_long_as_its_limit(evaluate):
+    found = evaluate(lambda: False, episode_limit=7)
+    assert (found.lengths, found.returns) == ([7, 7], [7.0, 7.0])
+
+
+def test_an_episode_that_never_ends_is_cut(evaluate, monkeypatch):
+    monkeypatch.setattr(evaluation, "LONGEST", 12)
+    assert evaluate(lambda: False).lengths == [12, 12]
+
+
+def test_every_evaluation_begins_with_an_empty_memory():
+    policy = GRUPolicy(2, 8, lambda: CategoricalPolicy(8, 2, (16,), torch.tanh))
+    vector = policy.init(torch.Generator().manual_seed(0))
+    snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
+    evaluator = Evaluator(EnvSpec("tests.toy:Recall-v0"), policy, 2, None, episodes=3, seed=0)
+    actor, states = evaluator._actor, []
+    forward = actor.head
+
+    def head(obs):
+        states.append(actor.state.copy())
+        return forward(obs)
+
+    actor.head = head
+    for _ in range(2):
+        evaluator.evaluate(snapshot, lambda: False)
+    assert [state.any() for state in states] == 2 * [False, *5 * [True]]
+
+
+def test_an_evaluation_can_be_interrupted(evaluate):
+    assert evaluate(lambda: True) is None

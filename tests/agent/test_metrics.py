@@ -1,0 +1,95 @@
+import os
+
+import numpy as np
+import pytest
+
+from tests.conftest import read
+from walle.agent.metrics import CsvFile, EpisodeTracker, spread
+from walle.types import Rollout
+
+
+def rollout(reward, terminated, truncated=None, lane=None):
+    reward = np.array(reward, np.float32)
+    T, L = reward.shape
+    terminated = np.array(terminated, bool)
+    truncated = np.zeros((T, L), bool) if truncated is None else np.array(truncated, bool)
+    lane = np.arange(L) if lane is None else np.array(lane)
+    empty = np.zeros((T, L))
+    return Rollout(empty, empty, empty, reward, terminated, truncated, empty, lane, np.full(L, 5))
+
+
+def test_csv_holds_whole_rows_at_every_moment(tmp_path):
+    file = CsvFile(tmp_path / "a.csv")
+    file.append([{"x": 1, "y": 0.1}, {"x": 2, "y": float("nan")}])
+    file.append([{"x": 3, "y": None}])
+    assert (tmp_path / "a.csv").read_text() == "x,y\n1,0.1\n2,\n3,\n"
+    file.close()
+
+
+def test_csv_refuses_other_columns(tmp_path):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    with pytest.raises(ValueError, match=r"a\.csv has columns \('x',\), got \('y',\)"):
+        file.append([{"y": 1}])
+    file.close()
+
+
+def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    write = os.write
+    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:2]))
+    with pytest.raises(OSError, match=r"No space left.*a\.csv"):
+        file.append([{"x": 123}])
+    assert (tmp_path / "a.csv").read_text() == "x\n"
+    file.close()
+
+
+def test_csv_with_known_columns_exists_from_the_start(tmp_path):
+    CsvFile(tmp_path / "a.csv", ["x", "y"]).close()
+    assert read(tmp_path / "a.csv") == []
+
+
+def test_episodes_are_added_up_across_rollouts():
+    tracker = EpisodeTracker([0, 1], window=10)
+    first = tracker.add(rollout([[1, 10], [2, 20]], [[0, 0], [0, 1]]), 0, 1.5)
+    assert [(e.lane, e.sampler, e.episode_return, e.length) for e in first] == [(1, 1, 30.0, 2)]
+    assert (first[0].env_steps, first[0].wall_s, first[0].policy_version) == (4, 1.5, 5)
+    truncated = [[0, 0], [1, 0]]
+    second = tracker.add(rollout([[3, 1], [4, 1]], [[0, 0], [0, 0]], truncated), 4, 2.0)
+    assert [(e.lane, e.episode_return, e.length, e.end) for e in second] == [
+        (0, 10.0, 4, "truncated")
+    ]
+    assert tracker.return_mean == 20.0
+    assert tracker.length_mean == 3.0
+    assert tracker.count == 2
+
+
+def test_return_mean_is_over_the_last_episodes():
+    tracker = EpisodeTracker([0], window=2)
+    assert tracker.return_mean is None
+    tracker.add(rollout([[1], [2], [6]], [[1], [1], [1]]), 0, 0.0)
+    assert tracker.return_mean == 4.0
+
+
+def test_lanes_are_told_apart_by_their_numbers():
+    tracker = EpisodeTracker([0, 0, 1, 1], window=2)
+    (episode,) = tracker.add(rollout([[1, 2]], [[0, 1]], lane=[2, 3]), 0, 0.0)
+    assert (episode.lane, episode.sampler, episode.episode_return) == (3, 1, 2.0)
+
+
+def test_a_lane_that_comes_twice_is_added_up_in_order():
+    """As when a free-running round holds two rollouts of one sampler."""
+    tracker = EpisodeTracker([0], window=9)
+    twice = rollout([[1, 10], [2, 20]], [[0, 0], [0, 1]], lane=[0, 0])
+    (episode,) = tracker.add(twice, 0, 0.0)
+    assert (episode.episode_return, episode.length) == (33.0, 4)
+
+
+def test_spread_by_hand():
+    assert spread([1, 2, 6], "r", median=True) == {
+        "r_mean": 3.0,
+        "r_median": 2.0,
+        "r_std": pytest.approx(np.sqrt(14 / 3)),
+        "r_min": 1.0,
+        "r_max": 6.0,
+    }
+    assert set(spread([], "r").values()) == {None}

@@ -1,0 +1,96 @@
+"""What a user who made a mistake sees: one message, an exit code, and no traceback."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from walle.agent.build import make_problem
+from walle.config import compose
+from walle.errors import ConfigError, RolloutError
+from walle.train import train
+
+COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
+
+
+def walle(directory, *overrides):
+    command = [sys.executable, "-m", "walle.run", *overrides, f"hydra.run.dir={directory}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nan_at", r"the environment gave a reward of nan in lane [02] at step 8 of the rollout"),
+        (
+            "blind_at",
+            r"a last observation of an episode of \[nan nan\] in lane [02] at step 8",
+        ),
+        pytest.param(
+            "grow_at",
+            r"an observation of shape \(1,\) in lane [02] at step 9",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fault, message):
+    found = walle(tmp_path, *COUNTER, "sampler.n=2", f"+env.kwargs.{fault}=9")
+    assert found.returncode == 1
+    assert re.search(message, found.stderr)  # whichever of the two samplers is heard first
+    assert "Traceback" not in found.stderr
+    assert found.stderr.count("\n") <= 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("env.id=tests.toy:Tupled-v0",), "walle takes Discrete and one-dimensional Box actions"),
+        (("env.id=tests.toy:Dialled-v0",), "one-dimensional Box actions of real numbers"),
+        (
+            ("env.id=tests.toy:Counter-v0", "+env.kwargs.raise_at=1"),
+            "ValueError: the gearbox broke",
+        ),
+        (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/bad.xml"), "does not load as a MuJoCo"),
+        (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/none.xml"), "there is no file at"),
+    ],
+)
+def test_an_environment_that_cannot_work_is_refused_before_anything_starts(
+    tmp_path, overrides, message
+):
+    (tmp_path / "bad.xml").write_text("<mujoco><worldbody><geom/></worldbody></mujoco>")
+    found = walle(tmp_path / "run", "env=gym", *(o.format(tmp=tmp_path) for o in overrides))
+    assert found.returncode == 2
+    assert message in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nan_at=9", r"a reward of nan in lane 0 at step 8 "),
+        ("blind_at=8", r"an observation of \[nan nan\] in lane 0 at step 8 "),
+    ],
+)
+def test_a_serial_sampler_says_the_same(tmp_path, fault, message):
+    config = compose([*COUNTER, "sampler=serial", f"+env.kwargs.{fault}"])
+    with pytest.raises(RolloutError, match=message):
+        train(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("env", "argument"),
+    [
+        ("hopper", "healthy_z_range=3"),
+        ("hopper", "reset_noise_scale=-1"),
+        ("halfcheetah", "frame_skip=2.5"),
+        ("halfcheetah", "frame_skip=abc"),
+        ("halfcheetah", "xml_file=5"),
+        ("lunar_lander", "gravity=5"),
+    ],
+)
+def test_what_an_environment_cannot_take_is_refused_with_its_arguments(env, argument):
+    config = compose([f"env={env}", f"+env.kwargs.{argument}"])
+    name, value = argument.split("=")
+    with pytest.raises(ConfigError, match=rf"{name}.*{value}|{value}.*{name}"):
+        make_problem(config)

@@ -1,0 +1,155 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from walle.config import compose, config_directory, config_hash
+from walle.errors import ConfigError
+
+ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
+
+
+def test_defaults():
+    config = compose()
+    assert (config.env.id, config.algo.name, config.total_steps) == ("HalfCheetah-v5", "ppo", 10**6)
+    assert config.n == min(len(os.sched_getaffinity(0)), 64)
+    assert config.lanes == 64
+
+
+@pytest.mark.parametrize(
+    ("batch", "lanes"), [(2048, 64), (20480, 256), (20000, 32), (256, 8), (1000, 8), (999, 1)]
+)
+def test_lanes_are_a_power_of_two_that_divides_the_batch_into_32_steps_or_more(batch, lanes):
+    assert compose([f"batch_size={batch}", "sampler.n=1"]).lanes == lanes
+
+
+def test_numbers_may_be_written_as_a_person_would():
+    config = compose(["total_steps=1e6", "algo.learning_rate=1", "sampler.max_lag=null"])
+    assert config.total_steps == 10**6
+    assert config.algo.learning_rate == 1.0
+    assert config.sampler.max_lag is None
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_every_environment_file_composes(env):
+    extra = ["env.id=CartPole-v1"] if env == "gym" else []
+    assert compose([f"env={env}", *extra]).env.name == env
+
+
+def test_slow_passes_its_step_on():
+    assert compose(["env=slow", "env.step_ms=7"]).env.kwargs == {"step_ms": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),
+        (["+nam=x"], r"nam is not a setting; did you mean 'name'"),
+        (["algo.clip=abc"], r"algo.clip='abc'.*Float"),
+        (["algo.clip=2"], r"algo.clip=2.0 must lie between 0 and 1"),
+        (["algo.schedule=quadratic"], r"algo.schedule='quadratic'.*linear"),
+        (["algo.gamma=1.5"], r"algo.gamma=1.5"),
+        (["sampler.n=0"], r"sampler.n=0 must be positive"),
+        (["sampler.n=65"], r"sampler.n=65 is more than sampler.lanes=64.*128"),
+        (["sampler.n=33", "batch_size=20000"], r"set sampler.lanes to 40 "),
+        (["batch_size=2050", "sampler.lanes=64"], r"nearest that fits: 2048 or 2112"),
+        (["sampler.max_lag=-1"], r"lock-step"),
+        (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* at least 3"),
+        (["sampler=serial", "sampler.n=2"], r"sampler=serial"),
+        (["sampler=serial", "sampler.max_lag=1"], r"cannot overlap"),
+        (["sampler=serial", "sampler.slots=2"], r"sampler.slots=2 .* no queue"),
+        (["env=gym"], r"env.id has no value"),
+        (["env.action=resacle"], r"did you mean 'rescale'"),
+        (["env.backend=jax"], r"env.backend='jax' is unknown"),
+        (["net.policy_hidden=[64,0]"], r"net.policy_hidden"),
+        (["net=gru", "net.hidden=0"], r"net.hidden=0 must be positive"),
+        (["net=gru", "net.sequence=10"], r"net.sequence=10 .* 32 steps .* 1, 2, 4, 8, 16, 32$"),
+        (["net=gru", "algo.minibatch_size=8"], r"=8 is no whole number of sequences .* of 16$"),
+        (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
+        (["net.scale=states"], r"did you mean 'state'"),
+        (["net.scale=state", "algo=sac"], r"algo=sac, which has a policy of its own kind"),
+        (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
+        (
+            ["algo=a3c", "sampler=serial"],
+            r"max_lag=null with sampler=serial, .* use sampler=process$",
+        ),
+        (["algo=ddpg", "algo.exploration=0"], r"exploration=0.0 must be positive: without noise"),
+        (
+            ["net=gru", "algo.minibatch_size=48", "learner.n=2"],
+            r"learner.n=2; use a multiple of 32",
+        ),
+        (["net=gru", "sampler.collect=episodes"], r"net=gru.* use sampler.collect=fixed"),
+        (["net.name=gru2"], r"net.name='gru2' is unknown; did you mean 'gru'"),
+        (["total_steps=1.5"], r"total_steps=1.5"),
+        (["seed=-1"], r"seed=-1"),
+        (["device=tpu9"], r"device='tpu9'"),
+        (["device=meta"], r"device='meta' is unknown; use cpu, cuda"),
+        (["device=cuda:99"], r"device='cuda:99': torch sees \d+ CUDA devices; use device=cpu"),
+        (["learner.threads=0"], r"learner.threads=0"),
+        (["learner.threads=100000"], r"learner.threads=100000 is more than this machine's"),
+        (["algo.learning_rate=nan"], r"algo.learning_rate=nan must be a finite number"),
+        (["algo.entropy_weight=inf"], r"algo.entropy_weight=inf must be a finite number"),
+        (["algo.max_grad_norm=0"], r"algo.max_grad_norm=0.0 must be positive"),
+        (["algo.target_kl=-1"], r"algo.target_kl=-1.0 must be positive"),
+        (["algo.obs_clip=0"], r"algo.obs_clip=0.0 must be positive"),
+        (["algo.value_weight=-1"], r"algo.value_weight=-1.0 must not be negative"),
+        (["algo=ppo_kl", "algo.kl_target=0"], r"algo.kl_target=0.0 must be positive"),
+        (["algo=ppo_kl", "algo.eta=-1"], r"algo.eta=-1.0 must not be negative"),
+        (["logger.print_every_s=0"], r"logger.print_every_s=0.0 must be positive"),
+        (["logger=wandb", "logger.mode=offlin"], r"did you mean 'offline'"),
+        (["+env.step_ms=3"], r"env.step_ms is not a setting; choose one of: env.action"),
+        (["~env"], r"env has no value; give one: env="),
+        (["~seed"], r"seed has no value; give one: seed="),
+    ],
+)
+def test_what_cannot_work_says_why_and_what_would(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        compose(overrides)
+
+
+def test_a_logger_without_its_package_is_refused(monkeypatch):
+    monkeypatch.setattr("walle.config.checks.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"logger=wandb needs .* install walle\[wandb\]"):
+        compose(["logger=wandb"])
+
+
+def test_the_hash_is_of_what_decides_the_result():
+    assert config_hash(compose()) == config_hash(compose(["name=other"]))
+    assert config_hash(compose()) != config_hash(compose(["seed=1"]))
+    assert config_hash(compose()) != config_hash(compose(["algo.clip=0.3"]))
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("sampler.m=4", "walle: sampler.m is not a setting; did you mean 'sampler.n'?"),
+        ("algo=pppo", "walle: algo=pppo does not exist; did you mean 'ppo'?"),
+        (
+            "net.hidden=32",
+            "walle: net.hidden is a setting of net=gru alone; add that, or drop net.hidden",
+        ),
+        ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
+        ("algo.clip", "walle: Error parsing override 'algo.clip': missing EQUAL at '<EOF>'"),
+        ("sampler.n=0", "walle: sampler.n=0 must be positive"),
+        ("env.kwargs.x=1", "walle: env.kwargs.x is not there yet; add it: +env.kwargs.x=..."),
+        (
+            "logger=null",
+            "walle: Config group override must be a string or a list. Got NoneType: "
+            "give a group one of its options, as in logger=files",
+        ),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
+    command = [sys.executable, "-m", "walle.run", override, f"hydra.run.dir={tmp_path}/out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == line
+    assert done.returncode == 2
+
+
+def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "walle.run", f"hydra.run.dir={tmp_path}/file/run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith("walle: cannot write: ")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -1,0 +1,292 @@
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import torch
+
+from tests.algos.test_ppo import trained
+from walle.errors import ConfigError
+from walle.learning import compiled
+from walle.learning import onednn as products
+from walle.learning.compiled import REPAID_AFTER, Blocks, choose, compile_function
+from walle.learning.onednn import SECOND_SIDE
+from walle.learning.sgd import AdamSettings, AdamState, Sgd
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size=24")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache of this module's own: what it compiles, it compiles itself, and once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield compiled.cache_directory()
+
+
+def scaled(factor):
+    return lambda x: (x * factor, x.tanh())
+
+
+def both(algorithm, rollout, warm):
+    """The algorithm's vectors after learning from a rollout, eager and compiled."""
+    state = algorithm.state_dict()
+    state = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+    algorithm.update(rollout)
+    eager = algorithm.vector
+    algorithm.load_state_dict(state)
+    warm(algorithm)
+    metrics = algorithm.update(rollout)
+    return eager, algorithm.vector, metrics
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_compiled_and_eager_ppo_agree_after_two_hundred_steps():
+    # 256 rows in minibatches of 24: ten full ones and one of 16, nineteen times over
+    algorithm, rollout = trained(1, *SMALL, "algo.compile=true", "algo.epochs=19")
+    eager, fast, metrics = both(algorithm, rollout, lambda a: a.warm_up())
+    assert metrics["minibatches"] == 209
+    torch.testing.assert_close(fast, eager, atol=1e-5, rtol=0)
+    assert not torch.equal(fast, eager)  # the fast way was really taken
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_compiled_and_eager_ppo_with_a_memory_agree():
+    memory = ("net=gru", "net.sequence=4", "net.hidden=16")
+    algorithm, rollout = trained(1, *SMALL, *memory, "algo.compile=true", "algo.epochs=10")
+    eager, fast, metrics = both(algorithm, rollout, lambda a: a.warm_up())
+    assert metrics["minibatches"] == 110  # 64 sequences, 6 at a time
+    torch.testing.assert_close(fast, eager, atol=1e-5, rtol=0)
+    assert not torch.equal(fast, eager)
+
+
+@needs_compiler
+def test_compiled_and_eager_stop_at_the_same_step():
+    options = ("algo.target_kl=0.003", "algo.learning_rate=1e-3", "algo.epochs=19")
+    algorithm, rollout = trained(1, *SMALL, "algo.compile=true", *options)
+    state = algorithm.generator.get_state()
+    eager, fast, metrics = both(algorithm, rollout, lambda a: a.warm_up())
+    assert 0 < metrics["minibatches"] < 209
+    torch.testing.assert_close(fast, eager, atol=1e-5, rtol=0)
+    assert not torch.equal(state, algorithm.generator.get_state())
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_compiled_ppo_kl_follows_its_penalty_without_compiling_again(cache):
+    small = ("algo=ppo_kl", "env=hopper", "batch_size=256", "sampler.lanes=8")
+    algorithm, rollout = trained(1, *small, "algo.compile=true", "algo.value_minibatch_size=64")
+    before = set(cache.glob("*.pt2"))
+    algorithm.beta = 0.5
+    eager, fast, _ = both(algorithm, rollout, lambda a: a.warm_up())
+    torch.testing.assert_close(fast, eager, atol=1e-5, rtol=0)
+    built = set(cache.glob("*.pt2")) - before
+    assert len(built) == 2  # policy and value function
+    algorithm.beta = 20.0
+    _, fast, _ = both(algorithm, rollout, lambda a: None)
+    assert set(cache.glob("*.pt2")) - before == built
+    assert not torch.allclose(fast, eager, atol=1e-3, rtol=0)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_cache_serves_the_same_function_only(cache):
+    x = torch.randn(8)
+    before = set(cache.glob("*.pt2"))
+    first = compile_function(scaled(2.0), (x,))
+    built = set(cache.glob("*.pt2")) - before
+    written = next(iter(built)).stat().st_mtime_ns
+    torch.testing.assert_close(first(x), [x * 2, x.tanh()])
+    torch.testing.assert_close(compile_function(scaled(2.0), (x,))(x), [x * 2, x.tanh()])
+    assert set(cache.glob("*.pt2")) - before == built
+    assert next(iter(built)).stat().st_mtime_ns == written
+    torch.testing.assert_close(compile_function(scaled(3.0), (x,))(x)[0], x * 3)
+    assert len(set(cache.glob("*.pt2")) - before) == 2
+    assert not list(cache.glob("*.building"))
+
+
+@needs_compiler
+def test_an_example_given_twice_stays_two_inputs():
+    x = torch.ones(3)
+    program = compile_function(lambda x, y: (x - 2 * y,), (x, x))
+    assert program(x, torch.zeros(3))[0].tolist() == [1, 1, 1]
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "expected"), [(1, 0), (256, 0), (700, 0), (1100, 20_000)])
+def test_blocks_of_any_number_of_rows(rows, expected):
+    torch.manual_seed(0)
+    vector, x = torch.randn(5), torch.randn(rows, 5)
+    blocks = Blocks(lambda v, x: (x * v).sum(-1), vector, 5, expected)
+    torch.testing.assert_close(blocks(vector, x), (x * vector).sum(-1))
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [SECOND_SIDE, SECOND_SIDE // 2])
+def test_large_products_go_another_way_to_the_same_numbers(side, monkeypatch):
+    torch.manual_seed(0)
+    x, w, b = torch.randn(200, side), torch.randn(64, side) / side, torch.randn(64)
+
+    def layer(x, w, b):
+        def loss(w, x):
+            return torch.nn.functional.linear(x, w, b).relu().square().sum()
+
+        return torch.func.grad(loss, argnums=(0, 1))(w, x)
+
+    monkeypatch.setattr(products, "is_quicker", lambda _: True)
+    graph = compiled._trace(layer, (x, w, b))
+    large = [node for node in graph.graph.nodes if "walle.linear" in str(node.target)]
+    assert len(large) == (3 if side == SECOND_SIDE else 0)
+    fast = compile_function(layer, (x, w, b))(x, w, b)
+    torch.testing.assert_close(fast, list(layer(x, w, b)), atol=1e-3, rtol=1e-4)
+
+
+def test_where_onednn_is_quicker():
+    here = torch.backends.mkldnn.is_available()
+    assert products.is_quicker("flags : avx2 avx512f\nmodel name : AMD EPYC") == here
+    assert not products.is_quicker("flags : avx2\nmodel name : AMD EPYC")
+    assert not products.is_quicker("flags : avx2 avx512f\nmodel name : Intel(R) Xeon(R)")
+
+
+def test_tanh_to_float_accuracy():
+    x = torch.linspace(-20, 20, 400_001)
+    expected = x.double().tanh()
+    error = (compiled.tanh(x) - expected).abs()
+    assert error.max() < 5e-7
+    assert (error / expected.abs().clamp(min=1e-30))[x != 0].max() < 5e-7
+    at_the_ends = compiled.tanh(torch.tensor([0.0, torch.inf, -torch.inf]))
+    torch.testing.assert_close(at_the_ends, torch.tensor([0.0, 1.0, -1.0]))
+
+
+def test_auto_compiles_what_repays_it(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert not choose("auto", REPAID_AFTER - 1, "cpu").compile
+    assert choose("auto", REPAID_AFTER, "cpu").compile
+    assert choose("true", 1, "cpu").compile
+    assert not choose("false", 10**9, "cpu").compile
+
+
+def test_without_a_compiler_auto_is_eager_and_says_so(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    choice = choose("auto", 10**9, "cpu")
+    assert not choice.compile
+    assert "no C++ compiler (no-such-compiler) found" in str(choice)
+    with pytest.raises(ConfigError, match=r"or use algo\.compile=auto"):
+        choose("true", 10**9, "cpu")
+
+
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_a_compiler_named_by_nothing_is_none(monkeypatch, nothing):
+    monkeypatch.setenv("CXX", nothing)
+    assert "CXX is set to nothing" in str(choose("auto", 10**9, "cpu"))
+
+
+BROKEN = """
+import torch
+from walle.learning.compiled import attempt, choose, compile_function
+
+def compile_all():
+    compile_function(lambda x: (x + 123,), (torch.zeros(7),))
+
+print(attempt(choose("auto", 10**9, "cpu"), "auto", compile_all))
+attempt(choose("true", 1, "cpu"), "true", compile_all)
+"""
+
+
+def test_a_broken_compiler_leaves_auto_eager_and_says_so(tmp_path):
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\necho 'internal compiler error' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    paths = {name: str(tmp_path) for name in ("TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")}
+    run = subprocess.run(
+        [sys.executable, "-c", BROKEN],
+        env={**os.environ, **paths, "CXX": str(broken)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.startswith("eager: compiling failed (")
+    assert run.returncode == 1  # what "true" does
+    assert "Error" in run.stderr.splitlines()[-1] or "internal compiler error" in run.stderr
+    assert not list(tmp_path.glob("walle/*.pt2"))
+
+
+def test_importing_the_agent_or_a_sampler_loads_no_compiler():
+    code = (
+        "import sys, walle.train, walle.algos.ppo, walle.collecting.sampler;"
+        "print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_a_cache_that_cannot_be_written_is_replaced(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = compiled.cache_directory()
+    assert path.parent == tmp_path
+    assert os.access(path, os.W_OK)
+    assert compiled.cache_directory() == path  # every job finds what the first one compiled
+
+
+def test_a_library_is_not_kept_where_another_user_could_change_it(monkeypatch, tmp_path):
+    file, elsewhere = tmp_path / "file", tmp_path / "elsewhere"
+    file.touch()
+    elsewhere.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"walle-{os.getuid()}").symlink_to(elsewhere)
+    with pytest.raises(PermissionError, match="set XDG_CACHE_HOME"):
+        compiled.cache_directory()
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [b"", b"PK damaged"])
+def test_a_damaged_library_is_built_again(cache, damage):
+    x = torch.randn(5 + len(damage))  # shapes of its own, so a library of its own
+    before = set(cache.glob("*.pt2"))
+    compile_function(scaled(2.0), (x,))
+    (package,) = set(cache.glob("*.pt2")) - before
+    whole = package.stat().st_size
+    package.write_bytes(damage)
+    torch.testing.assert_close(compile_function(scaled(2.0), (x,))(x), [x * 2, x.tanh()])
+    assert package.stat().st_size > whole // 2
+
+
+def test_compiling_needs_no_example_of_the_remainder():
+    vector = torch.zeros(3)
+    data = {"x": torch.randn(10, 3), "y": torch.randn(10)}
+
+    def loss(vector, batch):
+        error = batch["x"] @ vector - batch["y"]
+        return error.square().mean(), {"worst": error.abs().max()}
+
+    results = []
+    for warm in (False, True):
+        engine = Sgd(loss, AdamSettings(max_grad_norm=0.1))
+        if warm:
+            engine.compile(vector, data, 4)
+        results.append(
+            engine.minimise(
+                vector,
+                AdamState.zeros_like(vector),
+                data,
+                epochs=67,
+                minibatch_size=4,
+                learning_rate=0.01,
+                generator=torch.Generator().manual_seed(0),
+            )
+        )
+    eager, fast = results
+    assert fast.minibatches == eager.minibatches == 201
+    torch.testing.assert_close(fast.vector, eager.vector, atol=1e-5, rtol=0)
+    assert fast.info == pytest.approx(eager.info, rel=1e-4)

@@ -1,0 +1,171 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+
+from tests.conftest import read
+from tests.processes.test_workers import LIMIT_S, gone, status, wait_until
+from walle.agent import checkpoint
+from walle.config import compose
+from walle.errors import ConfigError, WorkerError
+from walle.train import train
+
+SLOW = ("env=slow", "env.step_ms=1000")  # 17 minutes a round with two samplers
+SERIAL = ("sampler=serial", "env=hopper", "total_steps=512")
+
+
+def vectors(directory):
+    state = checkpoint.load(directory / "checkpoints" / "last.pt")["algorithm"]
+    return {name: x for name, x in state.items() if name.endswith("vector")}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        (
+            "learner.n=3",
+            "batch_size=2",
+            "sampler.lanes=1",
+            "algo.minibatch_size=66",
+            "total_steps=8",
+        ),
+        ("learner.n=3", "algo.minibatch_size=96"),  # a remainder of 64 rows for three
+        ("env=cartpole", "algo.target_kl=0.01", "algo.learning_rate=3e-3"),
+        ("algo=ppo_kl", "algo.value_minibatch_size=64"),
+    ],
+    ids=" ".join,
+)
+def test_learners_give_the_numbers_of_one(run, options):
+    whole = (*SERIAL, "learner.n=2", *options)
+    _, several = run(*whole)
+    _, one = run(*whole, "learner.n=1")
+    expected = vectors(one)
+    assert expected
+    for name, vector in vectors(several).items():
+        torch.testing.assert_close(vector, expected[name], atol=1e-5, rtol=0)
+    for row, other in zip(
+        read(several / "iterations.csv"), read(one / "iterations.csv"), strict=True
+    ):
+        for name in {"loss", "grad_norm", "kl", "minibatches", "value_loss"} & set(row):
+            assert float(row[name]) == pytest.approx(float(other[name]), rel=1e-2, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_compiled_learners_give_the_numbers_of_one(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _, several = run(*SERIAL, "learner.n=2", "algo.compile=true", "algo.minibatch_size=48")
+    _, one = run(*SERIAL, "algo.minibatch_size=48")
+    (vector,), (expected,) = vectors(several).values(), vectors(one).values()
+    torch.testing.assert_close(vector, expected, atol=1e-5, rtol=0)
+    assert len(list((tmp_path / "walle").glob("*.pt2"))) == 3  # gradient, Adam, critic
+
+
+def test_a_minibatch_that_cannot_be_dealt_evenly_is_refused():
+    with pytest.raises(ConfigError, match=r"learner\.n=3; the nearest that fits: 63 or 66"):
+        compose(["learner.n=3", "algo.minibatch_size=64"])
+    with pytest.raises(ConfigError, match=r"algo\.value_minibatch_size=256 cannot"):
+        compose(["algo=ppo_kl", "learner.n=3"])
+
+
+def test_a_learner_that_fails_is_named_with_its_traceback(run, monkeypatch):
+    from walle.agent import build as module
+
+    made = module._net
+    calls = []
+
+    def broken_for_the_learner(config):
+        calls.append(None)
+        net = made(config)
+        return net if len(calls) == 1 else net._replace(activation="tnah")
+
+    monkeypatch.setattr(module, "_net", broken_for_the_learner)
+    with pytest.raises(WorkerError, match=r"(?s)learner-1 failed:.*'tnah' is unknown"):
+        run(*SERIAL, "learner.n=2")
+
+
+@pytest.fixture
+def started(tmp_path, request):
+    """A long run with two learners and two samplers, past its first iteration or as asked."""
+    asked = getattr(request, "param", ())
+    command = [sys.executable, "-m", "walle.run", "env=cartpole", "total_steps=1e9"]
+    options = ("eval.every=null", "sampler.n=2", "learner.n=2", "algo.compile=false", *asked)
+    run = subprocess.Popen(
+        [*command, *options, "logger.progress=lines", f"hydra.run.dir={tmp_path}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    file = tmp_path / "iterations.csv"
+    try:
+        if asked:
+            wait_until((tmp_path / "episodes.csv").exists)  # the learners have joined
+            time.sleep(1)
+        else:
+            wait_until(lambda: file.exists() and file.read_text().count("\n") > 1)
+        yield run, psutil.Process(run.pid).children(recursive=True)
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def learner_of(everything):
+    """The learner is the worker that holds a connection to the agent's store."""
+    (found,) = [p for p in everything if any(c.raddr for c in p.net_connections("tcp"))]
+    return found
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        (),
+        pytest.param(SLOW, marks=pytest.mark.slow),
+        pytest.param((*SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
+    ],
+    indirect=True,
+    ids=["learning", "collecting", "collecting serially"],
+)
+def test_a_killed_learner_ends_the_run_and_is_named(started, tmp_path):
+    run, everything = started
+    learner = learner_of(everything)
+    learner.kill()
+    begin = time.monotonic()
+    _, stderr = run.communicate(timeout=LIMIT_S)
+    assert time.monotonic() - begin < 20
+    assert run.returncode == 1
+    assert f"learner-1 (pid {learner.pid}) was killed by SIGKILL" in stderr
+    assert status(tmp_path)["state"] == "failed"
+    assert gone(everything)
+
+
+@pytest.mark.parametrize("whom", ["agent", "group"])
+def test_an_interrupted_run_ends_its_learners(started, tmp_path, whom):
+    run, everything = started
+    if whom == "agent":
+        run.send_signal(signal.SIGTERM)
+    else:
+        os.killpg(run.pid, signal.SIGINT)
+    run.communicate(timeout=LIMIT_S)
+    assert run.returncode == (143 if whom == "agent" else 130)
+    assert (tmp_path / "checkpoints" / "last.pt").exists()
+    assert gone(everything)
+
+
+def test_when_the_agent_is_killed_its_learners_end(started):
+    run, everything = started
+    run.kill()
+    assert gone(everything)
+
+
+def test_learners_next_to_samplers(tmp_path):
+    options = ("env=cartpole", "sampler.n=2", "learner.n=2", "batch_size=256", "total_steps=512")
+    config = compose([*options, "eval.every=null", "logger.progress=quiet", "sampler.max_lag=1"])
+    outcome = train(config, tmp_path)
+    assert outcome.env_steps == 512

@@ -1,0 +1,122 @@
+import math
+
+import pytest
+import torch
+
+from walle.learning import losses
+
+
+def vec(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_ppo_clip_by_hand():
+    # ratios 2, 0.5, 1.1 with advantages 1, -1, 1 and clip 0.2:
+    # min(2, 1.2) = 1.2; min(-0.5, -0.8) = -0.8; min(1.1, 1.1) = 1.1
+    log_prob = vec(math.log(2), math.log(0.5), math.log(1.1))
+    loss, info = losses.ppo_clip(log_prob, vec(0, 0, 0), vec(1, -1, 1), 0.2)
+    assert loss.item() == pytest.approx(-(1.2 - 0.8 + 1.1) / 3)
+    assert info["clip_fraction"].item() == pytest.approx(2 / 3)
+    expected = (2 - 1 - math.log(2) + 0.5 - 1 - math.log(0.5) + 1.1 - 1 - math.log(1.1)) / 3
+    assert info["kl"].item() == pytest.approx(expected)
+
+
+def test_ppo_clip_has_no_gradient_beyond_the_clip():
+    log_prob = vec(math.log(2), math.log(0.5)).requires_grad_()
+    loss, _ = losses.ppo_clip(log_prob, vec(0, 0), vec(1, -1), 0.2)
+    loss.backward()
+    assert log_prob.grad.tolist() == [0.0, 0.0]
+
+
+def test_ppo_kl_by_hand():
+    # mean kl 0.01 with target 0.003: the excess over 0.006 is 0.004
+    loss, info = losses.ppo_kl(vec(0, 0), vec(0, 0), vec(1, 3), vec(0.02, 0.0), 2.0, 50.0, 0.003)
+    assert loss.item() == pytest.approx(-2 + 2 * 0.01 + 50 * 0.004**2)
+    assert info["kl"].item() == pytest.approx(0.01)
+
+
+def test_ppo_kl_without_excess_has_no_hinge():
+    loss, _ = losses.ppo_kl(vec(0), vec(0), vec(1), vec(0.006), 1.0, 50.0, 0.003)
+    assert loss.item() == pytest.approx(-1 + 0.006)
+
+
+def test_surrogate_by_hand():
+    # ratios 2 and 0.5 with advantages 3 and -4
+    loss = losses.surrogate(vec(math.log(2), math.log(0.5)), vec(0, 0), vec(3, -4))
+    assert loss.item() == pytest.approx(-(2 * 3 - 0.5 * 4) / 2)
+
+
+def test_policy_gradient_by_hand():
+    log_prob = vec(-1, -2).requires_grad_()
+    loss = losses.policy_gradient(log_prob, vec(3, -4))
+    loss.backward()
+    assert loss.item() == -(-1 * 3 + 2 * 4) / 2
+    assert log_prob.grad.tolist() == [-1.5, 2.0]
+
+
+def test_the_surrogate_begins_as_the_policy_gradient():
+    log_prob = vec(-1, -2).requires_grad_()
+    losses.surrogate(log_prob, log_prob.detach(), vec(3, -4)).backward()
+    assert log_prob.grad.tolist() == [-1.5, 2.0]
+
+
+def test_value_loss_by_hand():
+    assert losses.value_loss(vec(1, 3), vec(0, 0)).item() == 5.0
+
+
+def test_clipped_value_loss_takes_the_larger_error():
+    # old 0, value 2, clip 1: near = 1. Target 0: errors 4 and 1 -> 4. Target 3: 1 and 4 -> 4.
+    loss = losses.value_loss(vec(2, 2), vec(0, 3), vec(0, 0), 1.0)
+    assert loss.item() == 4.0
+
+
+def test_explained_variance():
+    target = vec(1, 2, 3)
+    assert losses.explained_variance(target, target) == 1.0
+    assert losses.explained_variance(vec(0, 0, 0), target) == 0.0
+    assert losses.explained_variance(vec(3, 2, 1), target) == pytest.approx(-3.0)
+    assert math.isnan(losses.explained_variance(target, vec(1, 1, 1)))
+
+
+def test_bootstrap_by_hand():
+    # two critics: the least of 4 and 2, of 5 and 6; the second step is terminal
+    q = torch.tensor([[4.0, 5.0], [2.0, 6.0]])
+    assert losses.bootstrap(vec(1, 1), vec(1, 0), q, 0.5).tolist() == [2.0, 1.0]
+
+
+def test_soft_bootstrap_by_hand():
+    # 1 + 0.5 (2 - 0.1 x -3) and 1 + 0.5 (5 - 0.1 x 10)
+    q = torch.tensor([[4.0, 5.0], [2.0, 6.0]])
+    target = losses.soft_bootstrap(vec(1, 1), vec(1, 1), q, vec(-3, 10), torch.tensor(0.1), 0.5)
+    torch.testing.assert_close(target, vec(2.15, 3.0))
+    terminal = losses.soft_bootstrap(vec(1), vec(0), q[:, :1], vec(-3), torch.tensor(0.1), 0.5)
+    assert terminal.tolist() == [1.0]
+
+
+def test_smoothing_clips_the_noise_and_then_the_action():
+    # 0.2 x 1 stays; 0.2 x 10 is cut to 0.5, then 0.9 + 0.5 to 1; 0.2 x -10 to -0.5
+    action = losses.smoothed(vec(0.1, 0.9, 0.3), vec(1, 10, -10), 0.2, 0.5)
+    torch.testing.assert_close(action, vec(0.3, 1.0, -0.2))
+
+
+def test_critic_loss_sums_the_critics():
+    q = torch.tensor([[1.0, 3.0], [2.0, 2.0]])
+    assert losses.critic_loss(q, vec(1, 1)).item() == 2.0 + 1.0
+
+
+def test_deterministic_policy_loss_by_hand():
+    assert losses.deterministic_policy_loss(vec(1, 3)).item() == -2.0
+
+
+def test_soft_policy_loss_by_hand():
+    # E[0.5 x (-2) - 1, 0.5 x 4 - 3]
+    q = torch.tensor([[1.0, 7.0], [2.0, 3.0]])
+    assert losses.soft_policy_loss(q, vec(-2, 4), torch.tensor(0.5)).item() == -1.5
+
+
+def test_the_temperature_falls_while_the_entropy_is_above_its_target():
+    log_alpha = torch.tensor(0.3, requires_grad=True)
+    loss = losses.temperature_loss(log_alpha, vec(-1, -3), -1.0)  # entropy 2, target -1
+    assert loss.item() == pytest.approx(0.3 * 3)
+    loss.backward()
+    assert log_alpha.grad.item() == pytest.approx(3.0)  # downhill, log alpha falls

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+import torch
+
+from walle.learning.replay import Replay, Transitions
+from walle.types import Rollout
+
+
+def rollout(first, steps=3, lanes=2, ends=()):
+    """Observations count up along each lane: `first + t`, plus 100 a lane; `ends`: (t, lane, how).
+
+    After an end the next episode's observations are negative, and the true successor is +0.5.
+    """
+    count = first + np.arange(steps + 1.0)[:, None] + 100 * np.arange(lanes)
+    obs = count[..., None].astype(np.float32)
+    final = np.full((steps, lanes, 1), np.nan, np.float32)
+    ended = {how: np.zeros((steps, lanes), bool) for how in ("terminated", "truncated")}
+    for t, lane, how in ends:
+        ended[how][t, lane] = True
+        final[t, lane] = obs[t, lane] + 0.5
+        obs[t + 1 :, lane] *= -1
+    return Rollout(
+        obs=obs,
+        final_obs=final,
+        action=10 * obs[:-1],
+        reward=obs[:-1, :, 0] / 2,
+        terminated=ended["terminated"],
+        truncated=ended["truncated"],
+        log_prob=np.zeros((steps, lanes), np.float32),
+        lane=np.arange(lanes),
+        policy_version=np.zeros(lanes, np.int64),
+    )
+
+
+def held(buffer):
+    """What a buffer holds, oldest first."""
+    state = buffer.state_dict()
+    return Transitions.split(state["rows"].roll(-state["next"], 0), 1)
+
+
+def test_a_step_is_kept_with_its_successor():
+    buffer = Replay(100, 1, 1)
+    buffer.add(rollout(1))
+    assert len(buffer) == 6
+    found = held(buffer)
+    assert found.obs[:, 0].tolist() == [1, 101, 2, 102, 3, 103]
+    assert found.next_obs[:, 0].tolist() == [2, 102, 3, 103, 4, 104]
+    assert found.action[:, 0].tolist() == [10, 1010, 20, 1020, 30, 1030]
+    assert found.reward.tolist() == [0.5, 50.5, 1, 51, 1.5, 51.5]
+    assert found.continues.tolist() == [1] * 6
+
+
+def test_no_transition_crosses_the_end_of_an_episode():
+    buffer = Replay(100, 1, 1)
+    buffer.add(rollout(1, ends=[(1, 0, "terminated"), (2, 1, "truncated")]))
+    found = held(buffer)
+    assert found.obs[:, 0].tolist() == [1, 101, 2, 102, -3, 103]
+    assert found.next_obs[:, 0].tolist() == [2, 102, 2.5, 103, -4, 103.5]
+    assert found.continues.tolist() == [1, 1, 0, 1, 1, 1]  # a truncated step's value goes on
+
+
+def test_the_oldest_are_overwritten_first():
+    buffer = Replay(8, 1, 1)
+    for first in (0, 3, 6):
+        buffer.add(rollout(first))
+        newest = [x for t in range(first + 3) for x in (t, 100 + t)][-8:]
+        assert held(buffer).obs[:, 0].tolist() == newest
+    assert len(buffer) == 8
+
+
+def test_a_rollout_larger_than_the_buffer_leaves_its_end():
+    buffer = Replay(4, 1, 1)
+    buffer.add(rollout(0, steps=5))
+    assert held(buffer).obs[:, 0].tolist() == [3, 103, 4, 104]
+    buffer.add(rollout(5, steps=1))
+    assert held(buffer).obs[:, 0].tolist() == [4, 104, 5, 105]
+
+
+def test_samples_are_rows_of_the_buffer_drawn_evenly():
+    buffer = Replay(50, 1, 1)
+    buffer.add(rollout(0, steps=5))
+    rows = buffer.sample(3, 2000, torch.Generator().manual_seed(0))
+    assert rows.shape == (3, 2000, buffer.width)
+    assert rows.is_contiguous()
+    found = Transitions.split(rows, 1)
+    assert torch.equal(found.action, 10 * found.obs)
+    values, counts = found.obs.unique(return_counts=True)
+    assert values.tolist() == [0, 1, 2, 3, 4, 100, 101, 102, 103, 104]
+    # 6,000 draws of 10 rows: a standard deviation of 23 around 600
+    assert (counts - 600).abs().max() < 120
+
+
+def test_the_same_generator_draws_the_same_rows():
+    buffer = Replay(50, 1, 1)
+    buffer.add(rollout(0, steps=5))
+    both = [buffer.sample(2, 4, torch.Generator().manual_seed(3)) for _ in range(2)]
+    assert torch.equal(*both)
+
+
+@pytest.mark.parametrize("capacity", [7, 100])  # a full ring, and one that is not
+def test_it_goes_on_from_its_state(capacity):
+    ours, theirs = Replay(capacity, 1, 1), Replay(capacity, 1, 1)
+    for first in (0, 3):
+        ours.add(rollout(first))
+    theirs.load_state_dict(ours.state_dict())
+    for buffer in (ours, theirs):
+        buffer.add(rollout(6, steps=2))
+    samples = [b.sample(2, 8, torch.Generator().manual_seed(0)) for b in (ours, theirs)]
+    assert torch.equal(*samples)
+
+
+@pytest.mark.parametrize("capacity", [5, 9])
+def test_a_buffer_of_another_size_goes_on_from_it_too(capacity):
+    ours, theirs = Replay(7, 1, 1), Replay(capacity, 1, 1)
+    for first in (0, 3):
+        ours.add(rollout(first))
+    theirs.load_state_dict(ours.state_dict())
+    assert held(theirs).obs[:, 0].tolist() == held(ours).obs[:, 0].tolist()[-capacity:]
+    theirs.add(rollout(6, steps=1))
+    assert held(theirs).obs[:, 0].tolist()[-2:] == [6, 106]

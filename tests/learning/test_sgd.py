@@ -1,0 +1,167 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from walle.algos.base import warm_up
+from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
+from walle.learning.sgd import Sgd
+
+
+def quadratic(vector, batch):
+    error = batch["x"] @ vector - batch["y"]
+    return error.square().mean(), {"worst": error.abs().max()}
+
+
+@pytest.fixture
+def problem():
+    torch.manual_seed(0)
+    x = torch.randn(64, 3)
+    return {"x": x, "y": x @ torch.tensor([1.0, -2.0, 3.0])}
+
+
+def minimise(data, vector=None, stop=None, **changed):
+    vector = torch.zeros(3) if vector is None else vector
+    arguments = {
+        "epochs": 1,
+        "minibatch_size": 16,
+        "learning_rate": 0.1,
+        "generator": torch.Generator().manual_seed(0),
+        **changed,
+    }
+    engine = Sgd(quadratic, AdamSettings(), stop)
+    return engine.minimise(vector, AdamState.zeros_like(vector), data, **arguments)
+
+
+def test_adam_agrees_with_torch():
+    torch.manual_seed(0)
+    ours = torch.randn(5)
+    theirs = ours.clone().requires_grad_()
+    optimiser = torch.optim.Adam([theirs], lr=0.01, eps=1e-8)
+    state = AdamState.zeros_like(ours)
+    for _ in range(50):
+        grad = torch.randn(5)
+        theirs.grad = grad.clone()
+        optimiser.step()
+        sizes = step_sizes(state.steps + 1, torch.tensor(0.01), AdamSettings())
+        ours, state = adam_step(ours, grad, state, sizes, AdamSettings())
+    torch.testing.assert_close(ours, theirs.detach())
+
+
+def test_step_sizes_by_hand():
+    settings = AdamSettings(beta1=0.5, beta2=0.75, epsilon=0.1)
+    sizes = step_sizes(torch.tensor(2.0), torch.tensor(0.3), settings)
+    root = 0.4375**0.5  # of 1 - 0.75 ** 2
+    torch.testing.assert_close(sizes, torch.tensor([0.3 * root / 0.75, 0.1 * root]))
+
+
+def test_clip_by_norm_by_hand():
+    clipped, norm = clip_by_norm(torch.tensor([3.0, 4.0]), 1.0)
+    assert norm.item() == 5.0
+    torch.testing.assert_close(clipped, torch.tensor([0.6, 0.8]))
+    untouched, _ = clip_by_norm(torch.tensor([0.3, 0.4]), 1.0)
+    torch.testing.assert_close(untouched, torch.tensor([0.3, 0.4]))
+
+
+def test_it_minimises(problem):
+    result = minimise(problem, epochs=200)
+    torch.testing.assert_close(result.vector, torch.tensor([1.0, -2.0, 3.0]), atol=1e-2, rtol=0)
+
+
+def test_every_row_is_seen_once_an_epoch():
+    seen = []
+
+    def loss(vector, batch):
+        seen.extend(batch["x"].tolist())
+        return (vector * 0).sum(), {}
+
+    vector = torch.zeros(1)
+    result = Sgd(loss, AdamSettings()).minimise(
+        vector,
+        AdamState.zeros_like(vector),
+        {"x": torch.arange(10)},
+        epochs=2,
+        minibatch_size=4,
+        learning_rate=0.1,
+        generator=torch.Generator().manual_seed(0),
+    )
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+    assert result.minibatches == 6
+
+
+def test_the_same_generator_gives_the_same_numbers(problem):
+    assert torch.equal(minimise(problem).vector, minimise(problem).vector)
+
+
+def test_data_may_be_made_anew_before_each_epoch_but_the_first(problem):
+    vectors = []
+
+    def remake(vector):
+        vectors.append(vector.clone())
+        return problem
+
+    result = minimise(problem, epochs=3, remake=remake)
+    assert len(vectors) == 2
+    first = minimise(problem, epochs=1).vector
+    assert torch.equal(vectors[0], first)
+    assert not torch.equal(vectors[1], first)
+    assert not torch.equal(vectors[1], result.vector)
+
+
+def test_what_has_no_rows_reaches_every_minibatch():
+    seen = []
+
+    def loss(vector, batch):
+        seen.append((len(batch["x"]), batch["weight"].item()))
+        return (vector * 0).sum(), {}
+
+    vector = torch.zeros(1)
+    data = {"weight": torch.tensor(7.0), "x": torch.arange(5)}
+    Sgd(loss, AdamSettings()).minimise(
+        vector,
+        AdamState.zeros_like(vector),
+        data,
+        epochs=1,
+        minibatch_size=3,
+        learning_rate=0.1,
+        generator=torch.Generator(),
+    )
+    assert seen == [(3, 7.0), (2, 7.0)]
+
+
+def test_info_is_averaged_over_the_minibatches():
+    def loss(vector, batch):
+        return (vector * batch["x"].mean()).sum(), {"mean": batch["x"].mean()}
+
+    vector = torch.zeros(1)
+    result = Sgd(loss, AdamSettings()).minimise(
+        vector,
+        AdamState.zeros_like(vector),
+        {"x": torch.tensor([1.0, 2.0, 3.0, 4.0])},
+        epochs=1,
+        minibatch_size=2,
+        learning_rate=0.0,
+        generator=torch.Generator().manual_seed(0),
+    )
+    assert result.info["mean"] == 2.5
+    assert result.info["grad_norm"] == 2.5
+
+
+def test_stop_ends_before_the_step(problem):
+    result = minimise(problem, epochs=5, stop=lambda info: float(info["worst"]) > 0)
+    assert result.stopped
+    assert result.minibatches == 0
+    assert result.vector.tolist() == [0, 0, 0]
+    assert result.info["worst"] > 0  # what it stopped at
+
+
+def test_learners_meet_when_all_have_compiled():
+    order = []
+    engine = Sgd(quadratic, AdamSettings())
+    engine.share(SimpleNamespace(rank=0, size=2, meet=lambda: order.append("met")), 0)
+    algorithm = SimpleNamespace(
+        warm_up=lambda: order.append("compiled") or "told", engines=lambda: [engine]
+    )
+    assert warm_up(algorithm) == "told"
+    assert order == ["compiled", "met"]

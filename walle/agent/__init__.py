@@ -1,0 +1,1 @@
+"""The agent: its loop, evaluation, metrics, progress, checkpoints and the run's directory."""

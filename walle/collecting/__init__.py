@@ -1,0 +1,1 @@
+"""What a sampler does: act in its lanes, and fill a rollout with what happened."""

@@ -1,0 +1,191 @@
+"""From what Hydra composed to a checked `Config`: the only module that knows OmegaConf."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from walle.config.checks import checked
+from walle.config.schemas import GROUPS, VARIANTS, Config
+from walle.errors import ConfigError, nearest
+
+
+def config_directory() -> Path:
+    """Where conf/ lies: beside the package in a checkout, inside it in a wheel."""
+    return _shipped("conf")
+
+
+def sweeps_directory() -> Path:
+    """Where sweeps/ lies."""
+    return _shipped("sweeps")
+
+
+def _shipped(name: str) -> Path:
+    package = Path(__file__).resolve().parents[1]
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
+    """A validated configuration from overrides as on the command line; for notebooks and tests."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    with initialize_config_dir(str(config_directory()), version_base="1.3"):
+        try:
+            composed = hydra_compose(config_name, overrides=list(overrides))
+        except HydraException as error:
+            raise ConfigError(explain(error)) from error
+    return validate(composed)
+
+
+def validate(composed: DictConfig) -> Config:
+    """Checks types, names, ranges and their combinations; fills in what depends on the machine.
+
+    Raises:
+        ConfigError: the first thing that is wrong, with the cure.
+    """
+    from walle import algos
+
+    _refuse_unknown("", composed, Config)
+    _refuse_missing(composed)
+    groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
+    groups["algo"] = _typed("algo", composed.algo, algos.load(composed.algo.name).traits.settings)
+    rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
+    top = _typed("", OmegaConf.create(rest), _TopLevel)
+    return checked(Config(**groups, **vars(top)))
+
+
+@dataclass
+class _TopLevel:
+    name: str | None
+    seed: int
+    total_steps: int
+    batch_size: int
+    device: str
+    trace: bool
+
+
+def _schema(group: str, composed: DictConfig) -> type:
+    name = composed[group].get("name", "")
+    return VARIANTS.get((group, name), GROUPS[group])
+
+
+def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
+    known = {field.name for field in fields(schema)}
+    for key in node:
+        if key not in known:
+            dot = f"{prefix}." if prefix else ""
+            near = nearest(f"{dot}{key}", {dot + name for name in known})
+            raise ConfigError(f"{dot}{key} is not a setting; {near}")
+
+
+def _refuse_missing(composed: DictConfig) -> None:
+    for field in fields(Config):
+        if field.name not in composed:
+            raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
+
+
+def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
+    """The node as an instance of `schema`, each value converted to its type."""
+    _refuse_unknown(prefix, node, schema)
+    values = _plain(node)
+    structured = OmegaConf.structured(schema)
+    for key, value in values.items():
+        full = f"{prefix}.{key}" if prefix else key
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{full}={value} must be a finite number")
+        try:
+            structured[key] = _whole(value)
+        except OmegaConfBaseException as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{full}={value!r}: {reason}") from None
+    for key in sorted(OmegaConf.missing_keys(structured)):
+        full = f"{prefix}.{key}" if prefix else key
+        raise ConfigError(f"{full} has no value; give one: {full}=...")
+    return OmegaConf.to_object(structured)
+
+
+def _whole(value: Any) -> Any:
+    """1e6 means 1000000 where an integer is wanted; a float field turns it back."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Plain values, as run.json and checkpoints hold them."""
+    return _plain(OmegaConf.structured(config))
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    container = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def config_hash(config: Config) -> str:
+    """Twelve hexadecimal digits of everything that decides the result; `name` does not."""
+    values = to_dict(config)
+    del values["name"]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def explain(error: HydraException) -> str:
+    """One line for what Hydra found wrong with the command line, with the nearest real name."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return f"{group}={name} does not exist; {nearest(name, error.options)}"
+    if "'${env}-${algo}'" in lines[0]:  # see conf/config.yaml
+        there = lines[0].partition("keys: ")[2].split(", ")
+        group = next((name for name in ("env", "algo") if name not in there), "env")
+        return f"{group} has no value; give one: {group}=..."
+    if isinstance(error, OverrideParseException):
+        return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
+    key = getattr(error.__cause__, "full_key", None)
+    if key and key.startswith("env.kwargs."):
+        return f"{key} is not there yet; add it: +{key}=..."
+    if key and not key.startswith("hydra."):
+        owners = _owners(key)
+        if owners:
+            return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}"
+        return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
+    return f"{lines[0]} {_first_line(error.__cause__)}".strip()
+
+
+def _owners(key: str) -> list[str]:
+    """The choices of a group, as in "net=gru", that have a setting of the group's others."""
+    group, _, name = key.partition(".")
+    files = sorted((config_directory() / group).glob("*.yaml")) if name else []
+    return [f"{group}={file.stem}" for file in files if name in _own(OmegaConf.load(file), group)]
+
+
+def _own(node: Any, group: str) -> Any:
+    """A file's settings of its own group, where it may set keys of other groups too."""
+    return OmegaConf.select(node, group) or node
+
+
+def _known_keys(like: str) -> set[str]:
+    """Dotted keys to suggest: those of the group `like` names, or the top level's."""
+    group = like.partition(".")[0]
+    top = {field.name for field in fields(Config)}
+    if "." not in like or group not in top:
+        return top
+    top_level = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
+    nodes = [OmegaConf.load(file) for file in (config_directory() / group).glob("*.yaml")]
+    own = [top_level or {}, *(_own(node, group) for node in nodes)]
+    keys = {str(key) for node in own for key in node}
+    return {f"{group}.{key}" for key in keys - {"defaults"}}
+
+
+def _first_line(error: BaseException | None) -> str:
+    return str(error).splitlines()[0] if error else ""

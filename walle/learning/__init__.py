@@ -1,0 +1,1 @@
+"""Gradient steps: losses, returns, the trust region, Adam, compiled code, learners, replay."""

@@ -1,0 +1,202 @@
+"""The ways of taking one gradient step: eager, compiled, shared among learners.
+
+All give the same numbers, to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
+from walle.learning.compiled import Function, compile_function
+
+Batch = dict[str, Tensor]
+Info = Mapping[str, Tensor]
+Loss = Callable[[Tensor, Batch], tuple[Tensor, Info]]
+Stepped = tuple[Tensor, AdamState, Tensor]
+
+
+class Step(Protocol):
+    """One gradient step."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the entries of a row of information; known after the first step."""
+        ...
+
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
+        """The parameters and the optimiser's state after the step, and a row of information."""
+        ...
+
+
+class Team(Protocol):
+    """The learners that take steps together, as one of them sees them."""
+
+    rank: int
+    size: int
+
+    def sum(self, x: Tensor) -> None:
+        """Replaces `x` by its sum over the learners."""
+        ...
+
+    def meet(self) -> None:
+        """Waits until every learner has come here."""
+        ...
+
+    def announce(
+        self, engine: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
+    ) -> None:
+        """Has the others take part in the epoch that the leader is about to begin.
+
+        Args:
+            engine: the number of the engine.
+            minibatch_size: rows a step.
+            data: in the order of this epoch.
+            state: parameters, the optimiser's three, the step size.
+        """
+        ...
+
+
+class EagerStep:
+    """Operation by operation."""
+
+    def __init__(self, loss: Loss, settings: AdamSettings) -> None:
+        """`loss` is minimised by Adam."""
+        self._loss = loss
+        self._settings = settings
+        self.names: tuple[str, ...] = ()
+
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
+        """See `Step`."""
+        leaf = vector.detach().requires_grad_()
+        loss, info = self._loss(leaf, batch)
+        (grad,) = torch.autograd.grad(loss, leaf)
+        grad, norm = clip_by_norm(grad, self._settings.max_grad_norm)
+        sizes = step_sizes(state.steps + 1, rate, self._settings)
+        vector, state = adam_step(vector, grad, state, sizes, self._settings)
+        self.names = ("loss", "grad_norm", *info)
+        return vector, state, torch.stack([loss, norm, *info.values()]).detach()
+
+
+class CompiledStep:
+    """Gradient, clipping and Adam in one library, for minibatches of one shape.
+
+    A minibatch of another shape, such as the remainder of an epoch, goes the eager way. Adam's step
+    sizes are among what is returned for then inductor works them out once, not for every parameter.
+    """
+
+    def __init__(self, loss: Loss, settings: AdamSettings, vector: Tensor, batch: Batch) -> None:
+        """Compiles for parameters like `vector` and minibatches like `batch`."""
+        self._keys = tuple(batch)
+        self._shapes = [x.shape for x in batch.values()]
+        self._eager = EagerStep(loss, settings)
+        self.names: tuple[str, ...] = ()
+
+        def step(vector: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+            *adam, rate = rest[:4]
+            batch = dict(zip(self._keys, rest[4:], strict=True))
+            grad, (value, info) = grad_and_value(loss, has_aux=True)(vector, batch)
+            grad, norm = clip_by_norm(grad, settings.max_grad_norm)
+            sizes = step_sizes(adam[-1] + 1, rate, settings)
+            vector, state = adam_step(vector, grad, AdamState(*adam), sizes, settings)
+            self.names = ("loss", "grad_norm", *info)
+            return vector, *state, torch.stack([value, norm, *info.values()]), sizes
+
+        state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
+        self._program = compile_function(step, (vector, *state, rate, *batch.values()))
+
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
+        """See `Step`."""
+        columns = [batch[key].contiguous() for key in self._keys]
+        if [x.shape for x in columns] != self._shapes:
+            return self._eager(vector, state, rate, batch)
+        vector, *adam, row, _ = self._program(vector, *state, rate, *columns)
+        return vector, AdamState(*adam), row
+
+
+class SharedStep:
+    """A step of several learners: each takes its rows of the minibatch, gradients are averaged.
+
+    The loss and its info have to be means over the rows. A learner's part is weighted by its rows,
+    so a minibatch that cannot be dealt evenly gives the same numbers too.
+    """
+
+    def __init__(self, loss: Loss, settings: AdamSettings, team: Team) -> None:
+        """Begins eager."""
+        self._loss = loss
+        self._settings = settings
+        self._team = team
+        self._info: tuple[str, ...] = ()
+        self._shapes: list[torch.Size] = []
+        self._gradient: Function | None = None
+        self._apply: Function = self._finish
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `Step`."""
+        return ("loss", "grad_norm", *self._info)
+
+    def compile(self, vector: Tensor, batch: Batch) -> None:
+        """Compiles what comes before the exchange and what comes after it."""
+        share, _ = self._share(batch)
+        keys = tuple(share)
+
+        def gradient(vector: Tensor, *columns: Tensor) -> tuple[Tensor]:
+            of = grad_and_value(self._loss, has_aux=True)
+            grad, (value, info) = of(vector, dict(zip(keys, columns, strict=True)))
+            self._info = tuple(info)
+            return (torch.cat((grad, torch.stack([value, *info.values()]))),)
+
+        program = compile_function(gradient, (vector, *share.values()))
+        state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
+        flat = torch.zeros(len(vector) + 1 + len(self._info), device=vector.device)
+        self._apply = compile_function(self._finish, (vector, *state, rate, flat))
+        self._shapes = [x.shape for x in share.values()]
+        self._gradient = program
+
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
+        """See `Step`."""
+        share, weight = self._share(batch)
+        flat = self._weighted(vector, share, weight)
+        self._team.sum(flat)
+        vector, *adam, row, _ = self._apply(vector, *state, rate, flat)
+        return vector, AdamState(*adam), row
+
+    def _share(self, batch: Batch) -> tuple[Batch, float]:
+        """This learner's rows, and their part of all; one row, of no weight, if it has none."""
+        rows = next(len(x) for x in batch.values() if x.dim())
+        rank, size = self._team.rank, self._team.size
+        begin, end = rows * rank // size, rows * (rank + 1) // size
+        weight = (end - begin) / rows
+        if begin == end:
+            begin, end = 0, 1
+        return {name: x[begin:end] if x.dim() else x for name, x in batch.items()}, weight
+
+    def _weighted(self, vector: Tensor, share: Batch, weight: float) -> Tensor:
+        columns = [x.contiguous() for x in share.values()]
+        if self._gradient is not None and [x.shape for x in columns] == self._shapes:
+            (flat,) = self._gradient(vector, *columns)
+        else:
+            flat = self._eager_gradient(vector, share)
+        return flat * weight
+
+    def _eager_gradient(self, vector: Tensor, share: Batch) -> Tensor:
+        leaf = vector.detach().requires_grad_()
+        loss, info = self._loss(leaf, share)
+        (grad,) = torch.autograd.grad(loss, leaf)
+        self._info = tuple(info)
+        return torch.cat((grad, torch.stack([loss, *info.values()]).detach()))
+
+    def _finish(self, vector: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        """Clipping and Adam, with the gradient of the whole minibatch."""
+        *adam, rate, flat = rest
+        grad, norm = clip_by_norm(flat[: len(vector)], self._settings.max_grad_norm)
+        info = flat[len(vector) :]
+        sizes = step_sizes(adam[-1] + 1, rate, self._settings)
+        vector, state = adam_step(vector, grad, AdamState(*adam), sizes, self._settings)
+        return vector, *state, torch.cat((info[:1], norm.unsqueeze(0), info[1:])), sizes

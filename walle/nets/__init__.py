@@ -1,0 +1,1 @@
+"""Networks as pure functions of one flat parameter vector: policies, critics, normalisers."""

@@ -1,0 +1,209 @@
+"""Policies whose actions lie in [-1, 1]: what learning from a replay buffer acts with.
+
+Acting is `policies.ActingPolicy`; besides it, each says how learning draws an action whose gradient
+reaches the parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
+from walle.nets.policies import LOG_SQRT_2PI, LOG_STD_MAX, LOG_STD_MIN, ActingPolicy
+from walle.types import AnyArray
+
+_LARGEST = 1 - 2**-24  # the float32 below 1, whose inverse hyperbolic tangent is still finite
+
+
+class SquashedGaussianPolicy:
+    """a = tanh(μ + σ ε), where an MLP gives both μ and log σ (Haarnoja et al. 2018b, appendix C).
+
+    The head and `dist` are the A means, then the A logarithms of the standard deviations, of what
+    is squashed. log σ is kept within [-20, 2].
+    """
+
+    def __init__(self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation):
+        """`hidden` widths; `act` lies between the layers."""
+        self.action_dim = action_dim
+        self.head_size = 2 * action_dim
+        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Uniform by the width of a layer's input."""
+        return self.layout.flatten(self._mlp.init_uniform(generator))
+
+    def draw(self, vector: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [B, A] and their log densities [B] at [B, O], for standard normal [B, A].
+
+        log π(a|s) = Σ_a [log N(u; μ, σ) - log(1 - tanh² u)], the last term as
+        2 (log 2 - u - softplus(-2 u)), which does not vanish where tanh saturates.
+        """
+        mean, log_std = self._mlp(self.layout.unflatten(vector), obs).chunk(2, -1)
+        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        raw = mean + log_std.exp() * noise
+        return torch.tanh(raw), _squashed_log_prob(raw, noise, log_std)
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> [rows, 2 A]."""
+        return self._mlp.acting(params, rows)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
+        """The head is the whole distribution."""
+        return head
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Standard normal, [steps, A]."""
+        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """The noise itself."""
+        return noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """tanh(μ + σ ε)."""
+        mean, log_std = head.chunk(2, -1)
+        std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+        torch.tanh(torch.addcmul(mean, std, prepared), out=out)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The median of every entry, tanh μ."""
+        return torch.tanh(dist[..., : self.action_dim])
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """Log density of `action`; one that was rounded to ±1 counts as the number before it."""
+        mean, log_std = dist.chunk(2, -1)
+        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        raw = torch.atanh(action.clamp(-_LARGEST, _LARGEST))
+        return _squashed_log_prob(raw, (raw - mean) * torch.exp(-log_std), log_std)
+
+
+def _squashed_log_prob(raw: Tensor, z: Tensor, log_std: Tensor) -> Tensor:
+    """Of tanh(raw), where raw = μ + σ z; all [..., A]: [...]."""
+    gaussian = -(0.5 * z * z + log_std + LOG_SQRT_2PI)
+    log_slope = 2 * (math.log(2) - raw - functional.softplus(-2 * raw))
+    return (gaussian - log_slope).sum(-1)
+
+
+class DeterministicPolicy:
+    """a = tanh μ(s), explored with Gaussian noise of a constant scale, the sum clipped to ±1.
+
+    The head and `dist` are the A entries of tanh μ.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden: Sequence[int],
+        act: Activation,
+        exploration: float,
+    ) -> None:
+        """`exploration` is the standard deviation of the noise while collecting, above 0."""
+        self.action_dim = self.head_size = action_dim
+        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
+        self._std = exploration
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Uniform by the width of a layer's input."""
+        return self.layout.flatten(self._mlp.init_uniform(generator))
+
+    def act(self, vector: Tensor, obs: Tensor) -> Tensor:
+        """Actions [B, A] at [B, O], without noise."""
+        return torch.tanh(self._mlp(self.layout.unflatten(vector), obs))
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> [rows, A]."""
+        forward = self._mlp.acting(params, rows)
+        return lambda x: forward(x).tanh_()
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
+        """The head is the whole distribution."""
+        return head
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Standard normal, [steps, A]."""
+        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """Scale x noise."""
+        return self._std * noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """clip(tanh μ + noise, -1, 1)."""
+        torch.add(head, prepared, out=out).clamp_(-1.0, 1.0)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The action without noise."""
+        return dist
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """Log density of the Gaussian before clipping, as though `action` had not been clipped."""
+        z = (action - dist) / self._std
+        return -(0.5 * z * z + math.log(self._std) + LOG_SQRT_2PI).sum(-1)
+
+
+class RandomFirst:
+    """A policy that draws evenly from [-1, 1] for as long as its last parameter, `random`, is 1.
+
+    The switch travels with the parameters, so that every sampler turns at the same version. Both
+    kinds of noise are drawn at every step: a lane's stream does not depend on when that was.
+    """
+
+    def __init__(self, policy: ActingPolicy, action_dim: int) -> None:
+        """`policy` acts once `random` is 0."""
+        self.policy = policy
+        self.action_dim = action_dim
+        self.head_size = policy.head_size
+        self.layout = Layout({**policy.layout.shapes, "random": (1,)})
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """The policy's parameters, and 1."""
+        return torch.cat((self.policy.init(generator), torch.ones(1)))
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """The policy's."""
+        return self.policy.acting(params, rows)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:
+        """The policy's distribution, then the switch."""
+        dist = self.policy.complete(params, head)
+        return torch.cat((dist, params["random"].expand(*dist.shape[:-1], 1)), -1)
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """The policy's, then A numbers drawn evenly from [-1, 1): [steps, N + A]."""
+        own = self.policy.noise(rng, steps)
+        even = rng.random((steps, self.action_dim), dtype=np.float32)
+        return np.concatenate((own, 2 * even - 1), -1, dtype=np.float32)
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:
+        """The policy's; random x the even numbers, [..., A]; and 1 - random, [..., 1]."""
+        width = noise.shape[-1] - self.action_dim
+        own, even = torch.split(noise, [width, self.action_dim], -1)
+        random = params["random"]
+        kept = (1 - random).expand(*noise.shape[:-1], 1)
+        return torch.cat((self.policy.prepare(params, own), random * even, kept), -1)
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """The policy's action or the random one."""
+        width = prepared.shape[-1] - self.action_dim - 1
+        own, even, kept = torch.split(prepared, [width, self.action_dim, 1], -1)
+        self.policy.pick(head, own, out)
+        out.mul_(kept).add_(even)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The policy's: evaluation shows what was learned."""
+        return self.policy.mode(dist[..., :-1])
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """The policy's, or -A log 2 of the even draw."""
+        random = dist[..., -1]
+        learned = self.policy.log_prob(dist[..., :-1], action)
+        return torch.where(random > 0, -self.action_dim * math.log(2), learned)

@@ -1,0 +1,244 @@
+"""What a policy is to the samplers and to learning, and the policies of on-policy learning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
+from walle.types import AnyArray
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class ActingPolicy(Protocol):
+    """A stochastic policy, as far as acting needs it. `dist` is one tensor, of width D.
+
+    The `head`, of width H, is the part of `dist` that depends on the observation. Acting is split
+    by how often a thing must be done: `prepare` and `complete` once a rollout, `acting` and `pick`
+    once a step. An action is a deterministic function of the head and of noise drawn beforehand,
+    so that a lane's actions depend on its own random stream alone.
+    """
+
+    layout: Layout
+    head_size: int
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """An initial parameter vector, [layout.size]."""
+        ...
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> head [rows, H], its memory allocated once."""
+        ...
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:
+        """The distribution [..., D] of a head [..., H]."""
+        ...
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """What `steps` actions of one lane will need: [steps, *N]."""
+        ...
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:
+        """What `pick` needs of the noise [..., *N]."""
+        ...
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """Writes the actions [L, *A] of heads [L, H] into `out`."""
+        ...
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The likeliest actions, [..., *A]."""
+        ...
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """Log density or log probability of `action`: [...]."""
+        ...
+
+
+class Policy(ActingPolicy, Protocol):
+    """A policy whose distributions can be compared: what on-policy learning needs."""
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """The distribution at observations [..., O]: [..., D]."""
+        ...
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        """Entropy in nats: [...]."""
+        ...
+
+    def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
+        """KL(p || q) in nats: [...]."""
+        ...
+
+
+class GaussianPolicy:
+    """Independent Gaussians around an MLP's output, with a state-independent scale.
+
+    `dist` holds the A means, then the A logarithms of the standard deviations.
+    """
+
+    def __init__(
+        self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation, log_std: float
+    ) -> None:
+        """`log_std` is where every action's log standard deviation starts."""
+        self.action_dim = action_dim
+        self.head_size = action_dim
+        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
+        self._initial_log_std = log_std
+        self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Orthogonal with gain sqrt(2), the last layer x0.01: near zero actions at first."""
+        params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
+        params["log_std"] = torch.full((self.action_dim,), self._initial_log_std)
+        return self.layout.flatten(params)
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., 2 A]."""
+        return self.complete(params, self._mlp(params, obs))
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> the means, [rows, A]."""
+        return self._mlp.acting(params, rows)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:
+        """The means, then the log standard deviations."""
+        return torch.cat((head, params["log_std"].expand_as(head)), -1)
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Standard normal, [steps, A]."""
+        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:
+        """Std x noise."""
+        return params["log_std"].exp() * noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """Mean + std x noise."""
+        torch.add(head, prepared, out=out)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The mean."""
+        return dist[..., : self.action_dim]
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """-sum_a [(a - mean)^2 / (2 std^2) + log std + log sqrt(2 pi)]."""
+        mean, log_std = dist.chunk(2, -1)
+        z = (action - mean) * torch.exp(-log_std)
+        return -(0.5 * z * z + log_std + LOG_SQRT_2PI).sum(-1)
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        """sum_a [log std + 1/2 + log sqrt(2 pi)]."""
+        return (dist[..., self.action_dim :] + (0.5 + LOG_SQRT_2PI)).sum(-1)
+
+    def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
+        """sum_a [log (sq / sp) + (sp^2 + (mp - mq)^2) / (2 sq^2) - 1/2]."""
+        mean_p, log_p = dist_p.chunk(2, -1)
+        mean_q, log_q = dist_q.chunk(2, -1)
+        ratio = torch.exp(2 * (log_p - log_q))
+        distance = ((mean_p - mean_q) * torch.exp(-log_q)).square()
+        return (log_q - log_p + 0.5 * (ratio + distance - 1)).sum(-1)
+
+
+class StateScalePolicy(GaussianPolicy):
+    """Independent Gaussians whose means and scales both are an MLP's outputs.
+
+    The head is `dist`: the A means, then the A logarithms of the standard deviations, within
+    [-20, 2].
+    """
+
+    def __init__(
+        self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation, log_std: float
+    ) -> None:
+        """`log_std` is where every action's log standard deviation starts, in every state."""
+        super().__init__(obs_dim, action_dim, hidden, act, log_std)
+        self.head_size = 2 * action_dim
+        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Orthogonal with gain sqrt(2), the last layer x0.01; its biases give the scale."""
+        params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
+        params[f"{self._mlp.layers[-1]}.bias"][self.action_dim :] = self._initial_log_std
+        return self.layout.flatten(params)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
+        """The head, its scales bounded."""
+        mean, log_std = head.chunk(2, -1)
+        return torch.cat((mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)), -1)
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """The noise itself."""
+        return noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """Mean + std x noise."""
+        mean, log_std = head.chunk(2, -1)
+        std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+        torch.addcmul(mean, std, prepared, out=out)
+
+
+class CategoricalPolicy:
+    """One of K actions. `dist` holds the K log probabilities."""
+
+    def __init__(self, obs_dim: int, actions: int, hidden: Sequence[int], act: Activation) -> None:
+        """`actions` is K."""
+        self.head_size = actions
+        self._mlp = MLP("policy", (obs_dim, *hidden, actions), act)
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Orthogonal with gain sqrt(2), the last layer x0.01: near uniform at first."""
+        return self.layout.flatten(
+            self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01),
+        )
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., K]."""
+        return torch.log_softmax(self._mlp(params, obs), -1)
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> the log probabilities, [rows, K]."""
+        logits = self._mlp.acting(params, rows)
+        return lambda x: torch.log_softmax(logits(x), -1)
+
+    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
+        """The head is the whole distribution."""
+        return head
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Uniform on [0, 1), [steps]."""
+        return rng.random(steps, dtype=np.float32)
+
+    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """The noise itself."""
+        return noise
+
+    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+        """Inverse transform: the number of cumulated probabilities that lie at or below noise."""
+        below = head.exp().cumsum(-1) <= prepared.unsqueeze(-1)
+        torch.sum(below, -1, out=out)
+        out.clamp_(max=self.head_size - 1)  # rounding may leave the sum under 1
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The action of the largest probability."""
+        return dist.argmax(-1)
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """The entry of `action`."""
+        return dist.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        """-sum_k p log p."""
+        return -(dist.exp() * dist).sum(-1)
+
+    def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
+        """sum_k p (log p - log q)."""
+        return (dist_p.exp() * (dist_p - dist_q)).sum(-1)

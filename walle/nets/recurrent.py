@@ -1,0 +1,152 @@
+"""Networks that remember: a gated recurrent unit, and the policies that act on its memory.
+
+The state of the memory after an observation, its feature, takes the observation's place: policy
+and critic are feed-forward functions of the same feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from walle.nets.mlp import Forward, Layout, Params
+from walle.nets.policies import Policy
+from walle.types import FloatArray
+
+
+class GRU:
+    """A gated recurrent unit (Cho et al. 2014), in the form and with the layout of torch's GRUCell.
+
+    r = σ(W_r x + b_r + U_r h + c_r)
+    z = σ(W_z x + b_z + U_z h + c_z)
+    n = tanh(W_n x + b_n + r (U_n h + c_n))
+    h' = n + z (h - n)
+
+    An episode begins with h = 0.
+    """
+
+    def __init__(self, prefix: str, inputs: int, units: int) -> None:
+        """`units` is H, the width of the state; parameter names begin with `prefix`."""
+        self.units = units
+        self._names = [f"{prefix}.{name}" for name in ("weight_x", "weight_h", "bias_x", "bias_h")]
+        shapes = [(3 * units, inputs), (3 * units, units), (3 * units,), (3 * units,)]
+        self.shapes: dict[str, tuple[int, ...]] = dict(zip(self._names, shapes, strict=True))
+
+    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Orthogonal weights, each gate's its own; biases zero."""
+        params = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
+        for name in self._names[:2]:
+            for gate in params[name].chunk(3):
+                torch.nn.init.orthogonal_(gate, generator=generator)
+        return params
+
+    def step(self, params: Params, x: Tensor, state: Tensor) -> Tensor:
+        """One step: [N, I] and the state [N, H] give the next state, [N, H]."""
+        weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
+        given = functional.linear(x, weight_x, bias_x)
+        return _next(given, functional.linear(state, weight_h, bias_h), state)
+
+    def unroll(self, params: Params, x: Tensor, began: Tensor, state: Tensor) -> Tensor:
+        """The states after every step.
+
+        Args:
+            params: those of `shapes`.
+            x: [T, N, I].
+            began: [T, N] true where an episode begins: what was before it is forgotten.
+            state: [N, H] before the first step.
+
+        Returns:
+            [T, N, H].
+        """
+        weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
+        given = functional.linear(x, weight_x, bias_x)
+        kept = (~began).to(x.dtype).unsqueeze(-1)
+        states = []
+        for given_t, kept_t in zip(given.unbind(0), kept.unbind(0), strict=True):
+            state = state * kept_t
+            state = _next(given_t, functional.linear(state, weight_h, bias_h), state)
+            states.append(state)
+        return torch.stack(states)
+
+    def acting(self, params: Params, state: Tensor) -> Forward:
+        """`step` in the hot loop: [rows, I] -> `state` ([rows, H]), which it changes in place.
+
+        Whatever is done number by number NumPy does: it gives the same bits wherever in memory a
+        number lies, so that a lane does the same in whichever sampler it lives.
+        """
+        weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
+        given, recalled = torch.empty(2, len(state), 3 * self.units)
+        gates_x, new_x = _split(given, self.units)
+        gates_h, new_h = _split(recalled, self.units)
+        reset, update = gates_x[:, : self.units], gates_x[:, self.units :]
+        h: FloatArray = state.numpy()
+
+        def forward(x: Tensor) -> Tensor:
+            torch.addmm(bias_x, x, weight_x.T, out=given)
+            torch.addmm(bias_h, state, weight_h.T, out=recalled)
+            np.add(gates_x, gates_h, out=gates_x)
+            _sigmoid_in_place(gates_x)
+            np.multiply(new_h, reset, out=new_h)
+            np.add(new_x, new_h, out=new_x)
+            np.tanh(new_x, out=new_x)
+            np.subtract(h, new_x, out=h)
+            np.multiply(h, update, out=h)
+            np.add(h, new_x, out=h)
+            return state
+
+        return forward
+
+
+def _next(given: Tensor, recalled: Tensor, state: Tensor) -> Tensor:
+    """The next state from W x + b and U h + c, [N, 3 H] each, and h [N, H]."""
+    units = state.shape[-1]
+    gates = torch.sigmoid(given[..., : 2 * units] + recalled[..., : 2 * units])
+    reset, update = gates.chunk(2, -1)
+    new = torch.tanh(given[..., 2 * units :] + reset * recalled[..., 2 * units :])
+    return new + update * (state - new)
+
+
+def _split(x: Tensor, units: int) -> tuple[FloatArray, FloatArray]:
+    """[N, 3 H] as the two gates [N, 2 H] and the rest [N, H]."""
+    array: FloatArray = x.numpy()
+    return array[:, : 2 * units], array[:, 2 * units :]
+
+
+def _sigmoid_in_place(x: FloatArray) -> None:
+    """σ(x) = (1 + tanh(x / 2)) / 2."""
+    np.multiply(x, 0.5, out=x)
+    np.tanh(x, out=x)
+    np.multiply(x, 0.5, out=x)
+    np.add(x, 0.5, out=x)
+
+
+class GRUPolicy:
+    """A policy of the memory's state: a `Policy` whose observations are features, [..., H].
+
+    What its distribution is and how actions are drawn from it is the affair of `head`.
+    """
+
+    def __init__(self, obs_dim: int, units: int, make_head: Callable[[], Policy]) -> None:
+        """`make_head` makes a policy of `units` inputs; picklable, as samplers make their own."""
+        self.memory = GRU("memory", obs_dim, units)
+        self.head = head = make_head()
+        self.head_size = head.head_size
+        self.layout = Layout({**self.memory.shapes, **head.layout.shapes})
+        self.dist, self.acting, self.complete = head.dist, head.acting, head.complete
+        self.noise, self.prepare, self.pick = head.noise, head.prepare, head.pick
+        self.mode, self.log_prob, self.entropy = head.mode, head.log_prob, head.entropy
+        self.kl = head.kl
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """The memory's parameters, then the head's."""
+        head = self.head.init(generator)
+        return torch.cat((Layout(self.memory.shapes).flatten(self.memory.init(generator)), head))
+
+
+def memory_of(policy: object) -> GRU | None:
+    """The policy's memory, if it has one."""
+    return policy.memory if isinstance(policy, GRUPolicy) else None

@@ -1,0 +1,1 @@
+"""How rollouts and policies travel between the samplers and the agent."""

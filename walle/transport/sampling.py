@@ -1,0 +1,267 @@
+"""Where the agent's rounds come from: sampler processes, or lanes in the agent's own process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from walle.collecting.sampler import Sampler, SamplerTask, run_sampler
+from walle.errors import Interrupted, WorkerError
+from walle.processes.signals import Signals
+from walle.processes.workers import Watch, allow_files, forkserver_context, how_it_ended
+from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
+from walle.transport.queues import ExperienceQueue, Failed, PolicyQueue, Received
+from walle.transport.rounds import Round, join
+from walle.transport.slots import RolloutShape, Slot
+from walle.types import PolicySnapshot
+
+_GRACE_S = 2.0
+_FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
+
+
+class Others(Protocol):
+    """Processes besides the samplers that the run cannot do without."""
+
+    @property
+    def sentinels(self) -> list[int]:
+        """One each, ready when the process has ended."""
+        ...
+
+    def report(self) -> None:
+        """Raises WorkerError for the first of them that has ended."""
+        ...
+
+
+class Sampling(Protocol):
+    """Takes policies, gives rounds."""
+
+    def wait_ready(self) -> None:
+        """Waits until every sampler could begin.
+
+        Raises:
+            WorkerError: a sampler ended.
+            Interrupted: a signal arrived while waiting.
+        """
+        ...
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """Makes the policy available to every sampler."""
+        ...
+
+    def receive(self) -> Round:
+        """Waits for the next round.
+
+        Raises:
+            WorkerError: a sampler ended.
+            Interrupted: a signal arrived while waiting.
+        """
+        ...
+
+    def busy(self) -> AbstractContextManager[None]:
+        """A context in which the agent works: the death of a worker raises there too."""
+        ...
+
+    def close(self) -> None:
+        """Ends every sampler and frees the queues."""
+        ...
+
+
+class ProcessSampling:
+    """N sampler processes, an experience queue and a policy queue."""
+
+    def __init__(
+        self,
+        tasks: Sequence[SamplerTask],
+        shapes: Sequence[RolloutShape],
+        *,
+        vector_length: int,
+        slots: int,
+        enough: int,
+        signals: Signals,
+        others: Others | None = None,
+    ) -> None:
+        """Starts the samplers; they build their environments meanwhile.
+
+        Args:
+            tasks: one a sampler.
+            shapes: of each sampler's rollouts.
+            vector_length: of a snapshot.
+            slots: rollouts a sampler may hand over before the agent takes one.
+            enough: environment steps that make a free-running round.
+            signals: what may interrupt a wait.
+            others: what may end a wait too, by dying.
+        """
+        self._tasks = tasks
+        self._by_round = tasks[0].max_lag is not None
+        self._enough = enough
+        self._signals = signals
+        allow_files(_FILES + _FILES_A_SAMPLER * len(tasks))
+        context = forkserver_context()
+        depth = max(2, (tasks[0].max_lag or 1) + 1)
+        self._experience = ExperienceQueue(context, shapes, slots)
+        self._policies = PolicyQueue(context, len(tasks), vector_length, depth)
+        self._others = others
+        self._processes: list[Any] = []
+        self._watch: Watch | None = None
+        try:
+            self._start(context)
+            self._watch = Watch(self._sentinels, self._wait)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait_ready(self) -> None:
+        """Waits until every sampler has built its lanes."""
+        while not self._experience.all_ready():
+            self._wait()
+
+    def _start(self, context: Any) -> None:
+        for task in self._tasks:
+            ends = (self._experience.writer(task.index), self._policies.reader(task.index))
+            process = context.Process(
+                target=run_sampler, args=(task, *ends), name=task.name, daemon=True
+            )
+            process.start()
+            self._processes.append(process)
+        self._experience.forget_sampler_ends()
+        self._policies.forget_sampler_ends()
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Lets a death raise in the middle of the body."""
+        assert self._watch is not None
+        return self._watch.busy()
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """Puts the policy into the policy queue."""
+        self._policies.put(snapshot)
+
+    def receive(self) -> Round:
+        """The oldest rollout of every sampler; free-running, the first that are enough."""
+        return self._next_round() if self._by_round else self._first_to_arrive()
+
+    def _next_round(self) -> Round:
+        while (received := self._experience.take_round()) is None:
+            self._wait()
+        joined = join(received, self._tasks)
+        for item in received:
+            self._experience.release(item)
+        return joined
+
+    def _first_to_arrive(self) -> Round:
+        """Empties each slot as it arrives, so that a fast sampler need not wait for a slow one."""
+        received: list[Received] = []
+        steps = 0
+        while steps < self._enough:
+            item = self._experience.take_first()
+            if item is None:
+                self._wait()
+                continue
+            received.append(item.copied())
+            steps += received[-1].slot.rollout.steps
+            self._experience.release(item)
+        return join(received, self._tasks)
+
+    @property
+    def _sentinels(self) -> list[int]:
+        others = self._others.sentinels if self._others else []
+        return [*(process.sentinel for process in self._processes), *others]
+
+    def _wait(self) -> None:
+        try:
+            ready = self._experience.wait([*self._sentinels, self._signals.waitable])
+        except Failed as failed:
+            raise WorkerError(
+                f"{self._tasks[failed.sampler].name} failed:\n{failed.report}"
+            ) from None
+        if self._signals.waitable in ready:
+            raise Interrupted
+        for sampler, process in enumerate(self._processes):
+            if process.sentinel in ready:
+                self._report_death(sampler)
+        if ready and self._others:
+            self._others.report()
+
+    def _report_death(self, sampler: int) -> None:
+        try:
+            self._experience.wait(timeout_s=0.1)  # its traceback may be on its way
+        except Failed as failed:
+            name = self._tasks[failed.sampler].name
+            raise WorkerError(f"{name} failed:\n{failed.report}") from None
+        raise WorkerError(how_it_ended(self._processes[sampler]))
+
+    def close(self) -> None:
+        """Asks the samplers to end, and ends those that do not within two seconds."""
+        if self._watch is not None:
+            self._watch.close()
+        self._experience.close()
+        self._policies.close()
+        deadline = time.monotonic() + _GRACE_S
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        for process in self._processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+            process.close()
+        self._processes = []
+
+
+class SerialSampling:
+    """One sampler in the agent's own process: no queues, the same results."""
+
+    def __init__(
+        self,
+        task: SamplerTask,
+        shape: RolloutShape,
+        signals: Signals,
+        others: Others | None = None,
+    ) -> None:
+        """Builds the lanes here; pinned when asked, until closed. See `ProcessSampling`."""
+        self._cores = os.sched_getaffinity(0) if task.core is not None else None
+        if task.core is not None:
+            os.sched_setaffinity(0, {task.core})
+        self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
+        self._signals = signals
+        self._timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
+        self._sampler: Sampler = task.build()
+        self._slot = Slot.empty(shape)
+        self._watch = Watch(others.sentinels, others.report) if others else None
+        self._task = task
+        self._snapshot: PolicySnapshot | None = None
+        self._timer.switch("wait_policy")
+
+    def wait_ready(self) -> None:
+        """The lanes are there."""
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Lets a death raise in the middle of the body."""
+        return self._watch.busy() if self._watch else nullcontext()
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """Keeps the policy for the next round."""
+        self._snapshot = snapshot
+
+    def receive(self) -> Round:
+        """Collects a round, here and now."""
+        assert self._snapshot is not None
+        self._slot.began_ns[0] = self._timer.switch("other")
+        with self.busy(), self._signals.breaking_off():
+            self._sampler.fill(self._slot, self._snapshot, self._timer)
+        self._timer.switch("send")
+        self._slot.sent_ns[0] = time.monotonic_ns()
+        if self._trace:
+            self._trace.write(self._timer.spans())
+        self._slot.sections_s[:] = list(self._timer.collect().values())
+        self._timer.switch("wait_policy")
+        return join([Received(0, 0, self._slot)], [self._task])
+
+    def close(self) -> None:
+        """Closes the lanes, and gives the cores back."""
+        if self._watch is not None:
+            self._watch.close()
+        self._sampler.close()
+        if self._cores is not None:
+            os.sched_setaffinity(0, self._cores)
