@@ -68,7 +68,9 @@ def main() -> None:
 
 
 def _main() -> None:
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    from walle.machine import THREAD_VARIABLES
+
+    for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
 
     import hydra

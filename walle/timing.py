@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,11 @@ AGENT_SECTIONS = (
     "log",
     "other",
 )
+
+
+def timestamp() -> str:
+    """The present time for files: ISO 8601, UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Span(NamedTuple):

@@ -23,7 +23,8 @@ from walle.agent.build import (
     start_learners,
 )
 from walle.agent.progress import make_progress
-from walle.agent.run_directory import Status, set_aside_previous, write_provenance
+from walle.agent.provenance import write_provenance
+from walle.agent.run_directory import Status, set_aside_previous
 from walle.algos.base import Algorithm, Problem
 from walle.config import config_hash, to_dict
 from walle.config.schemas import Config

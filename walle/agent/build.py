@@ -13,7 +13,6 @@ from walle import algos
 from walle.agent.agent import Agent, Every, Outputs
 from walle.agent.evaluation import Evaluator
 from walle.agent.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
-from walle.agent.run_directory import memory_bytes, usable_cores
 from walle.algos.base import Algorithm, Memory, NetSettings, Problem
 from walle.collecting.episodes import EpisodeQuota, room
 from walle.collecting.sampler import SamplerTask
@@ -21,6 +20,7 @@ from walle.config import to_dict
 from walle.config.schemas import Config, GRUConfig
 from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.errors import ConfigError, RolloutError, what_went_wrong
+from walle.machine import memory_bytes, usable_cores
 from walle.processes.signals import Signals
 from walle.timing import Timer
 from walle.transport.rounds import deal

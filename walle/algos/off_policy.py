@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.agent.run_directory import memory_bytes
 from walle.algos.base import NetSettings, Problem, check_positive
 from walle.errors import ConfigError
 from walle.learning.compiled import MODES, attempt, choose
 from walle.learning.off_policy_updates import Block, Updates, packed, unpacked
 from walle.learning.replay import Replay, row_width
 from walle.learning.sgd import Sgd
+from walle.machine import memory_bytes
 from walle.nets.bounded_policies import RandomFirst
 from walle.nets.critics import QFunctions
 from walle.nets.mlp import activation

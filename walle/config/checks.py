@@ -155,7 +155,7 @@ def _check_devices(device: str, n: int) -> None:
 
 def _checked_sampler(config: Config) -> Config:
     """Chooses what is left open in `sampler`, and checks it against `batch_size`."""
-    from walle.agent.run_directory import usable_cores
+    from walle.machine import usable_cores
     from walle.transport.rounds import default_lanes, default_slots
 
     asked = config.sampler

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
-_SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+from walle.machine import THREAD_VARIABLES
 
 
 def start_fork_server() -> None:
@@ -27,7 +27,7 @@ def start_fork_server() -> None:
         ["walle.collecting.sampler", "walle.envs.gymnasium_lanes", "walle.envs.mujoco.registry"]
     )
     resource_tracker.ensure_running()  # first: it would lift the blocking again
-    limits = _environment(dict.fromkeys(_SINGLE_THREADED, "1"))
+    limits = _environment(dict.fromkeys(THREAD_VARIABLES, "1"))
     with limits, _blocked(signal.SIGINT, signal.SIGTERM):
         forkserver.ensure_running()
 

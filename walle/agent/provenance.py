@@ -1,0 +1,70 @@
+"""run.json: where a run came from, and what it takes to run it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from walle.agent.run_directory import write_atomically
+from walle.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
+from walle.timing import timestamp
+
+_PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "hydra-core")
+
+
+def write_provenance(directory: Path, config: dict[str, Any], overrides: list[str]) -> None:
+    """run.json: command, code, versions, machine and threads; never the environment's variables."""
+    provenance = {
+        "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+        "overrides": overrides,
+        "config": config,
+        "seed": config["seed"],
+        "started": timestamp(),
+        "git": _git(),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "cpu_model": cpu_model(),
+        "physical_cores": physical_cores(),
+        "usable_cores": usable_cores(),
+        "threads": {name: os.environ.get(name) for name in THREAD_VARIABLES},
+    }
+    write_atomically(directory / "run.json", json.dumps(provenance, indent=2) + "\n")
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in _PACKAGES if _installed(name)}
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _git() -> dict[str, Any] | None:
+    """Commit and dirty flag of the checkout the code runs from, if it is one."""
+    here = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here), *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return run.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # inside some other project's checkout?
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+        }
+    except (OSError, subprocess.SubprocessError):
+        return None
