@@ -97,7 +97,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
         learners = Learners(
             make_learner_tasks(case["learners"], "ppo", settings, net, problem, threads=1)
         )
-        learners.join(algorithm.engines(), "cpu")
+        learners.join(algorithm.optimizers(), "cpu")
         close = learners.close
     algorithm.warm_up()
     obs, action, reward = experience(steps + 1, lanes)

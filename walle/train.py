@@ -99,7 +99,7 @@ def _run(
             config.logger.progress, config.total_steps, config.logger.print_every_s
         )
         if learners is not None:
-            learners.join(algorithm.engines(), config.device)
+            learners.join(algorithm.optimizers(), config.device)
         trace = TraceFile(trace_path, "agent", start_ns) if trace_path else None
         sinks = make_sinks(config, directory)
         outputs = Outputs(directory, start_ns, to_dict(config), sinks, progress, trace)

@@ -68,7 +68,7 @@ class Rollout(NamedTuple):
         return np.where(ended.reshape(shape), self.final_obs, self.obs[1:])
 
 
-def passes(lane: IntArray) -> list[IntArray]:
+def unique_lane_groups(lane: IntArray) -> list[IntArray]:
     """Splits columns so that no lane appears twice in a pass, and earlier columns come first.
 
     A free-running round may hold two rollouts of one sampler; whatever is kept from rollout to

@@ -40,13 +40,13 @@ def test_every_evaluation_begins_with_an_empty_memory():
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
     evaluator = Evaluator(EnvSpec("tests.toy:Recall-v0"), policy, 2, None, episodes=3, seed=0)
     actor, states = evaluator._actor, []
-    forward = actor.head
+    forward = actor.dist_params
 
-    def head(obs):
+    def dist_params(obs):
         states.append(actor.state.copy())
         return forward(obs)
 
-    actor.head = head
+    actor.dist_params = dist_params
     for _ in range(2):
         evaluator.evaluate(snapshot, lambda: False)
     assert [state.any() for state in states] == 2 * [False, *5 * [True]]

@@ -30,15 +30,15 @@ QUICK = (
     "eval.every=null",
     "logger.progress=quiet",
 )
-ALLOWED = [(name, mode) for name in REGISTRY for mode in load(name).traits.modes]
+ALLOWED = [(name, mode) for name in REGISTRY for mode in load(name).capabilities.modes]
 FORBIDDEN = [
-    (name, mode) for name in REGISTRY for mode in MODES if mode not in load(name).traits.modes
+    (name, mode) for name in REGISTRY for mode in MODES if mode not in load(name).capabilities.modes
 ]
 
 
 def overrides(name, mode):
     """A run of three rounds in which the algorithm learns from the first one on."""
-    settings = {field.name for field in fields(load(name).traits.settings)}
+    settings = {field.name for field in fields(load(name).capabilities.settings)}
     own = [f"algo.{key}=0" for key in ("learning_starts",) if key in settings]
     return [f"algo={name}", *QUICK, *MODES[mode], *own]
 
@@ -58,10 +58,10 @@ def test_every_algorithm_trains_in_every_mode_it_allows(name, mode, tmp_path):
 
 @pytest.mark.parametrize(("name", "mode"), FORBIDDEN)
 def test_every_other_mode_is_refused_with_the_reason(name, mode):
-    assert load(name).traits.why
+    assert load(name).capabilities.reason
     with pytest.raises(ConfigError) as refused:
         compose(overrides(name, mode))
-    assert load(name).traits.why in str(refused.value)
+    assert load(name).capabilities.reason in str(refused.value)
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_learning_does_not_depend_on_the_number_of_samplers(name, tmp_path):
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_algorithm_goes_on_from_its_checkpoint(name, tmp_path):
-    config = compose(overrides(name, load(name).traits.modes[0]))
+    config = compose(overrides(name, load(name).capabilities.modes[0]))
     train(config, tmp_path)
     state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
     algorithm = make_algorithm(config, make_problem(config)[0])
@@ -86,7 +86,9 @@ def test_every_algorithm_goes_on_from_its_checkpoint(name, tmp_path):
     assert (snapshot.vector == state["snapshot"].vector).all()
 
 
-@pytest.mark.parametrize("name", [name for name in REGISTRY if not load(name).traits.recurrent])
+@pytest.mark.parametrize(
+    "name", [name for name in REGISTRY if not load(name).capabilities.recurrent]
+)
 def test_a_memory_that_an_algorithm_cannot_learn_with_is_refused_with_the_cure(name):
     with pytest.raises(ConfigError) as refused:
         compose([f"algo={name}", "net=gru"])
@@ -97,10 +99,10 @@ def test_a_memory_that_an_algorithm_cannot_learn_with_is_refused_with_the_cure(n
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_what_an_algorithm_says_of_its_modes_holds_together(name):
-    modes = load(name).traits.modes
+    modes = load(name).capabilities.modes
     assert modes
     assert set(modes) <= set(ALL_MODES) == set(MODES)
-    assert (load(name).traits.why == "") == (set(modes) == set(ALL_MODES))
+    assert (load(name).capabilities.reason == "") == (set(modes) == set(ALL_MODES))
 
 
 @pytest.mark.parametrize("name", ["ppo", "ppo_kl", "trpo", "a2c"])

@@ -52,7 +52,7 @@ def test_a_successor_never_seen_is_one_step_on_from_the_state_before_it():
     assert rollout.truncated.any()
     seen = algorithm.rows.seen(params, x)
     unseen = x.states[x.ended.numel() :]
-    places = x.anew.nonzero().tolist()
+    places = x.needs_final_obs.nonzero().tolist()
     assert len(places) == len(unseen) > x.ended.sum()
     for (t, lane), obs, state in zip(places, unseen, seen.states[x.ended.numel() :], strict=True):
         before = seen.obs[t, lane].unsqueeze(0)

@@ -4,7 +4,7 @@ import pytest
 from tests.collecting.test_sampler import COUNTER, gaussian, snapshot
 from tests.conftest import read
 from tests.test_train import learned
-from walle.collecting.episodes import EpisodeQuota, EpisodeSampler, lengths, parts, room, share
+from walle.collecting.episodes import EpisodeQuota, EpisodeSampler, capacity, lengths, parts, share
 from walle.collecting.sampler import Actor
 from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
@@ -22,8 +22,8 @@ def test_episodes_are_dealt_evenly_the_first_lanes_taking_the_rest():
 
 
 def test_a_lane_has_room_for_four_times_its_share_and_for_one_episode():
-    assert room(2048, 16, 500) == 512
-    assert room(2048, 16, 1000) == 1000
+    assert capacity(2048, 16, 500) == 512
+    assert capacity(2048, 16, 1000) == 1000
 
 
 def test_lengths_by_hand():

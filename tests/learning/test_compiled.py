@@ -272,11 +272,11 @@ def test_compiling_needs_no_example_of_the_remainder():
 
     results = []
     for warm in (False, True):
-        engine = Sgd(loss, AdamSettings(max_grad_norm=0.1))
+        optimizer = Sgd(loss, AdamSettings(max_grad_norm=0.1))
         if warm:
-            engine.compile(vector, data, 4)
+            optimizer.compile(vector, data, 4)
         results.append(
-            engine.minimise(
+            optimizer.minimise(
                 vector,
                 AdamState.zeros_like(vector),
                 data,

@@ -81,21 +81,21 @@ def test_explained_variance():
 def test_bootstrap_by_hand():
     # two critics: the least of 4 and 2, of 5 and 6; the second step is terminal
     q = torch.tensor([[4.0, 5.0], [2.0, 6.0]])
-    assert losses.bootstrap(vec(1, 1), vec(1, 0), q, 0.5).tolist() == [2.0, 1.0]
+    assert losses.td_target(vec(1, 1), vec(1, 0), q, 0.5).tolist() == [2.0, 1.0]
 
 
 def test_soft_bootstrap_by_hand():
     # 1 + 0.5 (2 - 0.1 x -3) and 1 + 0.5 (5 - 0.1 x 10)
     q = torch.tensor([[4.0, 5.0], [2.0, 6.0]])
-    target = losses.soft_bootstrap(vec(1, 1), vec(1, 1), q, vec(-3, 10), torch.tensor(0.1), 0.5)
+    target = losses.soft_td_target(vec(1, 1), vec(1, 1), q, vec(-3, 10), torch.tensor(0.1), 0.5)
     torch.testing.assert_close(target, vec(2.15, 3.0))
-    terminal = losses.soft_bootstrap(vec(1), vec(0), q[:, :1], vec(-3), torch.tensor(0.1), 0.5)
+    terminal = losses.soft_td_target(vec(1), vec(0), q[:, :1], vec(-3), torch.tensor(0.1), 0.5)
     assert terminal.tolist() == [1.0]
 
 
 def test_smoothing_clips_the_noise_and_then_the_action():
     # 0.2 x 1 stays; 0.2 x 10 is cut to 0.5, then 0.9 + 0.5 to 1; 0.2 x -10 to -0.5
-    action = losses.smoothed(vec(0.1, 0.9, 0.3), vec(1, 10, -10), 0.2, 0.5)
+    action = losses.target_policy_smoothing(vec(0.1, 0.9, 0.3), vec(1, 10, -10), 0.2, 0.5)
     torch.testing.assert_close(action, vec(0.3, 1.0, -0.2))
 
 

@@ -7,7 +7,14 @@ import torch
 from walle.agent.build import make_algorithm, make_problem
 from walle.config import compose
 from walle.learning import compiled
-from walle.learning.off_policy_updates import Trained, Updates, descend, followed, packed, unpacked
+from walle.learning.off_policy_updates import (
+    TrainState,
+    Updates,
+    adam_update,
+    packed,
+    polyak_update,
+    unpacked,
+)
 
 SMALL = (
     "env=hopper",
@@ -21,13 +28,13 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g
 
 
 class Pair(NamedTuple):
-    one: Trained
+    one: TrainState
     other: torch.Tensor
 
 
 def test_descend_takes_adam_s_first_step():
-    part = Trained.start(torch.tensor([1.0, -2.0]))
-    after, loss, beside = descend(lambda v: (v.square().sum(), v[0]), part, 0.1)
+    part = TrainState.start(torch.tensor([1.0, -2.0]))
+    after, loss, beside = adam_update(lambda v: (v.square().sum(), v[0]), part, 0.1)
     assert loss.item() == 5.0
     assert beside.item() == 1.0
     torch.testing.assert_close(after.vector, torch.tensor([0.9, -1.9]))  # rate x sign at first
@@ -36,34 +43,34 @@ def test_descend_takes_adam_s_first_step():
 
 def test_descending_agrees_with_torch_s_adam():
     torch.manual_seed(0)
-    part = Trained.start(torch.randn(5))
+    part = TrainState.start(torch.randn(5))
     theirs = part.vector.clone().requires_grad_()
     optimiser = torch.optim.Adam([theirs], lr=0.01)
     for _ in range(50):
         slope = torch.randn(5)
         theirs.grad = slope.clone()
         optimiser.step()
-        part, *_ = descend(lambda v, g=slope: ((v * g).sum(), v), part, 0.01)
+        part, *_ = adam_update(lambda v, g=slope: ((v * g).sum(), v), part, 0.01)
     torch.testing.assert_close(part.vector, theirs.detach())
 
 
 def test_followed_by_hand():
-    target = followed(torch.tensor([0.0, 4.0]), torch.tensor([1.0, 0.0]), 0.25)
+    target = polyak_update(torch.tensor([0.0, 4.0]), torch.tensor([1.0, 0.0]), 0.25)
     assert target.tolist() == [0.25, 3.0]
 
 
 def test_nested_state_is_taken_apart_and_put_together():
-    state = Pair(Trained.start(torch.ones(2)), torch.zeros(3))
+    state = Pair(TrainState.start(torch.ones(2)), torch.zeros(3))
     leaves = unpacked(state)
     assert [len(x) for x in leaves] == [2, 2, 2, 2, 3]
     again = packed(state, iter([x + 1 for x in leaves]))
-    assert isinstance(again.one, Trained)
+    assert isinstance(again.one, TrainState)
     assert again.one.vector.tolist() == [2, 2]
     assert again.other.tolist() == [1, 1, 1]
 
 
 def fifty(name):
-    """An algorithm's engine, its state, and minibatches and noise for 50 updates."""
+    """An algorithm's optimizer, its state, and minibatches and noise for 50 updates."""
     config = compose([f"algo={name}", *SMALL])
     problem, _ = make_problem(config)
     algorithm = make_algorithm(config, problem)
@@ -89,11 +96,11 @@ def fifty(name):
 def test_compiled_and_eager_agree_after_fifty_updates(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     algorithm, rows, noise = fifty(name)
-    start, engine = algorithm.learner.state, Updates(algorithm.block)
-    eager, eager_info = engine.run(start, rows, noise)
-    engine.compile(start, rows[0], noise[0])
+    start, optimizer = algorithm.learner.state, Updates(algorithm.block)
+    eager, eager_info = optimizer.run(start, rows, noise)
+    optimizer.compile(start, rows[0], noise[0])
     assert len(list(compiled.cache_directory().glob("*.pt2"))) == 1
-    fast, fast_info = engine.run(start, rows, noise)
+    fast, fast_info = optimizer.run(start, rows, noise)
     for ours, theirs, before in zip(*map(unpacked, (fast, eager, start)), strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
         assert not torch.equal(ours, before)

@@ -29,8 +29,8 @@ def minimise(data, vector=None, stop=None, **changed):
         "generator": torch.Generator().manual_seed(0),
         **changed,
     }
-    engine = Sgd(quadratic, AdamSettings(), stop)
-    return engine.minimise(vector, AdamState.zeros_like(vector), data, **arguments)
+    optimizer = Sgd(quadratic, AdamSettings(), stop)
+    return optimizer.minimise(vector, AdamState.zeros_like(vector), data, **arguments)
 
 
 def test_adam_agrees_with_torch():
@@ -158,10 +158,10 @@ def test_stop_ends_before_the_step(problem):
 
 def test_learners_meet_when_all_have_compiled():
     order = []
-    engine = Sgd(quadratic, AdamSettings())
-    engine.share(SimpleNamespace(rank=0, size=2, meet=lambda: order.append("met")), 0)
+    optimizer = Sgd(quadratic, AdamSettings())
+    optimizer.share(SimpleNamespace(rank=0, size=2, meet=lambda: order.append("met")), 0)
     algorithm = SimpleNamespace(
-        warm_up=lambda: order.append("compiled") or "told", engines=lambda: [engine]
+        warm_up=lambda: order.append("compiled") or "told", optimizers=lambda: [optimizer]
     )
     assert warm_up(algorithm) == "told"
     assert order == ["compiled", "met"]

@@ -27,10 +27,10 @@ def initial(policy, seed=0):
 def acted(policy, vector, obs, noise):
     """Actions of all rows at once, as a sampler draws them, and their log densities."""
     params = policy.layout.unflatten(vector)
-    head = policy.acting(params, len(obs))(obs)
+    dist_params = policy.acting(params, len(obs))(obs)
     out = torch.empty(len(obs), policy.action_dim)
-    policy.pick(head, policy.prepare(params, noise), out)
-    return out, policy.log_prob(policy.complete(params, head), out)
+    policy.sample(dist_params, policy.scale_noise(params, noise), out)
+    return out, policy.log_prob(policy.distribution(params, dist_params), out)
 
 
 def test_squashed_log_prob_is_the_transformed_distribution_s():
@@ -76,15 +76,15 @@ def test_the_policy_s_gradient_reaches_every_parameter():
 def test_exploration_has_its_scale_and_stays_within_bounds():
     policy = deterministic(1, exploration=0.1)
     params = policy.layout.unflatten(torch.zeros(policy.layout.size))
-    head = policy.acting(params, 10_000)(torch.zeros(10_000, OBS))
+    dist_params = policy.acting(params, 10_000)(torch.zeros(10_000, OBS))
     noise = torch.from_numpy(policy.noise(np.random.default_rng(0), 10_000))
     out = torch.empty(10_000, 1)
-    policy.pick(head, policy.prepare(params, noise), out)
+    policy.sample(dist_params, policy.scale_noise(params, noise), out)
     assert out.std().item() == pytest.approx(0.1, rel=0.05)
-    policy.pick(torch.ones(10_000, 1), policy.prepare(params, noise), out)
+    policy.sample(torch.ones(10_000, 1), policy.scale_noise(params, noise), out)
     assert out.max() == 1.0
     assert (out == 1.0).float().mean().item() == pytest.approx(0.5, abs=0.05)
-    assert torch.equal(policy.mode(head), head)
+    assert torch.equal(policy.mode(dist_params), dist_params)
 
 
 def test_deterministic_log_prob_is_the_gaussian_s():
@@ -127,10 +127,10 @@ def test_a_lane_acts_the_same_whatever_stands_beside_it(make, action_dim):
     def actions(first, lanes):
         padded = torch.zeros(-(-lanes // ACTING_ROWS) * ACTING_ROWS, OBS)
         padded[:lanes] = obs[first : first + lanes]
-        head = torch.empty(lanes, policy.head_size)
-        head.copy_(policy.acting(params, len(padded))(padded)[:lanes])
+        dist_params = torch.empty(lanes, policy.dist_params_size)
+        dist_params.copy_(policy.acting(params, len(padded))(padded)[:lanes])
         out = torch.empty(lanes, action_dim)
-        policy.pick(head, policy.prepare(params, noise[first : first + lanes]), out)
+        policy.sample(dist_params, policy.scale_noise(params, noise[first : first + lanes]), out)
         return out
 
     together = actions(0, 36)

@@ -61,18 +61,18 @@ def test_gaussian_agrees_with_torch_distributions(gaussian):
     torch.testing.assert_close(ours.kl(p, q), D.kl_divergence(theirs, torch_gaussian(q)))
 
 
-def drawn(policy, params, head, noise):
-    action = torch.empty(head.shape[:-1] if noise.ndim < head.ndim else noise.shape)
-    action = action.to(torch.int64) if noise.ndim < head.ndim else action
-    policy.pick(head, policy.prepare(params, noise), action)
+def drawn(policy, params, dist_params, noise):
+    action = torch.empty(dist_params.shape[:-1] if noise.ndim < dist_params.ndim else noise.shape)
+    action = action.to(torch.int64) if noise.ndim < dist_params.ndim else action
+    policy.sample(dist_params, policy.scale_noise(params, noise), action)
     return action
 
 
 def test_gaussian_action_and_mode(gaussian):
     params = {"log_std": torch.tensor([0.0, math.log(3.0)])}
-    head = torch.tensor([[1.0, 2.0]])
-    assert gaussian.mode(gaussian.complete(params, head)).tolist() == [[1.0, 2.0]]
-    action = drawn(gaussian, params, head, torch.tensor([[1.0, -1.0]]))
+    dist_params = torch.tensor([[1.0, 2.0]])
+    assert gaussian.mode(gaussian.distribution(params, dist_params)).tolist() == [[1.0, 2.0]]
+    action = drawn(gaussian, params, dist_params, torch.tensor([[1.0, -1.0]]))
     torch.testing.assert_close(action, torch.tensor([[2.0, -1.0]]))
 
 
@@ -81,8 +81,8 @@ def test_acting_computes_what_dist_does(name, request, generator):
     policy = request.getfixturevalue(name)
     params = policy.layout.unflatten(policy.init(generator))
     obs = torch.randn(8, 3)
-    head = policy.acting(params, 8)(obs)
-    torch.testing.assert_close(policy.complete(params, head), policy.dist(params, obs))
+    dist_params = policy.acting(params, 8)(obs)
+    torch.testing.assert_close(policy.distribution(params, dist_params), policy.dist(params, obs))
 
 
 @pytest.mark.parametrize(("name", "apart"), [("gaussian", 0.0), ("state_scale", 0.05)])
@@ -95,11 +95,11 @@ def test_gaussians_start_near_zero_with_the_asked_scale(name, apart, request, ge
 
 
 def test_a_scale_that_depends_on_the_state_is_bounded_alike_for_acting_and_learning(state_scale):
-    head = torch.tensor([[1.0, 2.0, math.log(3.0), 50.0]])
+    dist_params = torch.tensor([[1.0, 2.0, math.log(3.0), 50.0]])
     expected = torch.tensor([[1.0, 2.0, math.log(3.0), 2.0]])
-    torch.testing.assert_close(state_scale.complete({}, head), expected)
-    assert state_scale.mode(head).tolist() == [[1.0, 2.0]]
-    action = drawn(state_scale, {}, head, torch.tensor([[1.0, -1.0]]))
+    torch.testing.assert_close(state_scale.distribution({}, dist_params), expected)
+    assert state_scale.mode(dist_params).tolist() == [[1.0, 2.0]]
+    action = drawn(state_scale, {}, dist_params, torch.tensor([[1.0, -1.0]]))
     torch.testing.assert_close(action, torch.tensor([[4.0, 2.0 - math.exp(2.0)]]))
     obs, vector = torch.randn(50, 3), torch.randn(state_scale.layout.size)
     log_std = state_scale.dist(state_scale.layout.unflatten(vector), obs).chunk(2, -1)[1]

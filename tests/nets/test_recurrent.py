@@ -22,12 +22,12 @@ def generator():
 
 
 def policy_of(units=10, discrete=False):
-    def head():
+    def dist_params():
         if discrete:
             return CategoricalPolicy(units, 3, (16,), torch.tanh)
         return GaussianPolicy(units, 1, (16,), torch.tanh, 0.0)
 
-    return GRUPolicy(2, units, head)
+    return GRUPolicy(2, units, dist_params)
 
 
 def random_params(gru, generator):
@@ -101,10 +101,10 @@ def test_a_policys_vector_holds_memory_and_head(generator, discrete):
     params = policy.layout.unflatten(vector)
     assert params["memory.weight_h"].shape == (30, 10)
     feature = torch.randn(4, 10)
-    own = {name: params[name] for name in policy.head.layout.shapes}
-    assert torch.equal(policy.dist(params, feature), policy.head.dist(own, feature))
+    own = {name: params[name] for name in policy.dist_params.layout.shapes}
+    assert torch.equal(policy.dist(params, feature), policy.dist_params.dist(own, feature))
     assert memory_of(policy) is policy.memory
-    assert memory_of(policy.head) is None
+    assert memory_of(policy.dist_params) is None
 
 
 def snapshot(policy):

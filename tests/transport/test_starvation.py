@@ -42,13 +42,13 @@ class Witness:
 
         return recorded
 
-    def join(self, join):
+    def assemble_round(self, assemble_round):
         def recorded(received, tasks):
             for item in received:
                 (acted,) = set(item.slot.rollout.policy_version.tolist())
                 found = (acted, int(item.slot.sent_ns[0]), len(self.published) - 1)
                 self.rollouts[item.sampler].append(found)
-            return join(received, tasks)
+            return assemble_round(received, tasks)
 
         return recorded
 
@@ -63,7 +63,7 @@ def witness(monkeypatch):
     found = Witness()
     publish = found.publish(sampling.ProcessSampling.publish)
     monkeypatch.setattr(sampling.ProcessSampling, "publish", publish)
-    monkeypatch.setattr(sampling, "join", found.join(sampling.join))
+    monkeypatch.setattr(sampling, "assemble_round", found.assemble_round(sampling.assemble_round))
     return found
 
 

@@ -14,7 +14,7 @@ from walle.agent.agent import Agent, Every, Outputs
 from walle.agent.evaluation import Evaluator
 from walle.agent.metrics import EpisodeTracker, Sink, TensorBoardSink, WandbSink
 from walle.algos.base import Algorithm, Memory, NetSettings, Problem
-from walle.collecting.episodes import EpisodeQuota, room
+from walle.collecting.episodes import EpisodeQuota, capacity
 from walle.collecting.sampler import SamplerTask
 from walle.config import to_dict
 from walle.config.schemas import Config, GRUConfig
@@ -23,7 +23,7 @@ from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.machine import memory_bytes, usable_cores
 from walle.processes.signals import Signals
 from walle.timing import Timer
-from walle.transport.rounds import deal
+from walle.transport.rounds import split_lanes
 from walle.transport.sampling import ProcessSampling, Sampling, SerialSampling
 from walle.transport.slots import RolloutShape
 
@@ -93,7 +93,7 @@ def check_learners(config: Config, algorithm: Algorithm) -> None:
     Raises:
         ConfigError: the algorithm's updates are one learner's.
     """
-    if config.learner.n > 1 and not algorithm.engines():
+    if config.learner.n > 1 and not algorithm.optimizers():
         raise ConfigError(
             f"learner.n={config.learner.n} with algo={config.algo.name}, whose updates one learner "
             f"takes; use learner.n=1, and learner.threads for more cores{_or_neural(config)}"
@@ -155,7 +155,7 @@ def make_tasks(
             trace=(trace_path, start_ns) if trace_path else None,
             episodes_over=config.lanes if config.whole_episodes else None,
         )
-        for i, lanes in enumerate(deal(config.lanes, config.n))
+        for i, lanes in enumerate(split_lanes(config.lanes, config.n))
     ]
 
 
@@ -166,7 +166,7 @@ def make_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
     steps, packed = batch_size // config.lanes, 0
     if config.whole_episodes:
         assert problem.longest_episode is not None
-        steps = room(batch_size, config.lanes, problem.longest_episode) * lanes
+        steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
         lanes, packed = 1, lanes
     return RolloutShape(
         steps=steps,
@@ -216,7 +216,7 @@ def make_sampling(
         shapes,
         vector_length=len(algorithm.snapshot().vector),
         slots=config.sampler.slots,
-        enough=1 if algorithm.traits.every_rollout else config.batch_size,
+        enough=1 if algorithm.capabilities.every_rollout else config.batch_size,
         signals=signals,
         others=learners,
     )

@@ -68,8 +68,8 @@ class Evaluator:
 
     @torch.inference_mode()
     def _likeliest(self, obs: FloatArray) -> AnyArray:
-        policy, head = self._actor.policy, self._actor.head(obs)
-        return policy.mode(policy.complete(self._actor.params, head)).numpy()
+        policy, dist_params = self._actor.policy, self._actor.dist_params(obs)
+        return policy.mode(policy.distribution(self._actor.params, dist_params)).numpy()
 
     def close(self) -> None:
         """Closes the lanes."""

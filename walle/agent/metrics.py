@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from walle.types import Rollout, passes
+from walle.types import Rollout, unique_lane_groups
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
@@ -113,7 +113,7 @@ class EpisodeTracker:
         """The episodes that ended in `rollout`, by step and then by lane."""
         finished = []
         ended = rollout.terminated | rollout.truncated
-        for columns in passes(rollout.lane):
+        for columns in unique_lane_groups(rollout.lane):
             lanes = rollout.lane[columns]
             for t in range(len(ended)):
                 self._return[lanes] += rollout.reward[t, columns]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from walle.algos.base import Experience, NetSettings, Normalizers, Problem, Traits, values
+from walle.algos.base import Capabilities, Experience, NetSettings, Normalizers, Problem, values
 from walle.algos.on_policy import advantages, check_on_policy, corrected, remaining
 from walle.errors import ConfigError
 from walle.learning import losses
@@ -57,7 +57,7 @@ class A2CSettings:
 class A2C:
     """One vector holds the policy's parameters, then the critic's."""
 
-    traits: ClassVar[Traits] = Traits(A2CSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings)
 
     def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -104,7 +104,7 @@ class A2C:
         """V of observations [N, O]: [N]."""
         return self.critic(self.split(self.vector)[1], obs)
 
-    def engines(self) -> list[Sgd]:
+    def optimizers(self) -> list[Sgd]:
         """The one there is."""
         return [self.sgd]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from walle.algos.a2c import A2C, A2CSettings
-from walle.algos.base import Traits
+from walle.algos.base import Capabilities
 from walle.errors import ConfigError
 
 
@@ -38,10 +38,10 @@ class A3CSettings(A2CSettings):
 class A3C(A2C):
     """A2C to which every sampler's rollout is a round."""
 
-    traits: ClassVar[Traits] = Traits(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         A3CSettings,
         modes=("free",),
-        why="it updates as each sampler's rollout arrives, without rounds; for rounds use algo=a2c",
+        reason="it updates at each sampler's rollout, without rounds; for rounds use algo=a2c",
         every_rollout=True,
     )
 

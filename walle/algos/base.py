@@ -107,12 +107,12 @@ class NetSettings(NamedTuple):
 
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """Makes the policy for the problem's actions; picklable, so samplers make their own."""
-        head = self._head_factory(problem)
+        readout = self._readout_factory(problem)
         if self.memory is None:
-            return head
-        return partial(GRUPolicy, problem.obs_dim, self.memory.units, head)
+            return readout
+        return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
-    def _head_factory(self, problem: Problem) -> Callable[[], Policy]:
+    def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
         act, width = activation(self.activation), self.features(problem)
         if isinstance(problem.action_space, gym.spaces.Discrete):
             if self.scale == "state":
@@ -131,20 +131,20 @@ class NetSettings(NamedTuple):
         return Critic(self.features(problem), self.critic_hidden, activation(self.activation))
 
 
-class Traits(NamedTuple):
+class Capabilities(NamedTuple):
     """What the run has to know of an algorithm before it is made.
 
     Attributes:
         settings: the dataclass of its group in conf/algo/.
         modes: those of `ALL_MODES` it can learn in.
-        why: it cannot learn in the others.
+        reason: why it cannot learn in the others.
         recurrent: whether it can learn with a memory, as in net=gru.
         every_rollout: whether, free-running, a single rollout is a round.
     """
 
     settings: type
     modes: tuple[str, ...] = ALL_MODES
-    why: str = ""
+    reason: str = ""
     recurrent: bool = False
     every_rollout: bool = False
 
@@ -152,13 +152,13 @@ class Traits(NamedTuple):
 class Algorithm(Protocol):
     """Learns from rollouts. It never sees an environment, a queue or a logger."""
 
-    traits: ClassVar[Traits]
+    capabilities: ClassVar[Capabilities]
     policy_factory: Callable[[], ActingPolicy]
     obs_clip: float | None
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
 
-    def engines(self) -> Sequence[Sgd]:
+    def optimizers(self) -> Sequence[Sgd]:
         """Those that several learners can share: their losses are means over the rows."""
         ...
 
@@ -186,8 +186,8 @@ class Algorithm(Protocol):
 def warm_up(algorithm: Algorithm) -> str:
     """Has it compile, and waits until the other learners, if there are any, have done so too."""
     told = algorithm.warm_up()
-    for engine in algorithm.engines():
-        engine.meet()
+    for optimizer in algorithm.optimizers():
+        optimizer.meet()
     return told
 
 
@@ -199,7 +199,7 @@ class Experience(NamedTuple):
 
     Attributes:
         states: [T L + M, O] normalised: every observation, then the successors just named.
-        anew: [T, L] where those M belong.
+        needs_final_obs: [T, L] where those M belong.
         action: [T, L, *A].
         reward: [T, L] scaled.
         continues: [T, L] 0 after a terminal state, else 1.
@@ -209,7 +209,7 @@ class Experience(NamedTuple):
     """
 
     states: Tensor
-    anew: Tensor
+    needs_final_obs: Tensor
     action: Tensor
     reward: Tensor
     continues: Tensor
@@ -236,7 +236,8 @@ class Experience(NamedTuple):
         zero = torch.zeros(T, L, device=problem.device)
         return cls(
             states=torch.zeros((T + 1) * L, problem.obs_dim, device=problem.device),
-            anew=torch.arange(T, device=problem.device).unsqueeze(1).expand(T, L) == T - 1,
+            needs_final_obs=torch.arange(T, device=problem.device).unsqueeze(1).expand(T, L)
+            == T - 1,
             action=torch.zeros((T, L, *(space.shape or ())), dtype=dtype, device=problem.device),
             reward=zero,
             continues=zero,
@@ -273,17 +274,17 @@ class Normalizers:
         """Normalises with the observation moments as the samplers had them."""
         ended = rollout.terminated | rollout.truncated
         mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
-        anew = ended.copy()
-        anew[-1] = True
+        needs_final_obs = ended.copy()
+        needs_final_obs[-1] = True
         obs = rollout.obs[:-1].reshape(ended.size, -1)
-        raw = torch.from_numpy(np.concatenate((obs, rollout.successors()[anew])))
+        raw = torch.from_numpy(np.concatenate((obs, rollout.successors()[needs_final_obs])))
 
         def tensor(x: Any) -> Tensor:
             return torch.from_numpy(x).to(self._device)
 
         return Experience(
             states=apply_normalizer(raw, mean, inv_std, self.obs_clip).to(self._device),
-            anew=tensor(anew),
+            needs_final_obs=tensor(needs_final_obs),
             action=tensor(rollout.action),
             reward=self._rewards(rollout.reward, ended, rollout.lane).to(self._device),
             continues=1 - tensor(rollout.terminated).float(),
@@ -317,7 +318,7 @@ def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tupl
     found = value_of(x.states)
     value = found[: x.ended.numel()].view(x.ended.shape)
     next_value = value.roll(-1, 0)
-    next_value[x.anew] = found[x.ended.numel() :]
+    next_value[x.needs_final_obs] = found[x.ended.numel() :]
     return value, next_value
 
 

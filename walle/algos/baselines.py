@@ -12,7 +12,7 @@ from torch import Tensor
 from walle.learning.losses import value_loss
 from walle.learning.sgd import AdamSettings, AdamState, Batch, Info, Sgd
 from walle.nets.critics import Critic
-from walle.types import BoolArray, IntArray, passes
+from walle.types import BoolArray, IntArray, unique_lane_groups
 
 
 class Baseline(Protocol):
@@ -26,7 +26,7 @@ class Baseline(Protocol):
         """Fits the targets [N]; returns the mean squared error."""
         ...
 
-    def engines(self) -> Sequence[Sgd]:
+    def optimizers(self) -> Sequence[Sgd]:
         """Those that several learners can share."""
         ...
 
@@ -82,7 +82,7 @@ class NeuralBaseline:
         self.vector, self._adam = result.vector, result.state
         return result.info["loss"]
 
-    def engines(self) -> list[Sgd]:
+    def optimizers(self) -> list[Sgd]:
         """The one there is."""
         return [self._sgd]
 
@@ -133,7 +133,7 @@ class LinearBaseline:
         o, time = obs.double(), t.double().unsqueeze(1) / 100
         return torch.cat((o, o.square(), time, time.square(), torch.ones_like(time)), 1)
 
-    def engines(self) -> list[Sgd]:
+    def optimizers(self) -> list[Sgd]:
         """It takes no gradient steps."""
         return []
 
@@ -161,7 +161,7 @@ class EpisodeClock:
             lane: [L] the lane of each column.
         """
         times = np.empty(ended.shape, np.int64)
-        for columns in passes(lane):
+        for columns in unique_lane_groups(lane):
             now = self._elapsed[lane[columns]]
             for t in range(len(ended)):
                 times[t, columns] = now

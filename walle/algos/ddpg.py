@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.base import NetSettings, Problem, Traits
+from walle.algos.base import Capabilities, NetSettings, Problem
 from walle.algos.off_policy import (
     OffPolicy,
     OffPolicyAlgorithm,
@@ -31,7 +31,7 @@ from walle.algos.off_policy import (
     random_first,
 )
 from walle.learning import losses
-from walle.learning.off_policy_updates import Trained, descend, followed
+from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import DeterministicPolicy
 from walle.nets.mlp import activation
@@ -54,8 +54,8 @@ class DDPGSettings(OffPolicySettings):
 class DDPGState(NamedTuple):
     """All that learning changes; the targets are slow copies of the vectors."""
 
-    policy: Trained
-    critic: Trained
+    policy: TrainState
+    critic: TrainState
     policy_target: Tensor
     critic_target: Tensor
 
@@ -63,7 +63,7 @@ class DDPGState(NamedTuple):
 class DDPG(OffPolicyAlgorithm):
     """A critic and a deterministic policy, each with its slow target."""
 
-    traits: ClassVar[Traits] = Traits(DDPGSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings)
 
     def __init__(self, settings: DDPGSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -83,7 +83,7 @@ class DDPG(OffPolicyAlgorithm):
         generator = problem.generator()
         policy = self.policy.init(generator).to(problem.device)
         critic = self.critic.init(generator).to(problem.device)
-        start = DDPGState(Trained.start(policy), Trained.start(critic), policy, critic)
+        start = DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
         self.obs_dim = problem.obs_dim
         self.learner = OffPolicy(
             settings, problem, generator, start, self.block, draws=0, info=INFO
@@ -106,18 +106,18 @@ class DDPG(OffPolicyAlgorithm):
             q = self.critic(vector, batch.obs, batch.action)
             return losses.critic_loss(q, target), q.mean()
 
-        critic, critic_value, q_mean = descend(critic_loss, state.critic, s.learning_rate)
+        critic, critic_value, q_mean = adam_update(critic_loss, state.critic, s.learning_rate)
 
         def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
             return losses.deterministic_policy_loss(q), q.mean()
 
-        policy, policy_value, _ = descend(policy_loss, state.policy, s.learning_rate)
+        policy, policy_value, _ = adam_update(policy_loss, state.policy, s.learning_rate)
         after = DDPGState(
             policy,
             critic,
-            followed(state.policy_target, policy.vector, s.tau),
-            followed(state.critic_target, critic.vector, s.tau),
+            polyak_update(state.policy_target, policy.vector, s.tau),
+            polyak_update(state.critic_target, critic.vector, s.tau),
         )
         return after, torch.stack((critic_value, policy_value, q_mean))
 
@@ -125,4 +125,4 @@ class DDPG(OffPolicyAlgorithm):
         """The target, y = r + γ c Q'(s', π'(s')): [B]."""
         action = self.policy.act(state.policy_target, batch.next_obs)
         q = self.critic(state.critic_target, batch.next_obs, action)
-        return losses.bootstrap(batch.reward, batch.continues, q, self.settings.gamma)
+        return losses.td_target(batch.reward, batch.continues, q, self.settings.gamma)

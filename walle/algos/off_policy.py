@@ -267,7 +267,7 @@ class OffPolicyAlgorithm:
     obs_clip: float | None = None
     learner: OffPolicy
 
-    def engines(self) -> list[Sgd]:
+    def optimizers(self) -> list[Sgd]:
         """None that several learners could share."""
         return []
 

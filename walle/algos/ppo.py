@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import (
+    Capabilities,
     Experience,
     NetSettings,
     Normalizers,
     Problem,
-    Traits,
     check_positive,
     values,
 )
@@ -79,7 +79,7 @@ class PPOSettings:
 class PPO:
     """One vector holds the policy's parameters, then the critic's."""
 
-    traits: ClassVar[Traits] = Traits(PPOSettings, recurrent=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True)
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -134,7 +134,7 @@ class PPO:
         """V of features [N, F] (see `Rows`) under the critic in `vector`: [N]."""
         return self.critic(self.split(vector)[1], features)
 
-    def engines(self) -> list[Sgd]:
+    def optimizers(self) -> list[Sgd]:
         """The one there is."""
         return [self.sgd]
 

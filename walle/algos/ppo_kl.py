@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import (
+    Capabilities,
     Experience,
     NetSettings,
     Normalizers,
     Problem,
-    Traits,
     check_positive,
     values,
 )
@@ -96,7 +96,7 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
 class PPOKL:
     """Policy and critic have a vector and an optimiser each."""
 
-    traits: ClassVar[Traits] = Traits(PPOKLSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(PPOKLSettings)
 
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -152,7 +152,7 @@ class PPOKL:
         """V of observations [..., O]: [...]."""
         return self.critic(self.critic.layout.unflatten(self.critic_vector), obs)
 
-    def engines(self) -> list[Sgd]:
+    def optimizers(self) -> list[Sgd]:
         """The value function's: the policy's loss is no mean over the rows, for its hinge."""
         return [self.critic_sgd]
 

@@ -81,7 +81,7 @@ class Sequences:
         """
         x = experience
         state = self._memory.unroll(params, x.obs, x.began, x.state)
-        unseen = self._memory.step(params, x.states[x.ended.numel() :], state[x.anew])
+        unseen = self._memory.step(params, x.states[x.ended.numel() :], state[x.needs_final_obs])
         return x._replace(states=torch.cat((state.flatten(0, 1), unseen)))
 
     def cut(self, columns: Batch, experience: Experience, seen: Experience) -> Batch:

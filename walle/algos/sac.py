@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.base import NetSettings, Problem, Traits
+from walle.algos.base import Capabilities, NetSettings, Problem
 from walle.algos.off_policy import (
     OffPolicy,
     OffPolicyAlgorithm,
@@ -26,7 +26,7 @@ from walle.algos.off_policy import (
     random_first,
 )
 from walle.learning import losses
-from walle.learning.off_policy_updates import Trained, descend, followed
+from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import SquashedGaussianPolicy
 from walle.nets.mlp import activation
@@ -44,16 +44,16 @@ class SACSettings(OffPolicySettings):
 class SACState(NamedTuple):
     """All that learning changes; `critic_target` is the slow copy of the critics' vector."""
 
-    policy: Trained
-    critic: Trained
-    log_temperature: Trained
+    policy: TrainState
+    critic: TrainState
+    log_temperature: TrainState
     critic_target: Tensor
 
 
 class SAC(OffPolicyAlgorithm):
     """Two critics, a squashed Gaussian policy, a temperature."""
 
-    traits: ClassVar[Traits] = Traits(SACSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(SACSettings)
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -76,9 +76,9 @@ class SAC(OffPolicyAlgorithm):
         policy = self.policy.init(generator).to(problem.device)
         critic = self.critic.init(generator).to(problem.device)
         start = SACState(
-            policy=Trained.start(policy),
-            critic=Trained.start(critic),
-            log_temperature=Trained.start(torch.zeros((), device=problem.device)),
+            policy=TrainState.start(policy),
+            critic=TrainState.start(critic),
+            log_temperature=TrainState.start(torch.zeros((), device=problem.device)),
             critic_target=critic,
         )
         self.obs_dim = problem.obs_dim
@@ -99,22 +99,25 @@ class SAC(OffPolicyAlgorithm):
             q = self.critic(vector, batch.obs, batch.action)
             return losses.critic_loss(q, target), q.mean()
 
-        critic, critic_value, q_mean = descend(critic_loss, state.critic, s.learning_rate)
+        critic, critic_value, q_mean = adam_update(critic_loss, state.critic, s.learning_rate)
 
         def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             action, log_prob = self.policy.draw(vector, batch.obs, noise[0, 1])
             q = self.critic(critic.vector, batch.obs, action)
             return losses.soft_policy_loss(q, log_prob, temperature), log_prob
 
-        policy, policy_value, log_prob = descend(policy_loss, state.policy, s.learning_rate)
+        policy, policy_value, log_prob = adam_update(policy_loss, state.policy, s.learning_rate)
 
         def temperature_loss(log_temperature: Tensor) -> tuple[Tensor, Tensor]:
             loss = losses.temperature_loss(log_temperature, log_prob, self.target_entropy)
             return loss, log_temperature
 
-        warmth, *_ = descend(temperature_loss, state.log_temperature, s.learning_rate)
+        log_temperature, *_ = adam_update(temperature_loss, state.log_temperature, s.learning_rate)
         after = SACState(
-            policy, critic, warmth, followed(state.critic_target, critic.vector, s.tau)
+            policy,
+            critic,
+            log_temperature,
+            polyak_update(state.critic_target, critic.vector, s.tau),
         )
         info = (critic_value, policy_value, q_mean, -log_prob.mean(), temperature)
         return after, torch.stack(info)
@@ -126,4 +129,4 @@ class SAC(OffPolicyAlgorithm):
         action, log_prob = self.policy.draw(state.policy.vector, batch.next_obs, noise)
         q = self.critic(state.critic_target, batch.next_obs, action)
         gamma = self.settings.gamma
-        return losses.soft_bootstrap(batch.reward, batch.continues, q, log_prob, temperature, gamma)
+        return losses.soft_td_target(batch.reward, batch.continues, q, log_prob, temperature, gamma)

@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.base import NetSettings, Problem, Traits, check_positive
+from walle.algos.base import Capabilities, NetSettings, Problem, check_positive
 from walle.algos.off_policy import (
     OffPolicy,
     OffPolicyAlgorithm,
@@ -32,7 +32,7 @@ from walle.algos.off_policy import (
 )
 from walle.errors import ConfigError
 from walle.learning import losses
-from walle.learning.off_policy_updates import Trained, descend, followed
+from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import DeterministicPolicy
 from walle.nets.mlp import activation
@@ -61,8 +61,8 @@ class TD3Settings(OffPolicySettings):
 class TD3State(NamedTuple):
     """All that learning changes; the targets are slow copies of the vectors."""
 
-    policy: Trained
-    critic: Trained
+    policy: TrainState
+    critic: TrainState
     policy_target: Tensor
     critic_target: Tensor
 
@@ -70,7 +70,7 @@ class TD3State(NamedTuple):
 class TD3(OffPolicyAlgorithm):
     """Two critics and a deterministic policy, each with its slow target."""
 
-    traits: ClassVar[Traits] = Traits(TD3Settings)
+    capabilities: ClassVar[Capabilities] = Capabilities(TD3Settings)
 
     def __init__(self, settings: TD3Settings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -90,7 +90,7 @@ class TD3(OffPolicyAlgorithm):
         generator = problem.generator()
         policy = self.policy.init(generator).to(problem.device)
         critic = self.critic.init(generator).to(problem.device)
-        start = TD3State(Trained.start(policy), Trained.start(critic), policy, critic)
+        start = TD3State(TrainState.start(policy), TrainState.start(critic), policy, critic)
         self.obs_dim = problem.obs_dim
         self.learner = OffPolicy(
             settings,
@@ -118,19 +118,19 @@ class TD3(OffPolicyAlgorithm):
             q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
             return losses.deterministic_policy_loss(q), q.mean()
 
-        policy, policy_value, _ = descend(policy_loss, state.policy, s.learning_rate)
+        policy, policy_value, _ = adam_update(policy_loss, state.policy, s.learning_rate)
         after = TD3State(
             policy,
             critic,
-            followed(state.policy_target, policy.vector, s.tau),
-            followed(state.critic_target, critic.vector, s.tau),
+            polyak_update(state.policy_target, policy.vector, s.tau),
+            polyak_update(state.critic_target, critic.vector, s.tau),
         )
         critic_value, q_mean = torch.stack(found).mean(0)
         return after, torch.stack((critic_value, policy_value, q_mean))
 
     def improve_critic(
-        self, state: TD3State, critic: Trained, batch: Transitions, noise: Tensor
-    ) -> tuple[Trained, Tensor, Tensor]:
+        self, state: TD3State, critic: TrainState, batch: Transitions, noise: Tensor
+    ) -> tuple[TrainState, Tensor, Tensor]:
         """One step of the critics; also their loss and mean value. `noise` [B, A]."""
         target = self.target(state, batch, noise)
 
@@ -138,16 +138,16 @@ class TD3(OffPolicyAlgorithm):
             q = self.critic(vector, batch.obs, batch.action)
             return losses.critic_loss(q, target), q.mean()
 
-        return descend(loss, critic, self.settings.learning_rate)
+        return adam_update(loss, critic, self.settings.learning_rate)
 
     def target(self, state: TD3State, batch: Transitions, noise: Tensor) -> Tensor:
         """The target, y = r + γ c min_k Q'_k(s', ã), where ã is π'(s') with clipped noise: [B]."""
         s = self.settings
-        action = losses.smoothed(
+        action = losses.target_policy_smoothing(
             self.policy.act(state.policy_target, batch.next_obs),
             noise,
             s.target_noise,
             s.target_noise_clip,
         )
         q = self.critic(state.critic_target, batch.next_obs, action)
-        return losses.bootstrap(batch.reward, batch.continues, q, s.gamma)
+        return losses.td_target(batch.reward, batch.continues, q, s.gamma)

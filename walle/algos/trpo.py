@@ -26,11 +26,11 @@ from torch.func import grad_and_value
 
 from walle.algos.adaptive_rounds import BATCH_MOST, KINDS, AdaptiveRounds
 from walle.algos.base import (
+    Capabilities,
     Experience,
     NetSettings,
     Normalizers,
     Problem,
-    Traits,
     check_positive,
     values,
 )
@@ -111,7 +111,7 @@ class TRPOSettings:
 class TRPO:
     """The policy is one vector; the value function is a baseline fitted after each step."""
 
-    traits: ClassVar[Traits] = Traits(TRPOSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(TRPOSettings)
 
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -144,9 +144,9 @@ class TRPO:
         fit = FitSettings(s.value_epochs, s.value_minibatch_size, s.value_learning_rate)
         return NeuralBaseline(net.critic(problem), fit, self.generator, problem.device)
 
-    def engines(self) -> list[Sgd]:
+    def optimizers(self) -> list[Sgd]:
         """The value function's: the policy takes one step a round."""
-        return list(self.baseline.engines())
+        return list(self.baseline.optimizers())
 
     def warm_up(self) -> str:
         """Compiles the value function's gradient step, if it has one."""
@@ -186,7 +186,7 @@ class TRPO:
     def batch(self, experience: Experience, t: Tensor, ratio: Tensor | None) -> Batch:
         """The round's rows; `t` ([T, L]) steps into the episode, `ratio` ([T, L]) corrects lag."""
         s, x = self.settings, experience
-        times = torch.cat((t.flatten(), t[x.anew] + 1))
+        times = torch.cat((t.flatten(), t[x.needs_final_obs] + 1))
         value, next_value = values(lambda obs: self.baseline(obs, times), x)
         advantage, target = advantages(
             x,

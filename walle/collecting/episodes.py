@@ -24,7 +24,7 @@ _CHUNK = 64
 _ROOM = 4
 
 
-def room(batch_size: int, lanes: int, longest: int) -> int:
+def capacity(batch_size: int, lanes: int, longest: int) -> int:
     """Steps that a lane has room for in a round: four times its share, one episode at least."""
     return max(longest, _ROOM * batch_size // lanes)
 

@@ -72,7 +72,7 @@ class Actor:
         """Clears the memory of the marked lanes ([L]), where an episode begins."""
         self.state[lanes] = 0
 
-    def head(self, obs: FloatArray) -> Tensor:
+    def dist_params(self, obs: FloatArray) -> Tensor:
         """[L, O] raw observations -> [L, H]; overwritten by the next call."""
         normalize_into(self._x, obs, self._mean, self._inv_std, self._clip)
         return self._forward(self._padded)[: self._lanes]
@@ -93,11 +93,12 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
         RolloutError: an observation, a reward or the policy's output is not finite.
     """
     policy, actions = actor.policy, torch.from_numpy(out.action)
-    heads = torch.empty(*out.reward.shape, policy.head_size)
-    prepared = policy.prepare(actor.params, torch.from_numpy(noise))
-    for t, (drawn, head, action) in enumerate(zip(prepared, heads, actions, strict=True)):
+    dist_params = torch.empty(*out.reward.shape, policy.dist_params_size)
+    scaled = policy.scale_noise(actor.params, torch.from_numpy(noise))
+    steps = zip(scaled, dist_params, actions, strict=True)
+    for t, (noise_t, dist_params_t, action) in enumerate(steps):
         timer.switch("act")
-        policy.pick(head.copy_(actor.head(out.obs[t])), drawn, action)
+        policy.sample(dist_params_t.copy_(actor.dist_params(out.obs[t])), noise_t, action)
         timer.switch("env_step")
         step = lanes.step(out.action[t])
         out.obs[t + 1] = step.obs
@@ -109,7 +110,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
             out.final_obs[t, ended] = step.final_obs[ended]
             actor.forget(ended)
     timer.switch("act")
-    dist = policy.complete(actor.params, heads)
+    dist = policy.distribution(actor.params, dist_params)
     out.log_prob[:] = policy.log_prob(dist, actions).numpy()
     timer.switch("other")
     _check_finite(out)

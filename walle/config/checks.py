@@ -11,7 +11,7 @@ from walle.config.schemas import Config, GRUConfig, SamplerConfig, WandbConfig
 from walle.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from walle.algos.base import Traits
+    from walle.algos.base import Capabilities
 
 _CHOICES = {
     "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
@@ -232,14 +232,14 @@ def mode(config: Config) -> str:
     return {0: "lock_step", None: "free"}.get(config.sampler.max_lag, "overlapped")
 
 
-def _traits(config: Config) -> Traits:
+def _traits(config: Config) -> Capabilities:
     from walle import algos
 
-    return algos.load(config.algo.name).traits
+    return algos.load(config.algo.name).capabilities
 
 
 def _check_mode(config: Config) -> None:
-    traits = _traits(config)
+    capabilities = _traits(config)
     if config.rounds_vary and mode(config) == "free":
         setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
         raise ConfigError(
@@ -257,12 +257,12 @@ def _check_mode(config: Config) -> None:
             f"sampler.collect=episodes with algo={config.algo.name}, whose buffer holds steps and"
             " not episodes; use sampler.collect=fixed"
         )
-    if mode(config) in traits.modes:
+    if mode(config) in capabilities.modes:
         return
-    cures = " or ".join(_MODE_CURES[name] for name in traits.modes)
+    cures = " or ".join(_MODE_CURES[name] for name in capabilities.modes)
     raise ConfigError(
         f"algo={config.algo.name} cannot run with {_MODE_CURES[mode(config)]}: "
-        f"{traits.why}; use {cures}"
+        f"{capabilities.reason}; use {cures}"
     )
 
 
@@ -277,7 +277,7 @@ def _check_net(config: Config) -> None:
     if not isinstance(config.net, GRUConfig):
         return
     if not _traits(config).recurrent:
-        others = [name for name in algos.REGISTRY if algos.load(name).traits.recurrent]
+        others = [name for name in algos.REGISTRY if algos.load(name).capabilities.recurrent]
         raise ConfigError(
             f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"
             f" steps, and a memory from sequences of them; use net=mlp, or"

@@ -59,7 +59,9 @@ def validate(composed: DictConfig) -> Config:
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
-    groups["algo"] = _typed("algo", composed.algo, algos.load(composed.algo.name).traits.settings)
+    groups["algo"] = _typed(
+        "algo", composed.algo, algos.load(composed.algo.name).capabilities.settings
+    )
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), _TopLevel)
     return checked(Config(**groups, **vars(top)))

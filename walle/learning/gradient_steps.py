@@ -49,12 +49,12 @@ class Team(Protocol):
         ...
 
     def announce(
-        self, engine: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
+        self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
         """Has the others take part in the epoch that the leader is about to begin.
 
         Args:
-            engine: the number of the engine.
+            optimizer: the number of the optimizer.
             minibatch_size: rows a step.
             data: in the order of this epoch.
             state: parameters, the optimiser's three, the step size.

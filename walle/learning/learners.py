@@ -40,9 +40,9 @@ _COLLECTIVE_LIMIT = timedelta(minutes=10)  # a learner may still be compiling
 
 
 class Epoch(NamedTuple):
-    """What the leader announces: which engine, and the data's names, shapes and types."""
+    """What the leader announces: which optimizer, and the data's names, shapes and types."""
 
-    engine: int
+    optimizer: int
     minibatch_size: int
     parameters: int
     columns: list[tuple[str, tuple[int, ...], torch.dtype]]
@@ -64,7 +64,7 @@ class Follower(Team):
         dist.barrier()
 
     def announce(
-        self, engine: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
+        self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
         """Only the leader announces."""
 
@@ -93,12 +93,12 @@ class Leader(Team):
             meeting.wait()
 
     def announce(
-        self, engine: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
+        self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
         """Gives the others all they need for an epoch."""
         columns = [(name, tuple(x.shape), x.dtype) for name, x in data.items()]
         with self._learners.explained():
-            self._learners.send(Epoch(engine, minibatch_size, len(state[0]), columns))
+            self._learners.send(Epoch(optimizer, minibatch_size, len(state[0]), columns))
             for x in (*state, *data.values()):
                 dist.broadcast(x.contiguous(), 0)
 
@@ -161,8 +161,8 @@ class Learners:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def join(self, engines: Sequence[Sgd], device: str) -> None:
-        """Waits until all are there, and has the engines learn with them.
+    def join(self, optimizers: Sequence[Sgd], device: str) -> None:
+        """Waits until all are there, and has the optimizers learn with them.
 
         Raises:
             WorkerError: one of them ended.
@@ -176,8 +176,8 @@ class Learners:
                 self.report()
         with self.explained():
             _join_group(self._store, 0, len(self) + 1, device)
-        for index, engine in enumerate(engines):
-            engine.share(Leader(self), index)
+        for index, optimizer in enumerate(optimizers):
+            optimizer.share(Leader(self), index)
 
     def send(self, message: Epoch) -> None:
         """Tells all of them."""
@@ -277,8 +277,8 @@ def _learn(task: LearnerTask, pipe: Connection, port: int) -> None:
     store = TCPStore("127.0.0.1", port, is_master=False)
     _join_group(store, task.rank, task.size, task.problem.device)
     team = Follower(task.rank, task.size)
-    for index, engine in enumerate(algorithm.engines()):
-        engine.share(team, index)
+    for index, optimizer in enumerate(algorithm.optimizers()):
+        optimizer.share(team, index)
     warm_up(algorithm)
     _follow(algorithm, pipe, task.problem.device)
 
@@ -292,18 +292,18 @@ def _tell(pipe: Connection, report: str) -> None:
 
 def _follow(algorithm: Algorithm, pipe: Connection, device: str) -> None:
     """Takes part in every epoch that the leader announces, until it closes the pipe."""
-    engines = algorithm.engines()
+    optimizers = algorithm.optimizers()
     while True:
         try:
             epoch: Epoch = pipe.recv()
         except EOFError:
             return
-        engine = engines[epoch.engine]
+        optimizer = optimizers[epoch.optimizer]
         flat = (epoch.parameters,)
         shapes: list[tuple[int, ...]] = [flat, flat, flat, (), ()]
         vector, *adam, rate = [_received(shape, torch.float32, device) for shape in shapes]
         data = {name: _received(shape, dtype, device) for name, shape, dtype in epoch.columns}
-        engine.run(vector, AdamState(*adam), rate, data, epoch.minibatch_size)
+        optimizer.run(vector, AdamState(*adam), rate, data, epoch.minibatch_size)
 
 
 def _received(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:

@@ -76,7 +76,7 @@ def value_loss(
     return error.mean()
 
 
-def bootstrap(reward: Tensor, continues: Tensor, next_q: Tensor, gamma: float) -> Tensor:
+def td_target(reward: Tensor, continues: Tensor, next_q: Tensor, gamma: float) -> Tensor:
     """The target r + γ c Q(s', a') of DDPG and TD3, where c is 0 after a terminal state.
 
     `next_q` [K, B], one row a critic, is taken at its least, min_k Q_k (Fujimoto et al. 2018,
@@ -86,7 +86,7 @@ def bootstrap(reward: Tensor, continues: Tensor, next_q: Tensor, gamma: float) -
     return reward + gamma * continues * next_q.amin(0)
 
 
-def soft_bootstrap(
+def soft_td_target(
     reward: Tensor,
     continues: Tensor,
     next_q: Tensor,
@@ -101,10 +101,10 @@ def soft_bootstrap(
     `next_q` [K, B]; `temperature` is α, []; the others [B], and so is the result.
     """
     soft = next_q - temperature * next_log_prob
-    return bootstrap(reward, continues, soft, gamma)
+    return td_target(reward, continues, soft, gamma)
 
 
-def smoothed(action: Tensor, noise: Tensor, scale: float, bound: float) -> Tensor:
+def target_policy_smoothing(action: Tensor, noise: Tensor, scale: float, bound: float) -> Tensor:
     """Target policy smoothing, clip(a + clip(σ ε, -c, c), -1, 1).
 
     Fujimoto et al. 2018 ("Addressing function approximation error in actor-critic methods"), 5.3.

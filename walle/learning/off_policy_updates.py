@@ -1,4 +1,4 @@
-"""Gradient updates on minibatches from a replay buffer: the engine of off-policy learning.
+"""Gradient updates on minibatches from a replay buffer: the optimizer of off-policy learning.
 
 An algorithm gives one pure function, which takes a block of updates: every step of every optimiser
 and what the targets follow. Compiled, a block is one call of one library.
@@ -22,7 +22,7 @@ Block = Callable[[State, Tensor, Tensor], tuple[State, Tensor]]
 """(state, rows [K, B, W], noise [K, M, B, A]) -> (state after K updates, information [I])."""
 
 
-class Trained(NamedTuple):
+class TrainState(NamedTuple):
     """Parameters, and the state of the Adam that moves them.
 
     Attributes:
@@ -39,15 +39,15 @@ class Trained(NamedTuple):
     fading: Tensor
 
     @classmethod
-    def start(cls, vector: Tensor) -> Trained:
+    def start(cls, vector: Tensor) -> TrainState:
         """Before the first step."""
         zero = torch.zeros_like(vector)
         return cls(vector, zero, zero.clone(), torch.ones(2, device=vector.device))
 
 
-def descend(
-    loss: Callable[[Tensor], tuple[Tensor, Tensor]], part: Trained, learning_rate: float
-) -> tuple[Trained, Tensor, Tensor]:
+def adam_update(
+    loss: Callable[[Tensor], tuple[Tensor, Tensor]], part: TrainState, learning_rate: float
+) -> tuple[TrainState, Tensor, Tensor]:
     """One Adam step down `loss(vector) -> (loss, beside)`; also returns both; pure.
 
     Kingma & Ba 2015, algorithm 1, with its usual settings.
@@ -59,11 +59,11 @@ def descend(
     square = torch.lerp(part.square, grad * grad, 1 - beta2)
     size = learning_rate / (1 - first)
     step = size * mean / ((square / (1 - second)).sqrt() + epsilon)
-    after = Trained(part.vector - step, mean, square, torch.stack((first, second)))
+    after = TrainState(part.vector - step, mean, square, torch.stack((first, second)))
     return after, value, beside
 
 
-def followed(target: Tensor, vector: Tensor, tau: float) -> Tensor:
+def polyak_update(target: Tensor, vector: Tensor, tau: float) -> Tensor:
     """(1 - τ) θ' + τ θ: a target network's slow step."""
     return torch.lerp(target, vector, tau)
 

@@ -1,4 +1,4 @@
-"""Epochs over minibatches of a pure loss: the engine every algorithm's update runs on."""
+"""Epochs over minibatches of a pure loss: the optimizer every algorithm's update runs on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Sgd:
         self._index = 0
 
     def share(self, team: Team, index: int) -> None:
-        """From now on steps are taken with `team`, to whom this is engine number `index`.
+        """From now on steps are taken with `team`, to whom this is optimizer number `index`.
 
         The loss and its info must be means over the rows.
         """

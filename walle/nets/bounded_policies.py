@@ -24,14 +24,14 @@ _LARGEST = 1 - 2**-24  # the float32 below 1, whose inverse hyperbolic tangent i
 class SquashedGaussianPolicy:
     """a = tanh(μ + σ ε), where an MLP gives both μ and log σ (Haarnoja et al. 2018b, appendix C).
 
-    The head and `dist` are the A means, then the A logarithms of the standard deviations, of what
-    is squashed. log σ is kept within [-20, 2].
+    `dist_params` and `dist` are the A means, then the A logarithms of the standard deviations, of
+    what is squashed. log σ is kept within [-20, 2].
     """
 
     def __init__(self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation):
         """`hidden` widths; `act` lies between the layers."""
         self.action_dim = action_dim
-        self.head_size = 2 * action_dim
+        self.dist_params_size = 2 * action_dim
         self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
         self.layout = Layout(self._mlp.shapes)
 
@@ -54,23 +54,23 @@ class SquashedGaussianPolicy:
         """[rows, O] -> [rows, 2 A]."""
         return self._mlp.acting(params, rows)
 
-    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
-        """The head is the whole distribution."""
-        return head
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
+        """`dist_params` is the whole distribution."""
+        return dist_params
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Standard normal, [steps, A]."""
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
-    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
         """The noise itself."""
         return noise
 
-    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """tanh(μ + σ ε)."""
-        mean, log_std = head.chunk(2, -1)
+        mean, log_std = dist_params.chunk(2, -1)
         std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
-        torch.tanh(torch.addcmul(mean, std, prepared), out=out)
+        torch.tanh(torch.addcmul(mean, std, scaled_noise), out=out)
 
     def mode(self, dist: Tensor) -> Tensor:
         """The median of every entry, tanh μ."""
@@ -94,7 +94,7 @@ def _squashed_log_prob(raw: Tensor, z: Tensor, log_std: Tensor) -> Tensor:
 class DeterministicPolicy:
     """a = tanh μ(s), explored with Gaussian noise of a constant scale, the sum clipped to ±1.
 
-    The head and `dist` are the A entries of tanh μ.
+    `dist_params` and `dist` are the A entries of tanh μ.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class DeterministicPolicy:
         exploration: float,
     ) -> None:
         """`exploration` is the standard deviation of the noise while collecting, above 0."""
-        self.action_dim = self.head_size = action_dim
+        self.action_dim = self.dist_params_size = action_dim
         self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
         self._std = exploration
         self.layout = Layout(self._mlp.shapes)
@@ -124,21 +124,21 @@ class DeterministicPolicy:
         forward = self._mlp.acting(params, rows)
         return lambda x: forward(x).tanh_()
 
-    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
-        """The head is the whole distribution."""
-        return head
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
+        """`dist_params` is the whole distribution."""
+        return dist_params
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Standard normal, [steps, A]."""
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
-    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
         """Scale x noise."""
         return self._std * noise
 
-    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """clip(tanh μ + noise, -1, 1)."""
-        torch.add(head, prepared, out=out).clamp_(-1.0, 1.0)
+        torch.add(dist_params, scaled_noise, out=out).clamp_(-1.0, 1.0)
 
     def mode(self, dist: Tensor) -> Tensor:
         """The action without noise."""
@@ -161,7 +161,7 @@ class RandomFirst:
         """`policy` acts once `random` is 0."""
         self.policy = policy
         self.action_dim = action_dim
-        self.head_size = policy.head_size
+        self.dist_params_size = policy.dist_params_size
         self.layout = Layout({**policy.layout.shapes, "random": (1,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -172,9 +172,9 @@ class RandomFirst:
         """The policy's."""
         return self.policy.acting(params, rows)
 
-    def complete(self, params: Params, head: Tensor) -> Tensor:
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The policy's distribution, then the switch."""
-        dist = self.policy.complete(params, head)
+        dist = self.policy.distribution(params, dist_params)
         return torch.cat((dist, params["random"].expand(*dist.shape[:-1], 1)), -1)
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
@@ -183,19 +183,19 @@ class RandomFirst:
         even = rng.random((steps, self.action_dim), dtype=np.float32)
         return np.concatenate((own, 2 * even - 1), -1, dtype=np.float32)
 
-    def prepare(self, params: Params, noise: Tensor) -> Tensor:
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
         """The policy's; random x the even numbers, [..., A]; and 1 - random, [..., 1]."""
         width = noise.shape[-1] - self.action_dim
         own, even = torch.split(noise, [width, self.action_dim], -1)
         random = params["random"]
         kept = (1 - random).expand(*noise.shape[:-1], 1)
-        return torch.cat((self.policy.prepare(params, own), random * even, kept), -1)
+        return torch.cat((self.policy.scale_noise(params, own), random * even, kept), -1)
 
-    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """The policy's action or the random one."""
-        width = prepared.shape[-1] - self.action_dim - 1
-        own, even, kept = torch.split(prepared, [width, self.action_dim, 1], -1)
-        self.policy.pick(head, own, out)
+        width = scaled_noise.shape[-1] - self.action_dim - 1
+        own, even, kept = torch.split(scaled_noise, [width, self.action_dim, 1], -1)
+        self.policy.sample(dist_params, own, out)
         out.mul_(kept).add_(even)
 
     def mode(self, dist: Tensor) -> Tensor:

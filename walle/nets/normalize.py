@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from walle.types import AnyArray, FloatArray, IntArray, passes
+from walle.types import AnyArray, FloatArray, IntArray, unique_lane_groups
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -116,7 +116,7 @@ class RewardNormalizer:
         if not self.enabled:
             return torch.from_numpy(reward.copy())
         returns = np.empty(reward.shape)
-        for columns in passes(lane):
+        for columns in unique_lane_groups(lane):
             returns[:, columns] = self._advance(
                 reward[:, columns], ended[:, columns], lane[columns]
             )

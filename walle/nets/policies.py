@@ -20,37 +20,38 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 class ActingPolicy(Protocol):
     """A stochastic policy, as far as acting needs it. `dist` is one tensor, of width D.
 
-    The `head`, of width H, is the part of `dist` that depends on the observation. Acting is split
-    by how often a thing must be done: `prepare` and `complete` once a rollout, `acting` and `pick`
-    once a step. An action is a deterministic function of the head and of noise drawn beforehand,
-    so that a lane's actions depend on its own random stream alone.
+    The distribution's parameters, `dist_params` of width H, are the part of `dist` that depends on
+    the observation. Acting is split by how often a thing must be done: `scale_noise` and
+    `distribution` once a rollout, `acting` and `sample` once a step. An action is a deterministic
+    function of `dist_params` and of noise drawn beforehand, so a lane's actions depend on its own
+    random stream alone.
     """
 
     layout: Layout
-    head_size: int
+    dist_params_size: int
 
     def init(self, generator: torch.Generator) -> Tensor:
         """An initial parameter vector, [layout.size]."""
         ...
 
     def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> head [rows, H], its memory allocated once."""
+        """[rows, O] -> parameters [rows, H], its memory allocated once."""
         ...
 
-    def complete(self, params: Params, head: Tensor) -> Tensor:
-        """The distribution [..., D] of a head [..., H]."""
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
+        """The distribution [..., D] of parameters [..., H]."""
         ...
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """What `steps` actions of one lane will need: [steps, *N]."""
         ...
 
-    def prepare(self, params: Params, noise: Tensor) -> Tensor:
-        """What `pick` needs of the noise [..., *N]."""
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
+        """What `sample` needs of the noise [..., *N]."""
         ...
 
-    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
-        """Writes the actions [L, *A] of heads [L, H] into `out`."""
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
+        """Writes the actions [L, *A] of dist_params [L, H] into `out`."""
         ...
 
     def mode(self, dist: Tensor) -> Tensor:
@@ -89,7 +90,7 @@ class GaussianPolicy:
     ) -> None:
         """`log_std` is where every action's log standard deviation starts."""
         self.action_dim = action_dim
-        self.head_size = action_dim
+        self.dist_params_size = action_dim
         self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
         self._initial_log_std = log_std
         self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
@@ -102,27 +103,27 @@ class GaussianPolicy:
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., 2 A]."""
-        return self.complete(params, self._mlp(params, obs))
+        return self.distribution(params, self._mlp(params, obs))
 
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> the means, [rows, A]."""
         return self._mlp.acting(params, rows)
 
-    def complete(self, params: Params, head: Tensor) -> Tensor:
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The means, then the log standard deviations."""
-        return torch.cat((head, params["log_std"].expand_as(head)), -1)
+        return torch.cat((dist_params, params["log_std"].expand_as(dist_params)), -1)
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Standard normal, [steps, A]."""
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
-    def prepare(self, params: Params, noise: Tensor) -> Tensor:
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
         """Std x noise."""
         return params["log_std"].exp() * noise
 
-    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Mean + std x noise."""
-        torch.add(head, prepared, out=out)
+        torch.add(dist_params, scaled_noise, out=out)
 
     def mode(self, dist: Tensor) -> Tensor:
         """The mean."""
@@ -150,7 +151,7 @@ class GaussianPolicy:
 class StateScalePolicy(GaussianPolicy):
     """Independent Gaussians whose means and scales both are an MLP's outputs.
 
-    The head is `dist`: the A means, then the A logarithms of the standard deviations, within
+    `dist_params` is `dist`: the A means, then the A logarithms of the standard deviations, within
     [-20, 2].
     """
 
@@ -159,7 +160,7 @@ class StateScalePolicy(GaussianPolicy):
     ) -> None:
         """`log_std` is where every action's log standard deviation starts, in every state."""
         super().__init__(obs_dim, action_dim, hidden, act, log_std)
-        self.head_size = 2 * action_dim
+        self.dist_params_size = 2 * action_dim
         self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
         self.layout = Layout(self._mlp.shapes)
 
@@ -169,20 +170,20 @@ class StateScalePolicy(GaussianPolicy):
         params[f"{self._mlp.layers[-1]}.bias"][self.action_dim :] = self._initial_log_std
         return self.layout.flatten(params)
 
-    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
-        """The head, its scales bounded."""
-        mean, log_std = head.chunk(2, -1)
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
+        """`dist_params`, its scales bounded."""
+        mean, log_std = dist_params.chunk(2, -1)
         return torch.cat((mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)), -1)
 
-    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
         """The noise itself."""
         return noise
 
-    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Mean + std x noise."""
-        mean, log_std = head.chunk(2, -1)
+        mean, log_std = dist_params.chunk(2, -1)
         std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
-        torch.addcmul(mean, std, prepared, out=out)
+        torch.addcmul(mean, std, scaled_noise, out=out)
 
 
 class CategoricalPolicy:
@@ -190,7 +191,7 @@ class CategoricalPolicy:
 
     def __init__(self, obs_dim: int, actions: int, hidden: Sequence[int], act: Activation) -> None:
         """`actions` is K."""
-        self.head_size = actions
+        self.dist_params_size = actions
         self._mlp = MLP("policy", (obs_dim, *hidden, actions), act)
         self.layout = Layout(self._mlp.shapes)
 
@@ -209,23 +210,23 @@ class CategoricalPolicy:
         logits = self._mlp.acting(params, rows)
         return lambda x: torch.log_softmax(logits(x), -1)
 
-    def complete(self, params: Params, head: Tensor) -> Tensor:  # noqa: ARG002
-        """The head is the whole distribution."""
-        return head
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
+        """`dist_params` is the whole distribution."""
+        return dist_params
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps]."""
         return rng.random(steps, dtype=np.float32)
 
-    def prepare(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
         """The noise itself."""
         return noise
 
-    def pick(self, head: Tensor, prepared: Tensor, out: Tensor) -> None:
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Inverse transform: the number of cumulated probabilities that lie at or below noise."""
-        below = head.exp().cumsum(-1) <= prepared.unsqueeze(-1)
+        below = dist_params.exp().cumsum(-1) <= scaled_noise.unsqueeze(-1)
         torch.sum(below, -1, out=out)
-        out.clamp_(max=self.head_size - 1)  # rounding may leave the sum under 1
+        out.clamp_(max=self.dist_params_size - 1)  # rounding may leave the sum under 1
 
     def mode(self, dist: Tensor) -> Tensor:
         """The action of the largest probability."""

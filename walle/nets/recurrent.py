@@ -127,24 +127,33 @@ def _sigmoid_in_place(x: FloatArray) -> None:
 class GRUPolicy:
     """A policy of the memory's state: a `Policy` whose observations are features, [..., H].
 
-    What its distribution is and how actions are drawn from it is the affair of `head`.
+    Its distribution, and how actions are drawn from it, are those of `readout`, a policy of
+    features.
     """
 
-    def __init__(self, obs_dim: int, units: int, make_head: Callable[[], Policy]) -> None:
-        """`make_head` makes a policy of `units` inputs; picklable, as samplers make their own."""
+    def __init__(self, obs_dim: int, units: int, make_readout: Callable[[], Policy]) -> None:
+        """`make_readout`, which is picklable, makes a policy of `units` inputs."""
         self.memory = GRU("memory", obs_dim, units)
-        self.head = head = make_head()
-        self.head_size = head.head_size
-        self.layout = Layout({**self.memory.shapes, **head.layout.shapes})
-        self.dist, self.acting, self.complete = head.dist, head.acting, head.complete
-        self.noise, self.prepare, self.pick = head.noise, head.prepare, head.pick
-        self.mode, self.log_prob, self.entropy = head.mode, head.log_prob, head.entropy
-        self.kl = head.kl
+        self.readout = readout = make_readout()
+        self.dist_params_size = readout.dist_params_size
+        self.layout = Layout({**self.memory.shapes, **readout.layout.shapes})
+        self.dist, self.acting, self.distribution = (
+            readout.dist,
+            readout.acting,
+            readout.distribution,
+        )
+        self.noise, self.scale_noise, self.sample = (
+            readout.noise,
+            readout.scale_noise,
+            readout.sample,
+        )
+        self.mode, self.log_prob, self.entropy = readout.mode, readout.log_prob, readout.entropy
+        self.kl = readout.kl
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """The memory's parameters, then the head's."""
-        head = self.head.init(generator)
-        return torch.cat((Layout(self.memory.shapes).flatten(self.memory.init(generator)), head))
+        """The memory's parameters, then the readout's."""
+        memory = Layout(self.memory.shapes).flatten(self.memory.init(generator))
+        return torch.cat((memory, self.readout.init(generator)))
 
 
 def memory_of(policy: object) -> GRU | None:

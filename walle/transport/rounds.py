@@ -62,12 +62,12 @@ def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
     return lanes
 
 
-def deal(lanes: int, samplers: int) -> list[tuple[int, ...]]:
+def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
     """Contiguous blocks of lanes, sizes differing by one at most, the larger ones first."""
     return [tuple(int(i) for i in block) for block in np.array_split(range(lanes), samplers)]
 
 
-def join(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
+def assemble_round(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
     """Copies rollouts out of their slots: side by side, or packed ones one after the other."""
     rollouts = [item.slot.filled for item in received]
     packed = len(received[0].slot.spans) > 0

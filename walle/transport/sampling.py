@@ -14,7 +14,7 @@ from walle.processes.signals import Signals
 from walle.processes.workers import Watch, allow_files, forkserver_context, how_it_ended
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.transport.queues import ExperienceQueue, Failed, PolicyQueue, Received
-from walle.transport.rounds import Round, join
+from walle.transport.rounds import Round, assemble_round
 from walle.transport.slots import RolloutShape, Slot
 from walle.types import PolicySnapshot
 
@@ -145,7 +145,7 @@ class ProcessSampling:
     def _next_round(self) -> Round:
         while (received := self._experience.take_round()) is None:
             self._wait()
-        joined = join(received, self._tasks)
+        joined = assemble_round(received, self._tasks)
         for item in received:
             self._experience.release(item)
         return joined
@@ -162,7 +162,7 @@ class ProcessSampling:
             received.append(item.copied())
             steps += received[-1].slot.rollout.steps
             self._experience.release(item)
-        return join(received, self._tasks)
+        return assemble_round(received, self._tasks)
 
     @property
     def _sentinels(self) -> list[int]:
@@ -256,7 +256,7 @@ class SerialSampling:
             self._trace.write(self._timer.spans())
         self._slot.sections_s[:] = list(self._timer.collect().values())
         self._timer.switch("wait_policy")
-        return join([Received(0, 0, self._slot)], [self._task])
+        return assemble_round([Received(0, 0, self._slot)], [self._task])
 
     def close(self) -> None:
         """Closes the lanes, and gives the cores back."""
