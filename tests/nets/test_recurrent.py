@@ -22,12 +22,12 @@ def generator():
 
 
 def policy_of(units=10, discrete=False):
-    def dist_params():
+    def make_readout():
         if discrete:
             return CategoricalPolicy(units, 3, (16,), torch.tanh)
         return GaussianPolicy(units, 1, (16,), torch.tanh, 0.0)
 
-    return GRUPolicy(2, units, dist_params)
+    return GRUPolicy(2, units, make_readout)
 
 
 def random_params(gru, generator):
@@ -94,17 +94,17 @@ def test_weights_of_every_gate_are_orthogonal(generator):
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_a_policys_vector_holds_memory_and_head(generator, discrete):
+def test_a_policys_vector_holds_memory_and_readout(generator, discrete):
     policy = policy_of(discrete=discrete)
     vector = policy.init(generator)
     assert vector.shape == (policy.layout.size,)
     params = policy.layout.unflatten(vector)
     assert params["memory.weight_h"].shape == (30, 10)
     feature = torch.randn(4, 10)
-    own = {name: params[name] for name in policy.dist_params.layout.shapes}
-    assert torch.equal(policy.dist(params, feature), policy.dist_params.dist(own, feature))
+    own = {name: params[name] for name in policy.readout.layout.shapes}
+    assert torch.equal(policy.dist(params, feature), policy.readout.dist(own, feature))
     assert memory_of(policy) is policy.memory
-    assert memory_of(policy.dist_params) is None
+    assert memory_of(policy.readout) is None
 
 
 def snapshot(policy):
