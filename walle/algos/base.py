@@ -24,6 +24,7 @@ from walle.nets.policies import (
     StateScalePolicy,
 )
 from walle.nets.recurrent import GRUPolicy
+from walle.streams import agent_seed
 from walle.types import PolicySnapshot, Rollout
 
 ALL_MODES = ("serial", "lock_step", "overlapped", "free")
@@ -66,8 +67,7 @@ class Problem(NamedTuple):
 
     def generator(self) -> torch.Generator:
         """The agent's random stream, independent of every lane's."""
-        state = np.random.SeedSequence(self.seed, spawn_key=(2,)).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+        return torch.Generator().manual_seed(agent_seed(self.seed))
 
 
 class Memory(NamedTuple):

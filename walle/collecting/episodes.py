@@ -15,7 +15,7 @@ import numpy as np
 
 from walle.collecting.sampler import Actor, collect
 from walle.envs import Lanes
-from walle.envs.lanes import lane_seed
+from walle.streams import episode_action_noise, episode_env_seed
 from walle.timing import Timer
 from walle.transport.slots import Slot
 from walle.types import BoolArray, IntArray, PolicySnapshot, Rollout
@@ -98,12 +98,10 @@ class EpisodeSampler:
 
     def _collect(self, scratch: Rollout, quota: IntArray, timer: Timer) -> int:
         """Steps all lanes until each has run its episodes or filled its room; how many steps."""
-        roots = [
-            lane_seed(self._seed, int(n), "train", episode_round=self._round) for n in self._numbers
-        ]
+        own = [(self._seed, int(number), self._round) for number in self._numbers]
         self._round += 1
-        noise = [np.random.Generator(np.random.PCG64(root.spawn(1)[0])) for root in roots]
-        seeds = [int(root.generate_state(1, np.uint32)[0]) for root in roots]
+        noise = [episode_action_noise(*key) for key in own]
+        seeds = [episode_env_seed(*key) for key in own]
         scratch.obs[0] = self._lanes.reset(seeds)
         done, steps = np.zeros_like(quota), 0
         while steps < len(scratch.reward) and (done < quota).any():

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.envs import EnvSpec, Lanes, make_lanes, noise_generator
+from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.errors import ConfigError, RolloutError
 from walle.nets.mlp import ACTING_ROWS, Forward
 from walle.nets.normalize import normalize_into
 from walle.nets.policies import ActingPolicy
 from walle.nets.recurrent import memory_of
 from walle.processes.workers import become_worker
+from walle.streams import action_noise
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.transport.queues import Closed, PolicyReader, SlotWriter
 from walle.transport.slots import Slot
@@ -178,7 +179,7 @@ class LaneSampler:
         """`numbers` are the lanes' numbers in the whole run; they decide the noise."""
         self._lanes, self._actor = lanes, actor
         self._numbers = np.asarray(numbers, np.int64)
-        self._noise = [noise_generator(seed, number) for number in numbers]
+        self._noise = [action_noise(seed, number) for number in numbers]
         self._obs = lanes.reset()
 
     def fill(self, slot: Slot, snapshot: PolicySnapshot, timer: Timer) -> None:
