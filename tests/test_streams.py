@@ -8,15 +8,11 @@ from walle import streams
 def test_no_two_streams_of_a_run_begin_alike():
     lanes, rounds = range(20), range(10)
     integers = [streams.agent_seed(0) & 0xFFFFFFFF]
-    integers += [
-        streams.env_seed(0, lane, role) for lane in lanes for role in ("train", "evaluate")
-    ]
+    integers += [streams.env_seed(0, lane, role) for lane in lanes for role in streams.ROLES]
     integers += [streams.episode_env_seed(0, lane, r) for lane, r in product(lanes, rounds)]
     assert len(set(integers)) == len(integers) == 1 + 40 + 200
     draws = [streams.action_noise(0, lane).random() for lane in lanes]
-    draws += [
-        streams.episode_action_noise(0, lane, r).random() for lane, r in product(lanes, rounds)
-    ]
+    draws += [streams.episode_action_noise(0, *key).random() for key in product(lanes, rounds)]
     assert len(set(draws)) == len(draws) == 20 + 200
 
 

@@ -9,9 +9,9 @@
         (2,)                        the agent: initial networks, orders of minibatches, replay
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
-so no two streams meet: a lane of fixed rounds has the one child 0, and the rounds of whole episodes
-lie below the child 1, which nothing else uses. A lane's number counts the lanes of the whole run, so
-its streams do not depend on the sampler that runs it.
+so no two streams meet: a lane of fixed rounds has only the child 0, and the rounds of whole
+episodes lie below the child 1, which nothing else uses. A lane's number counts the lanes of the
+whole run, so its streams do not depend on the sampler that runs it.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from typing import Literal
 import numpy as np
 
 Role = Literal["train", "evaluate"]
-_ROLES: dict[Role, int] = {"train": 0, "evaluate": 1}
+ROLES: dict[Role, int] = {"train": 0, "evaluate": 1}
 _NOISE, _EPISODE_ROUNDS = 0, 1
 _AGENT = 2
 
 
 def env_seed(seed: int, lane: int, role: Role = "train") -> int:
     """The integer that a lane's environment is reset with, of 32 bits."""
-    return _word(_sequence(seed, _ROLES[role], lane))
+    return _word(_sequence(seed, ROLES[role], lane))
 
 
 def action_noise(seed: int, lane: int) -> np.random.Generator:
     """A training lane's stream of action noise."""
-    return _generator(_sequence(seed, _ROLES["train"], lane, _NOISE))
+    return _generator(_sequence(seed, ROLES["train"], lane, _NOISE))
 
 
 def episode_env_seed(seed: int, lane: int, round_: int) -> int:
     """The integer that a lane's environment is reset with before a round of whole episodes."""
-    return _word(_sequence(seed, _ROLES["train"], lane, _EPISODE_ROUNDS, round_))
+    return _word(_sequence(seed, ROLES["train"], lane, _EPISODE_ROUNDS, round_))
 
 
 def episode_action_noise(seed: int, lane: int, round_: int) -> np.random.Generator:
     """A lane's stream of action noise in one round of whole episodes."""
-    return _generator(_sequence(seed, _ROLES["train"], lane, _EPISODE_ROUNDS, round_, _NOISE))
+    return _generator(_sequence(seed, ROLES["train"], lane, _EPISODE_ROUNDS, round_, _NOISE))
 
 
 def agent_seed(seed: int) -> int:
