@@ -1,18 +1,13 @@
 import multiprocessing
 
-import numpy as np
 import pytest
-from walle.transport.queues import Closed, ExperienceQueue, Failed, PolicyQueue
 
+from walle.transport.experience_queue import ExperienceQueue
+from walle.transport.messages import Closed, Failed
 from walle.transport.slots import RolloutShape
-from walle.types import PolicySnapshot
 
 CONTEXT = multiprocessing.get_context("forkserver")
 SHAPE = RolloutShape(2, 3, (4,), "float32", (1,), "float32")
-
-
-def snapshot(version):
-    return PolicySnapshot(version, np.full(5, version, np.float32))
 
 
 @pytest.fixture
@@ -24,7 +19,7 @@ def send(queue, sampler, mark):
     writer = queue.writer(sampler)
     number = writer.claim()
     writer.slot(number).rollout.reward[:] = mark
-    writer.slot(number).rows[0] = 2
+    writer.slot(number).steps[0] = 2
     writer.send(number)
     return number
 
@@ -125,28 +120,11 @@ def test_ready_when_every_sampler_said_so(queue):
     assert queue.all_ready()
 
 
-def test_a_reader_gets_exactly_the_version_it_asks_for():
-    queue = PolicyQueue(CONTEXT, 1, 5, depth=2)
-    queue.put(snapshot(0))
-    queue.put(snapshot(1))
-    got = queue.reader(0).get(0, newest=False)
-    assert got.version == 0
-    assert got.vector.tolist() == [0] * 5
-
-
-def test_a_free_running_reader_gets_the_newest():
-    queue = PolicyQueue(CONTEXT, 1, 5, depth=2)
-    for version in range(7):
-        queue.put(snapshot(version))
-    got = queue.reader(0).get(0, newest=True)
-    assert (got.version, got.vector[0]) == (6, 6)
-
-
 def test_what_is_filled_of_a_slot_travels_with_it(queue):
     writer = queue.writer(0)
     slot = writer.slot(writer.claim())
     slot.rollout.reward[:] = [[1] * 3, [2] * 3]
-    slot.rows[0] = 1
+    slot.steps[0] = 1
     writer.send(0)
     drain(queue)
     received = queue.take_first()
@@ -154,44 +132,3 @@ def test_what_is_filled_of_a_slot_travels_with_it(queue):
         assert found.reward.tolist() == [[1] * 3]
         assert found.obs.shape == (2, 3, 4)
         assert found.lane.shape == (3,)
-
-
-def test_a_policy_says_how_long_its_rollouts_are():
-    queue = PolicyQueue(CONTEXT, 1, 5, depth=2)
-    queue.put(snapshot(0)._replace(rows=7))
-    queue.put(snapshot(1))
-    reader = queue.reader(0)
-    assert [reader.get(version, newest=False).rows for version in (0, 1)] == [7, None]
-
-
-def test_publishing_never_waits_for_readers():
-    queue = PolicyQueue(CONTEXT, 1, 5, depth=2)
-    for version in range(200_000):  # more wake-ups than a pipe holds
-        queue.put(PolicySnapshot(version, np.zeros(5, np.float32)))
-    assert queue.reader(0).get(0, newest=True).version == 199_999
-
-
-def test_a_closed_policy_queue_ends_the_wait():
-    queue = PolicyQueue(CONTEXT, 1, 5, depth=2)
-    queue.put(snapshot(0))
-    queue.close()
-    with pytest.raises(Closed):
-        queue.reader(0).get(1, newest=False)
-
-
-def wait_for(reader, version, answer):
-    got = reader.get(version, newest=False)
-    answer.send_bytes(got.vector.tobytes())
-
-
-def test_a_waiting_process_is_woken_by_the_version_it_waits_for():
-    queue = PolicyQueue(CONTEXT, 1, 5, depth=2)
-    receive, answer = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=wait_for, args=(queue.reader(0), 1, answer))
-    process.start()
-    queue.put(snapshot(0))
-    assert not receive.poll(0.2)
-    queue.put(snapshot(1))
-    assert np.frombuffer(receive.recv_bytes(), np.float32).tolist() == [1] * 5
-    process.join(5)
-    assert process.exitcode == 0

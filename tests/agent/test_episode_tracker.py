@@ -1,10 +1,7 @@
-import os
-
 import numpy as np
 import pytest
-from walle.agent.metrics import CsvFile, EpisodeTracker, spread
 
-from tests.conftest import read
+from walle.agent.episode_tracker import EpisodeTracker, spread
 from walle.types import Rollout
 
 
@@ -16,36 +13,6 @@ def rollout(reward, terminated, truncated=None, lane=None):
     lane = np.arange(L) if lane is None else np.array(lane)
     empty = np.zeros((T, L))
     return Rollout(empty, empty, empty, reward, terminated, truncated, empty, lane, np.full(L, 5))
-
-
-def test_csv_holds_whole_rows_at_every_moment(tmp_path):
-    file = CsvFile(tmp_path / "a.csv")
-    file.append([{"x": 1, "y": 0.1}, {"x": 2, "y": float("nan")}])
-    file.append([{"x": 3, "y": None}])
-    assert (tmp_path / "a.csv").read_text() == "x,y\n1,0.1\n2,\n3,\n"
-    file.close()
-
-
-def test_csv_refuses_other_columns(tmp_path):
-    file = CsvFile(tmp_path / "a.csv", ["x"])
-    with pytest.raises(ValueError, match=r"a\.csv has columns \('x',\), got \('y',\)"):
-        file.append([{"y": 1}])
-    file.close()
-
-
-def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
-    file = CsvFile(tmp_path / "a.csv", ["x"])
-    write = os.write
-    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:2]))
-    with pytest.raises(OSError, match=r"No space left.*a\.csv"):
-        file.append([{"x": 123}])
-    assert (tmp_path / "a.csv").read_text() == "x\n"
-    file.close()
-
-
-def test_csv_with_known_columns_exists_from_the_start(tmp_path):
-    CsvFile(tmp_path / "a.csv", ["x", "y"]).close()
-    assert read(tmp_path / "a.csv") == []
 
 
 def test_episodes_are_added_up_across_rollouts():
