@@ -73,9 +73,7 @@ def test_other_ends_of_a_job(app):
 def test_a_killed_supervisor_costs_its_job_and_nothing_else(app):
     launcher = app.start("job=0,1", "do=leave", "sleep_s=1.5", "hydra.launcher.cores=[0]")
     app.wait_until(lambda: app.speaks(0))
-    app.wait_until(
-        lambda: len(app.processes()) == 5
-    )  # with the fork server and the child
+    app.wait_until(lambda: len(app.processes()) == 5)  # with the fork server and the child
     supervisor = parent_of(next(pid for pid in app.processes() if leads_a_job(pid)))
     os.kill(supervisor, signal.SIGKILL)
     assert launcher.wait(timeout=30) == 1

@@ -132,11 +132,11 @@ class Runner:
         update_status(
             job.directory,
             state="running",
+            **record,
             exit_code=None,
             signal=None,
             error=None,
             ended=None,
-            **record,
         )
         self._screen.started(job, grant)
         limit = self._settings.timeout_s
@@ -190,8 +190,8 @@ class Runner:
             )
         update_status(
             active.job.directory,
-            **active.record,
             state=verdict.state,
+            **active.record,
             exit_code=verdict.exit_code,
             signal=verdict.signal,
             error=verdict.error,

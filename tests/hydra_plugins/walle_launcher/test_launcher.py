@@ -1,6 +1,8 @@
-"""Hydra's own suites for third-party launchers."""
+"""The plugin: its start-up, and Hydra's own suites for third-party launchers."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,15 @@ from hydra.test_utils.launcher_common_tests import (
 from hydra.version import VersionBase, __compat_version__
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_plugin_loads_no_heavy_module():
+    heavy = {"torch", "numpy", "rich", "pandas", "cloudpickle", "walle.launcher.launch"}
+    code = f"import hydra_plugins.walle_launcher.launcher, sys; print({heavy} & {{*sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
 
 
 @pytest.fixture(autouse=True)

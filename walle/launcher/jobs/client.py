@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 import cloudpickle
 
-from walle.launcher.jobs.fork_server import Answer, Ended, Preparation
+from walle.launcher.jobs.fork_server import Ended, Preparation
 from walle.launcher.jobs.job import HydraState, Request
 
 log = logging.getLogger(__name__)
@@ -98,15 +98,15 @@ class ForkServer:
         wanted = Preparation(main, self._preload, cloudpickle.dumps(self._state))
         try:
             self._link.send_bytes(pickle.dumps(wanted))
-            answer: Answer = self._link.recv()
+            failure: str | None = self._link.recv()
         except (EOFError, ConnectionError):
             code = self._process.wait()
             raise PreparationError(
                 f"the process that starts the jobs ended with status {code} while it imported "
                 "what they need; its output above says why"
             ) from None
-        if answer.error:
-            raise PreparationError(f"the jobs' modules could not be imported:\n{answer.error}")
+        if failure:
+            raise PreparationError(f"the jobs' modules could not be imported:\n{failure}")
 
     def start(self, request: Request) -> RunningJob:
         """Starts a job; starts another process first if this one was killed.

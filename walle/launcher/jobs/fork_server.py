@@ -36,6 +36,8 @@ LINGER_S = 1.0
 class Preparation(NamedTuple):
     """What the fork server does before the first job.
 
+    It answers with None when it is ready, or with a traceback.
+
     Attributes:
         main: how to import the user's main module, as `multiprocessing.spawn` writes it.
         preload: names of modules to import.
@@ -45,12 +47,6 @@ class Preparation(NamedTuple):
     main: dict[str, Any]
     preload: tuple[str, ...]
     state: bytes
-
-
-class Answer(NamedTuple):
-    """The fork server's answer to a `Preparation`: None when it is ready, or a traceback."""
-
-    error: str | None
 
 
 class Ended(NamedTuple):
@@ -102,11 +98,11 @@ def _prepare(link: Connection) -> job.HydraState | None:
         state: job.HydraState = pickle.loads(wanted.state)
         state.install()
     except Exception:  # noqa: BLE001  whatever it is, the launcher shows it to the user
-        link.send(Answer(traceback.format_exc()))
+        link.send(traceback.format_exc())
         return None
     gc.collect()
     gc.freeze()  # the forks share these pages as long as no collection touches them
-    link.send(Answer(None))
+    link.send(None)
     return state
 
 
