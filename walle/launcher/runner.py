@@ -146,7 +146,7 @@ class Runner:
         self._active[grant.job] = Active(job, grant, process, record, oom_kills(), end_at)
 
     def _finish_ended(self) -> None:
-        """Waits a moment for jobs to end."""
+        """Waits a moment for jobs to end, and records how they ended."""
         by_link = {active.process.link: index for index, active in self._active.items()}
         for link in wait(list(by_link), timeout=POLL_S):
             self._finish(by_link[link])  # type: ignore[index]
@@ -220,7 +220,7 @@ class Runner:
             self._allocator.stop()
 
     def _enforce_time_limits(self) -> None:
-        """Asks jobs past their limit to stop, and kills those that do not stop in time."""
+        """Asks a job past its time limit to stop; kills it when `grace_s` has passed too."""
         now_s = time.monotonic()
         for active in self._active.values():
             if active.end_at is None or now_s < active.end_at:

@@ -35,7 +35,7 @@ STYLES = {"completed": "green", "failed": "red", "interrupted": "yellow", "runni
 
 
 class Row(NamedTuple):
-    """One row of the table; the cell of a None stays empty."""
+    """One row of the table; a value of None leaves its cell empty."""
 
     num: int
     label: str
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 class SweepClock:
-    """Counts the jobs that have ended, and estimates when the sweep will."""
+    """Counts the jobs that have ended, and estimates the time until the sweep ends."""
 
     def __init__(self, total: int, done: int) -> None:
         """Starts before the first job.
@@ -77,10 +77,11 @@ class SweepClock:
         return self._took_s[-1]
 
     def remaining_s(self, running: Mapping[int, float | None], waiting: int) -> float | None:
-        """Seconds until the sweep ends; None while there is nothing to estimate them from.
+        """Seconds until the sweep ends; None before an estimate is possible.
 
-        A waiting job, and a running job without an estimate of its own, is expected to take the
-        mean time of the jobs that have ended, or, before any has, the mean of the estimates.
+        Waiting jobs, and running jobs without an estimate of their own, are expected to take as
+        long as the jobs that have ended took on average. Before the first job has ended, they are
+        expected to take as long as the running jobs with an estimate.
 
         Args:
             running: seconds that each running job still needs, by number; None if unknown.
