@@ -1,4 +1,4 @@
-"""Learning curves of several seeds on a common grid, with their band."""
+"""Puts the learning curves of several seeds on a common grid, with a band."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis import stats
+from walle.analysis.measuring import stats
+from walle.analysis.measuring.stats import FloatArray
 
-FloatArray = npt.NDArray[np.float64]
 GRID = 200
 
 
@@ -19,11 +19,12 @@ class Curve(NamedTuple):
 
     Attributes:
         x: [points] the common grid.
-        y: [points] mean or interquartile mean over the runs that are there; nan without any.
-        low: [points] lower end of the 95% interval; nan where one run is left.
-        high: [points] upper end.
-        runs: [points] how many runs `y` is over.
-        total: how many runs there are.
+        y: [points] mean or interquartile mean over the runs that have a value at the point; nan
+            where no run has one.
+        low: [points] lower end of the 95% interval; nan where fewer than two runs have a value.
+        high: [points] upper end of the interval.
+        runs: [points] the number of runs that have a value.
+        total: the number of runs.
     """
 
     x: FloatArray
@@ -35,12 +36,12 @@ class Curve(NamedTuple):
 
     @property
     def complete(self) -> npt.NDArray[np.bool_]:
-        """[points] where no run is missing."""
+        """[points] whether every run has a value."""
         return np.asarray(self.runs == self.total)
 
 
 def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
-    """[runs, points]: each run interpolated linearly; nan before its first and after its last."""
+    """[runs, points]: each run interpolated linearly, nan before its first row, after its last."""
     curves = []
     for _, run in rows.dropna(subset=[x, y]).groupby("run", observed=True):
         at, value = run[x].to_numpy(float), run[y].to_numpy(float)
@@ -50,9 +51,10 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
 
 
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
-    """Equal steps from where all runs have begun to where the longest ends.
+    """[points]: equal steps from where the last run begins to where the longest run ends.
 
-    Where one has ended before another begins, as on the wall clock, from where the first begins.
+    Where a run ends before another begins, as on the wall clock, the steps start where the first
+    run begins.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
     begin, end = float(spans["min"].max()), float(spans["max"].max())
@@ -62,7 +64,7 @@ def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> Float
 
 
 def curve(grid: FloatArray, values: FloatArray, *, iqm: bool = False) -> Curve:
-    """The curve of [runs, points] values, each grid point over the runs that reach it.
+    """The curve of [runs, points] values; each point is over the runs that have a value there.
 
     The band is a bootstrap over whole runs: one resample serves all points.
     """
@@ -76,7 +78,7 @@ def curve(grid: FloatArray, values: FloatArray, *, iqm: bool = False) -> Curve:
 
 
 def _band(values: FloatArray, *, iqm: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Centre and interval of [runs, points] without gaps."""
+    """Centre, lower and upper end of the interval of [runs, points] values without nan."""
     runs = len(values)
     picks = stats.generator().integers(0, runs, (stats.DRAWS, runs))
     if iqm:
@@ -87,7 +89,7 @@ def _band(values: FloatArray, *, iqm: bool) -> tuple[FloatArray, FloatArray, Flo
 
 
 def _stretches(values: FloatArray) -> list[npt.NDArray[np.int64]]:
-    """Grid points in stretches over which the same runs are there."""
+    """The grid points in stretches over which the same runs have values."""
     there = ~np.isnan(values)
     change = np.flatnonzero((there[:, 1:] != there[:, :-1]).any(axis=0)) + 1
     return [part for part in np.split(np.arange(values.shape[1]), change) if part.size]

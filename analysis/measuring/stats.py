@@ -1,4 +1,4 @@
-"""Means, interquartile means and their bootstrap intervals, in NumPy."""
+"""Estimates means, interquartile means and their bootstrap intervals, in NumPy."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 DRAWS = 2000
-LEVEL = 0.95
+TAIL = (1 - 0.95) / 2  # below and above a 95% interval
 
 
 class Interval(NamedTuple):
-    """An estimate with its interval."""
+    """An estimate with its 95% interval."""
 
     value: float
-    low: float
-    high: float
+    low: float = math.nan
+    high: float = math.nan
 
     def __str__(self) -> str:
-        """For people: three significant digits and the interval in brackets."""
+        """Three significant digits, with the interval in brackets."""
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def columns(self, name: str) -> dict[str, float]:
+        """The columns `name`, `name_low` and `name_high` of a table's row."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def generator() -> np.random.Generator:
-    """The random stream of every bootstrap: the same numbers at each call of a script."""
+    """The random stream of a bootstrap: the same numbers at each call of a script."""
     return np.random.default_rng(0)
 
 
@@ -37,56 +41,44 @@ def resample_means(x: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAW
     return np.asarray(x[rng.integers(0, x.size, (draws, x.size))].mean(axis=1))
 
 
-def interval_bounds(
-    draws: npt.ArrayLike, n: int, level: float = LEVEL, *, positive: bool = False
-) -> tuple[float, float]:
-    """The percentile interval of [draws] bootstrap draws, stretched for a small sample of `n`.
+def interval_bounds(draws: npt.ArrayLike, n: int, *, positive: bool = False) -> tuple[float, float]:
+    """The 95% percentile interval of bootstrap draws, stretched for a small sample of `n` values.
 
     The plain percentile interval of a mean is too narrow by the factor sqrt((n-1)/n), because the
-    bootstrap takes the sample for the population, and by that of Student's t to the normal. Each
-    side is stretched away from the median by both. On normal data that gives 95% for 3 values as
-    for 50, where the plain interval covers 75% for 3 and 85% for 5 (docs/analysis.md). With one
-    value there is no interval (nan).
+    bootstrap takes the sample for the population, and by the ratio of Student's t to the normal.
+    Each side is stretched away from the median by both factors. On normal data the stretched
+    interval covers 95% for 3 values as for 50; the plain one covers 75% for 3 and 85% for 5
+    (docs/analysis.md). A single value has no interval (nan).
 
     Args:
-        draws: bootstrap draws of the statistic.
-        n: how many values were resampled.
-        level: of confidence.
+        draws: [draws] bootstrap draws of the statistic.
+        n: the number of values that were resampled.
         positive: stretch ratios in place of differences, for times and speedups.
     """
     x = np.asarray(draws, float)[:, None]
-    low, high = band_bounds(np.log(x) if positive else x, n, level)
+    low, high = band_bounds(np.log(x) if positive else x, n)
     if positive:
         low, high = np.exp(low), np.exp(high)
     return float(low[0]), float(high[0])
 
 
-def band_bounds(draws: FloatArray, n: int, level: float = LEVEL) -> tuple[FloatArray, FloatArray]:
+def band_bounds(draws: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """`interval_bounds` for every column of `draws` [draws, points]: two arrays [points]."""
     from scipy.special import ndtri, stdtrit
 
     if n < 2:
         nothing = np.full(draws.shape[1], math.nan)
         return nothing, nothing
-    tail = (1 - level) / 2
-    low, centre, high = np.quantile(draws, [tail, 0.5, 1 - tail], axis=0)
-    stretch = math.sqrt(n / (n - 1)) * float(stdtrit(n - 1, 1 - tail) / ndtri(1 - tail))
+    low, centre, high = np.quantile(draws, [TAIL, 0.5, 1 - TAIL], axis=0)
+    stretch = math.sqrt(n / (n - 1)) * float(stdtrit(n - 1, 1 - TAIL) / ndtri(1 - TAIL))
     return centre - stretch * (centre - low), centre + stretch * (high - centre)
-
-
-def mean_interval(
-    x: npt.ArrayLike, rng: np.random.Generator, level: float = LEVEL, draws: int = DRAWS
-) -> Interval:
-    """The mean of `x` and its bootstrap interval; no interval (nan) for a single value."""
-    x = np.asarray(x, float)
-    return Interval(float(x.mean()), *interval_bounds(resample_means(x, rng, draws), x.size, level))
 
 
 def iqm(x: npt.ArrayLike, axis: int | None = None) -> FloatArray:
     """The interquartile mean: the mean without the lowest and highest quarter of the values.
 
-    Of n values floor(n/4) go at each end (Agarwal et al. 2021, "Deep reinforcement learning at
-    the edge of the statistical precipice").
+    Of n values, floor(n/4) are left out at each end (Agarwal et al. 2021, "Deep reinforcement
+    learning at the edge of the statistical precipice").
     """
     x = np.asarray(x, float)
     if axis is None:
@@ -107,9 +99,9 @@ def stratified_draws(
 
     Args:
         scores: [runs, tasks].
-        statistic: takes [runs, tasks], returns one number.
+        statistic: takes [runs, tasks], returns one number or an array.
         rng: the random stream.
-        draws: how many resamples.
+        draws: the number of resamples.
     """
     scores = np.asarray(scores, float)
     runs, tasks = scores.shape

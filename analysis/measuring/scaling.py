@@ -1,4 +1,4 @@
-"""Laws of scaling: Amdahl's and the universal scalability law, fitted to measured times."""
+"""Fits Amdahl's law and the universal scalability law to measured times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from walle.analysis.measuring.stats import FloatArray
 
 
 class Law(NamedTuple):
@@ -18,9 +18,9 @@ class Law(NamedTuple):
     S(n) = n / (1 + s (n-1) + k n (n-1)).
 
     Attributes:
-        time_1: T(1) in the unit of the times that were fitted.
-        serial: s, the fraction that no number of workers makes shorter (contention).
-        coherence: k, what each further worker costs all the others.
+        time_1: T(1), in the unit of the fitted times.
+        serial: s, the fraction of the work that more workers do not make shorter (contention).
+        coherence: k, the cost of each further worker to all others, as a fraction of T(1).
     """
 
     time_1: float
@@ -43,13 +43,13 @@ class Law(NamedTuple):
 
     @property
     def best_n(self) -> float:
-        """The number of workers after which more of them slow the work: sqrt((1-s)/k)."""
+        """The number of workers beyond which more workers slow the work: sqrt((1-s)/k)."""
         return math.sqrt((1 - self.serial) / self.coherence) if self.coherence > 0 else math.inf
 
     def workers_for(self, time: float) -> float:
         """The (real) number of workers at which T(n) falls to `time`, by Amdahl's law.
 
-        1 when a single worker is already as fast, infinity when no number is enough.
+        It is 1 when a single worker is fast enough, infinity when no number of workers is.
         """
         if time >= self.time_1:
             return 1.0
@@ -61,16 +61,16 @@ class Law(NamedTuple):
 def fit(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> Law:
     """The law with the least sum of squared relative errors of the times, s and k >= 0.
 
-    In the terms 1/n, 1 and n-1 the law is linear, so the fit is a non-negative least-squares
-    problem with one solution: no starting point, no iterations to distrust.
+    The law is linear in 1/n, 1 and n-1, so the fit is a non-negative least-squares problem: it has
+    one solution and needs no starting point.
 
     Args:
         n: [points] numbers of workers.
-        time: [points] the times they took.
-        coherence: fit k as well, or leave it at 0 (Amdahl).
+        time: [points] the measured time of each number of workers.
+        coherence: fit k too; otherwise k = 0 (Amdahl).
 
     Raises:
-        ValueError: fewer different n than the law has parameters.
+        ValueError: there are fewer different n than parameters of the law.
     """
     from scipy.optimize import nnls
 
@@ -85,5 +85,5 @@ def fit(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> La
 
 
 def fit_draws(n: npt.ArrayLike, draws: npt.ArrayLike, *, coherence: bool = False) -> list[Law]:
-    """One fit for each bootstrap draw of the times, `draws` being [draws, points]."""
+    """Fits the law to each bootstrap draw of the times; `draws` is [draws, points]."""
     return [fit(n, times, coherence=coherence) for times in np.asarray(draws, float)]

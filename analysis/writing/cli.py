@@ -1,4 +1,4 @@
-"""What all the scripts share: the flags, the account of the runs, where figures are written."""
+"""Gives every script its flags; loads the runs, writes figure and numbers, prints sentences."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+import pandas as pd
 
-    from analysis.runs import Sweep
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import Sweep, load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 
 
 class Study(NamedTuple):
-    """What a script found.
+    """The result of a script.
 
     Attributes:
-        figure: drawn, not yet written.
+        figure: the figure, drawn but not written.
         table: the numbers behind the figure; a column `x` may have `x_low` and `x_high` beside it.
-        sentences: what the figure says, in words.
-        points: every point drawn, where the table is only a summary of them.
+        sentences: the findings in words.
+        points: every point of the figure, where the table is only a summary; else None.
     """
 
     figure: Figure
@@ -35,9 +38,9 @@ class Study(NamedTuple):
 
 
 def parser(
-    description: str | None, *, by: str = "sampler.n", formats: tuple[str, ...] = FORMATS
+    description: str | None, *, by: str | None = "sampler.n", formats: tuple[str, ...] = FORMATS
 ) -> argparse.ArgumentParser:
-    """A parser with the flags that every script has."""
+    """A parser with the flags that all scripts share."""
     p = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -53,36 +56,34 @@ def parser(
         "--output",
         type=lambda text: _path_ending(text, formats),
         metavar="FILE",
-        help=f"where to write: {', '.join(formats)} (default: in the sweep's directory)",
+        help=f"the file to write: {', '.join(formats)} (default: in the sweep's directory)",
     )
     p.add_argument(
         "--csv",
         type=Path,
         metavar="FILE",
-        help="the numbers behind the figure (default: beside it)",
+        help="the file for the numbers behind the figure (default: beside the figure)",
     )
     p.add_argument(
         "--by",
         default=by,
         metavar="KEY",
-        help=f"the configuration key to compare by (default: {by})",
+        help=f"the configuration key to compare by (default: {by or 'sampler.n, or what varies'})",
     )
     p.add_argument(
         "--warmup",
         type=_count,
         default=1,
         metavar="K",
-        help="leave out the first K iterations of each run where times are averaged (default: 1)",
+        help="leave the first K iterations of each run out of mean times (default: 1)",
     )
-    p.add_argument("--title", help="a title above the figure")
+    p.add_argument("--title", help="write a title above the figure")
     p.add_argument("--show", action="store_true", help="open the figure in a viewer")
     return p
 
 
 def guard(name: str, action: Callable[[], None]) -> int:
-    """Runs `action`; bad input is one line on stderr and exit code 2."""
-    from analysis.directories import BadInputError
-
+    """Runs `action`; bad input becomes one line on stderr, after `name`, and exit code 2."""
     try:
         action()
     except BadInputError as error:
@@ -91,57 +92,64 @@ def guard(name: str, action: Callable[[], None]) -> int:
     return 0
 
 
-def run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> int:
-    """Loads, studies, prints and writes; returns the exit code (2 for bad input)."""
-    return guard(name, lambda: _run(args, name, study))
+def run(
+    args: argparse.Namespace,
+    name: str,
+    study: Callable[[Sweep], Study],
+    *,
+    figure: str | None = None,
+) -> int:
+    """Loads the runs, studies them, writes and prints the result; returns the exit code.
+
+    Args:
+        args: the parsed flags.
+        name: the script's name, which stands before an error.
+        study: the script's work.
+        figure: the name of the figure's file without its ending; by default `name`.
+    """
+    return guard(name, lambda: _run(args, figure or name, study))
 
 
 def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> None:
-    from analysis import style
-    from analysis.runs import load
-
     sweep = load(*args.sweep)
     with style.paper():
         result = _studied(sweep, study)
         style.finish(result.figure, args.title)
         path = figure_path(args, name, sweep)
-        _write(result, path, args.csv or path.with_suffix(".csv"))
+        numbers = args.csv or path.with_suffix(".csv")
+        _write(result, path, numbers)
     _report(sweep, result, newest=not args.sweep)
-    print(f"figure:  {path}\nnumbers: {args.csv or path.with_suffix('.csv')}")
+    print(f"figure:  {path}\nnumbers: {numbers}")
     open_viewer(name, path.resolve().as_uri(), wanted=args.show)
 
 
 def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
-    """The study; where there is none, the runs left out may be why."""
-    from analysis.directories import BadInputError
-
+    """The study; the error of a failed one also names the runs that were left out."""
     try:
         return study(sweep)
     except BadInputError as error:
         if not sweep.left_out:
             raise
-        raise BadInputError(" ".join([f"{error}.", *account(sweep)])) from error
+        raise BadInputError(" ".join([ended(error), *account(sweep)])) from error
 
 
 def open_viewer(name: str, address: str, *, wanted: bool) -> None:
-    """Opens a file or page in the desktop's viewer when asked to."""
+    """Opens a file or page in the desktop's viewer if `wanted`."""
     if wanted and not webbrowser.open(address):
         print(f"{name}: --show: no viewer found for {address}", file=sys.stderr)
 
 
 def figure_path(args: argparse.Namespace, name: str, sweep: Sweep) -> Path:
-    """Where the figure goes: -o, or figures/NAME.png of the (first) sweep."""
+    """The path of the figure: -o, or figures/NAME.png in the directory of the first sweep."""
     return args.output or sweep.paths[0] / "figures" / f"{name}.png"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file and the folders above it.
+    """Writes a text file; makes the folders above it.
 
     Raises:
-        BadInputError: the place cannot be written to.
+        BadInputError: the file cannot be written.
     """
-    from analysis.directories import BadInputError
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -150,21 +158,27 @@ def write_text(path: Path, text: str) -> None:
 
 
 def account(sweep: Sweep) -> list[str]:
-    """How many runs were used and left out, and why, in sentences."""
+    """Sentences about the runs: how many were used, which were left out and why, the notes."""
     used, out = len(sweep.runs), len(sweep.left_out)
     text = [f"{used} of {used + out} runs used."]
     text += [f"Left out: {run.name}: {run.reason}." for run in sweep.left_out]
     return text + [f"{note}." for note in sweep.notes]
 
 
+def ended(sentence: object) -> str:
+    """The sentence with a full stop, unless it ends in a mark already."""
+    text = str(sentence)
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
 def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Without `line` (or the given columns) where all rows say the same."""
+    """Drops `line` (or the given columns) where all rows have the same value."""
     lone = [c for c in columns or ("line",) if table[c].nunique() == 1]
     return table.drop(columns=lone)
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table for people: intervals in brackets, four significant digits, empty for nothing.
+    """The table as text: intervals in brackets, four significant digits, nan as an empty cell.
 
     Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
     """
@@ -178,8 +192,6 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             shown[name] = [_with_range(*r) for r in ranges]
         else:
             shown[name] = [_plain(value) for value in table[name]]
-    import pandas as pd
-
     return pd.DataFrame(shown)
 
 
@@ -192,9 +204,6 @@ def _report(sweep: Sweep, result: Study, *, newest: bool) -> None:
 
 
 def _write(result: Study, figure: Path, numbers: Path) -> None:
-    from analysis import style
-    from analysis.directories import BadInputError
-
     try:
         style.save(result.figure, figure)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A run's directory: where runs are, and what one says about itself."""
+"""Finds the directories of runs and reads what a run says of itself."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SWEEP_DEPTH = 4
 
 
 class BadInputError(ValueError):
-    """What the user asked for cannot be done; the message says why and what would help."""
+    """The user asked for something that cannot be done; the message holds reason and cure."""
 
 
 class LeftOut(NamedTuple):
-    """A run that is in none of the frames, and why."""
+    """A run whose rows are in no frame, with the reason."""
 
     name: str
     reason: str
@@ -27,14 +27,14 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One run's directory and what it says about itself.
+    """A run's directory, and what its files say of it.
 
     Attributes:
         path: the directory.
         name: the directory relative to its sweep; unique among the runs loaded together.
         config: every leaf of the configuration under its dotted key, such as `sampler.n`.
-        provenance: run.json, whole.
-        status: status.json, whole; empty when the run has none.
+        provenance: the content of run.json.
+        status: the content of status.json; empty when the run has no such file.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def cores(self) -> int:
-        """Cores that the run could use at the same time: usable ones, hardware threads apart."""
+        """Physical cores that the run could use; 0 when its files do not say."""
         usable = self.status.get("cores") or self.provenance.get("usable_cores") or []
         physical = int(self.provenance.get("physical_cores") or len(usable))
         return min(len(usable), physical) if usable else physical
@@ -70,10 +70,10 @@ class Run:
 def newest(root: str | Path = "multirun") -> Path:
     """The sweep under `root` that was written to last.
 
-    A sweep is a directory with a manifest.json, or one whose folders are runs.
+    A sweep is a directory that holds a manifest.json, or whose folders are runs.
 
     Raises:
-        BadInputError: there is none.
+        BadInputError: there is no sweep under `root`.
     """
     root = Path(root)
     sweeps = {d.parent for d in _walk(root)} if root.is_dir() else set()
@@ -104,17 +104,18 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a directory is a run's."""
+    """Whether `path` is the directory of a run."""
     return any((path / name).is_file() for name in RUN_FILES)
 
 
 def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
-    """What a run's directory says; why it cannot be used, if so.
+    """Reads a run's directory; returns the reason where the run cannot be used.
 
     Args:
-        directory: the run's.
-        name: what to call the run.
-        sweep: its configuration key `sweep`, where runs of several sweeps come together.
+        directory: the run's directory.
+        name: the name under which the run appears in frames and sentences.
+        sweep: a value for the additional configuration key `sweep`, which tells the runs of
+            several sweeps apart; None leaves the key out.
     """
     try:
         status = read_json(directory / "status.json")
@@ -134,7 +135,7 @@ def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty when there is no file or it holds something else.
+    """The JSON object in a file; empty when the file is missing or holds no object.
 
     Raises:
         json.JSONDecodeError: the file is not JSON.
@@ -146,13 +147,18 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def listed(names: list[str], joint: str = ", ", most: int = 6) -> str:
-    """The names in a row, the last ones only counted when they are many."""
+    """Joins names for a sentence; counts the names beyond `most`, as in `a, b and 3 more`."""
     shown = joint.join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, as in `1 run` and `3 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
-    """Every leaf of a nested configuration under its dotted key; lists and null as text."""
+    """Yields every leaf of a nested configuration with its dotted key; lists and null as text."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")

@@ -1,18 +1,21 @@
-"""How the figures look: readable in a column of a paper, in grey, and by the colour-blind."""
+"""The look of the figures: readable in a column of a paper, in grey, and by the colour-blind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from walle.analysis.loading.directories import Scalar, counted
+from walle.analysis.measuring.design import sort_key
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from analysis.stats import Interval
+    from walle.analysis.measuring.stats import Interval
 
 COLUMN_INCHES = 3.5
 PAGE_INCHES = 7.2
@@ -23,6 +26,7 @@ DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
 LEGEND_HANDLE_INCHES = 0.42
 LEGEND_LETTER_INCHES = 0.052
+AXIS_NAMES = {"sampler.n": "samplers", "learner.n": "learners", "batch_size": "steps per round"}
 PAPER_GREY = "#6b6b6b"
 IDEAL_GREY = "#9a9a9a"
 RC: dict[Any, Any] = {
@@ -52,7 +56,7 @@ RC: dict[Any, Any] = {
 
 
 class Look(NamedTuple):
-    """Colour, marker, line style and hatch of one line, different from its neighbours' in each."""
+    """Colour, marker, line style and hatch of a line; neighbouring lines differ in each of them."""
 
     color: str
     marker: str
@@ -61,7 +65,7 @@ class Look(NamedTuple):
 
 
 def look(index: int) -> Look:
-    """The look of the line number `index`; after seven colours the line styles move on."""
+    """The look of line number `index`; after seven lines the markers and line styles shift."""
     turn = index // len(COLORS)
     return Look(
         COLORS[index % len(COLORS)],
@@ -73,7 +77,7 @@ def look(index: int) -> Look:
 
 @contextmanager
 def paper() -> Iterator[None]:
-    """Everything drawn and saved inside looks as it would in a paper."""
+    """A context in which everything drawn and saved has the style of a paper."""
     import matplotlib as mpl
     import seaborn as sns
 
@@ -84,7 +88,7 @@ def paper() -> Iterator[None]:
 def panels(
     columns: int, rows: int = 1, *, height: float = 2.5, sharey: bool = False, page: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `columns` x `rows` axes: one is a column wide, or the page as several are."""
+    """A figure of `columns` x `rows` axes: as wide as a page if `page` or for several columns."""
     from matplotlib.figure import Figure
 
     width = PAGE_INCHES if page or columns > 1 else COLUMN_INCHES
@@ -93,8 +97,17 @@ def panels(
     return figure, list(grid.ravel())
 
 
+def small_multiples(count: int, *, height: float, columns: int = 3) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` axes in rows of at most `columns`."""
+    columns = min(count, columns)
+    figure, axes = panels(columns, -(-count // columns), height=height)
+    for area in axes[count:]:
+        area.remove()
+    return figure, axes[:count]
+
+
 def stack(figure: Figure) -> None:
-    """Puts the panels of a drawn figure below one another, in the width of a column."""
+    """Arranges the panels of a drawn figure below one another, in the width of a column."""
     from matplotlib.gridspec import GridSpec
 
     panels = figure.axes
@@ -113,7 +126,7 @@ def stack(figure: Figure) -> None:
 
 
 def finish(figure: Figure, title: str | None) -> None:
-    """Takes away the box and sets the title, if there is one."""
+    """Removes the upper and right frame of the axes, and sets the title if one is given."""
     import seaborn as sns
 
     sns.despine(fig=figure)
@@ -122,14 +135,14 @@ def finish(figure: Figure, title: str | None) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes the figure in the format that the ending names; the same data, the same bytes."""
+    """Writes the figure in the format of the file's ending; the same data give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(path, metadata=undated.get(path.suffix[1:]))
 
 
 def legend(figure: Figure) -> None:
-    """One legend for all axes, below them, where it hides no point, in columns that fit."""
+    """Draws one legend for all axes below them, where it hides no point."""
     found: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -142,7 +155,7 @@ def legend(figure: Figure) -> None:
 
 
 def point(axes: Axes, x: float, interval: Interval, look: Look, *, hollow: bool = False) -> None:
-    """A marker with its error bar, hollow where the machine had too few cores."""
+    """Draws a marker with its error bar; hollow where the machine had too few cores."""
     below, above = max(0.0, interval.value - interval.low), max(0.0, interval.high - interval.value)
     axes.errorbar(
         x,
@@ -157,36 +170,60 @@ def point(axes: Axes, x: float, interval: Interval, look: Look, *, hollow: bool 
     )
 
 
-def hollow_legend(axes: Axes) -> None:
-    """Explains the hollow markers of `point`."""
-    axes.plot(
-        [], [], "o", color=PAPER_GREY, markerfacecolor="white", label="more samplers than cores"
-    )
+def axis_name(by: str) -> str:
+    """The label of the axis for a configuration key."""
+    return AXIS_NAMES.get(by, by)
 
 
-def ticks_at(axes: Axes, places: Mapping[Any, float], *, log: bool = False) -> None:
-    """Ticks on the x axis exactly where something was measured, under its name."""
+def axis_places(values: Iterable[Scalar]) -> dict[Scalar, float]:
+    """The place of each value on the axis: its own size, or 0, 1, 2, ... where one is a word."""
+    ordered = sorted(set(values), key=sort_key)
+    if all(isinstance(value, int | float) for value in ordered):
+        return {value: float(value) for value in ordered}
+    return {value: float(i) for i, value in enumerate(ordered)}
+
+
+def scale_axes(
+    axes: Axes, places: Mapping[Scalar, float], *, log: bool, hollow: bool, base: int = 10
+) -> None:
+    """Sets the ticks and scales of a figure whose points lie at `places` of the x axis.
+
+    Args:
+        axes: the axes, with everything drawn.
+        places: the places of the ticks, by label.
+        log: both axes logarithmic; otherwise the y axis begins at zero.
+        hollow: explain the hollow markers of `point` in the legend.
+        base: of the y axis' logarithm.
+    """
+    names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
     if log:
         axes.set_xscale("log", base=2)
-    names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
     axes.set_xticks(list(places.values()), names)
     axes.minorticks_off()
+    if log:
+        axes.set_yscale("log", base=base)
+        axes.yaxis.set_major_formatter("{x:g}")
+    else:
+        from_zero(axes)
+    if hollow:
+        label = "more samplers than cores"
+        axes.plot([], [], "o", color=PAPER_GREY, markerfacecolor="white", label=label)
 
 
 def more_ticks(axes: Axes, values: list[float]) -> None:
-    """Further ticks after those that `ticks_at` set."""
+    """Adds ticks at `values` to the x axis."""
     labels = [tick.get_text() for tick in axes.get_xticklabels()]
     axes.set_xticks([*axes.get_xticks(), *values], [*labels, *(f"{v:g}" for v in values)])
 
 
 def from_zero(axes: Axes) -> None:
-    """The y axis from zero to a little above the highest point."""
+    """Limits the y axis to zero below and a little above the highest point."""
     together = axes.get_shared_y_axes().get_siblings(axes)
     axes.set_ylim(0, max(other.dataLim.y1 for other in together) * 1.12)
 
 
 def compact_axis(axes: Axes) -> None:
-    """Large numbers on the x axis as 200k and 1M."""
+    """Writes large numbers on the x axis as 200k and 1M."""
     from matplotlib.ticker import EngFormatter
 
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -194,13 +231,13 @@ def compact_axis(axes: Axes) -> None:
 
 
 def mark_cores(axes: Axes, cores: int) -> None:
-    """A dotted line at the number of the machine's cores, if it is on the axis."""
+    """Draws a dotted line at the number of the machine's cores, if it is within the axis."""
     low, high = axes.get_xlim()
     if cores < 1 or not low < cores < high:
         return
     axes.axvline(cores, color=IDEAL_GREY, linestyle=":", linewidth=1, zorder=0)
     axes.annotate(
-        f"{cores} core{'s' if cores != 1 else ''}",
+        counted(cores, "core"),
         (cores, 1),
         xycoords=("data", "axes fraction"),
         xytext=(2, -1),

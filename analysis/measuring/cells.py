@@ -1,4 +1,4 @@
-"""A quantity of many runs, gathered at every point of a figure's axis, with bootstrap draws."""
+"""Gathers a quantity of many runs at every point of a figure's axis, with bootstrap draws."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from analysis import stats
-from analysis.design import design, resolve_key
-from analysis.directories import BadInputError, Scalar, listed
-from analysis.runs import Sweep
-
-FloatArray = npt.NDArray[np.float64]
+from walle.analysis.loading.directories import BadInputError, Scalar, counted, listed
+from walle.analysis.measuring import stats
+from walle.analysis.measuring.design import design, is_positive, resolve_key
+from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.runs import Sweep
+from walle.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -22,13 +21,13 @@ class Cell:
     """All repeats of one line at one value of the axis.
 
     Attributes:
-        line: which line of the figure, '' when there is only one.
+        line: the label of the figure's line, '' when there is only one line.
         by: the value on the axis.
-        values: what was resampled: a mean for each run or, of a single run, its iterations.
+        values: the sample: a mean for each run or, for a single run, a value for each iteration.
         draws: [draws] bootstrap means of `values`.
         names: the runs.
-        seeds: how many different seeds among them.
-        oversubscribed: a run needed more cores than it had.
+        seeds: the number of different seeds among the runs.
+        oversubscribed: whether a run needed more cores than it had.
     """
 
     line: str
@@ -45,18 +44,18 @@ class Cell:
         return float(self.values.mean())
 
     def interval(self, *, positive: bool = False) -> stats.Interval:
-        """The mean and its 95% interval; `positive` for times, which cannot fall below zero."""
+        """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
         bounds = stats.interval_bounds(self.draws, self.values.size, positive=positive)
         return stats.Interval(self.mean, *bounds)
 
     def rate(self) -> stats.Interval:
-        """One over the mean, with its interval: seconds an iteration as iterations a second."""
+        """One over the mean, with its interval: turns seconds an iteration into a rate."""
         bounds = stats.interval_bounds(1 / self.draws, self.values.size, positive=True)
         return stats.Interval(1 / self.mean, *bounds)
 
     @property
     def runs(self) -> int:
-        """How many runs."""
+        """The number of runs."""
         return len(self.names)
 
     @property
@@ -67,11 +66,11 @@ class Cell:
 
 def repeats_text(runs: int, seeds: int) -> str:
     """`3 seeds`, or `3 runs` when seeds repeat."""
-    return f"{runs} {'seed' if seeds == runs else 'run'}{'s' if runs != 1 else ''}"
+    return counted(runs, "seed" if seeds == runs else "run")
 
 
 def after_warmup(frame: pd.DataFrame, warmup: int) -> pd.DataFrame:
-    """Without the first `warmup` iterations of each run (and process, in timing.csv)."""
+    """Drops the first `warmup` iterations of each run (and process, in timing.csv)."""
     owner = ["run", "process"] if "process" in frame else ["run"]
     if not warmup or not len(frame):
         return frame
@@ -79,43 +78,45 @@ def after_warmup(frame: pd.DataFrame, warmup: int) -> pd.DataFrame:
 
 
 def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
-    """The iterations that count; a run that is shorter than the warm-up is noted.
+    """The iterations after the warm-up; notes the runs that have none.
 
     Raises:
-        BadInputError: nothing is left of any run.
+        BadInputError: no run has an iteration after the warm-up.
     """
     frame = after_warmup(sweep.iterations, warmup)
     short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]
     if len(short) == len(sweep.runs):
         raise BadInputError(
             f"--warmup {warmup} leaves no iteration of any run; the longest has "
-            f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller one"
+            f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller K"
         )
     if short:
-        sweep.note(f"No longer than the warm-up of {warmup}, so not counted: {listed(short)}")
+        sweep.note(f"Runs without an iteration after the warm-up of {warmup}: {listed(short)}")
     return frame
 
 
 def numeric_axis(sweep: Sweep, key: str) -> str:
-    """The full key for `--by key`, whose values have to be numbers.
+    """The full configuration key for `--by key`; its values have to be numbers above zero.
 
     Raises:
-        BadInputError: the key does not exist, or a value is not a number.
+        BadInputError: the key does not exist, or a value is not such a number.
     """
     by = resolve_key(sweep, key)
-    odd = [v for v in sweep.values(by) if isinstance(v, str | bool)]
+    odd = [value for value in sweep.values(by) if not is_positive(value)]
     if odd:
-        raise BadInputError(f"--by {key}: this figure's axis needs numbers, {by} is {odd[0]!r}")
+        raise BadInputError(
+            f"--by {key}: this figure's axis needs numbers above 0, {by} is {odd[0]!r}"
+        )
     return by
 
 
 def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]:
-    """Cells ordered by line and value.
+    """Gathers the values of the runs into cells, ordered by line and by value on the axis.
 
     Args:
         sweep: the runs.
-        per_run: each run's values, such as its iterations' seconds; runs without values are
-            left out.
+        per_run: values of each run, such as the seconds of its iterations; runs without values
+            are left out.
         by: the full configuration key on the axis.
     """
     rng = stats.generator()
@@ -135,29 +136,30 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
 
 
 def _repeats(sweep: Sweep, by: str) -> dict[tuple[str, Scalar], dict[str, Scalar]]:
-    """The runs of each line and value, each with its seed."""
+    """The runs and their seeds, for each line and value on the axis."""
     found: dict[tuple[str, Scalar], dict[str, Scalar]] = {}
     for run, value, line, seed in design(sweep, by).itertuples(index=False):
         found.setdefault((line, value), {})[run] = seed
     return found
 
 
-def require(frame: pd.DataFrame, *columns: str) -> None:
-    """Checks that the columns are there.
+def require(frame: pd.DataFrame, *columns: str, file: str = "iterations") -> None:
+    """Checks that the frame of FILE.csv has the columns.
 
     Raises:
-        BadInputError: one is not.
+        BadInputError: a column is missing; the message names the nearest one.
     """
     for column in columns:
         if column not in frame:
-            raise BadInputError(f"no column {column!r}; the columns are {', '.join(frame.columns)}")
+            near = nearest(column, map(str, frame.columns))
+            raise BadInputError(f"no column {column!r} in {file}.csv; {near}")
 
 
 def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
-    """The values of one column for each run, empty cells left out.
+    """The values of a column of iterations.csv for each run, without empty cells.
 
     Raises:
-        BadInputError: there is no such column.
+        BadInputError: the frame has no such column.
     """
     require(frame, column)
     full = frame.dropna(subset=[column])
@@ -166,7 +168,7 @@ def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
 
 
 def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """The cells of each line, in order."""
+    """The cells of each line, in their order."""
     found: dict[str, list[Cell]] = {}
     for cell in cells:
         found.setdefault(cell.line, []).append(cell)
@@ -174,27 +176,32 @@ def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 def repeats_label(cells: Iterable[Cell]) -> str:
-    """`3 seeds`, or `2 to 3 seeds` when the points of a line have different numbers."""
+    """`3 seeds`, or `2 to 3 seeds` when the cells of a line have different numbers of runs."""
     counts = sorted({(cell.runs, cell.repeats) for cell in cells})
     if len(counts) == 1:
         return counts[0][1]
     return f"{counts[0][0]} to {counts[-1][1]}"
 
 
+def of_line(line: str, sentence: str) -> str:
+    """The sentence, after the line's label where the figure has several lines."""
+    return f"{line}: {sentence}" if line else sentence
+
+
 def warmup_sentence(warmup: int) -> str:
-    """Says how many iterations are left out."""
+    """A sentence that says how many iterations are left out."""
     if not warmup:
         return "No warm-up: every iteration counts."
     which = "iteration" if warmup == 1 else f"{warmup} iterations"
-    return f"Warm-up: the first {which} of each run left out."
+    return f"Warm-up: the first {which} of each run is left out."
 
 
 def single_run_note(cells: Iterable[Cell]) -> list[str]:
-    """Says where an interval is over the iterations of one run because there is no other seed."""
-    single = [cell for cell in cells if cell.runs == 1]
+    """A sentence about the points with one run only, whose intervals are over its iterations."""
+    single = sum(cell.runs == 1 for cell in cells)
     if not single:
         return []
     return [
-        f"One seed only at {len(single)} of the points: intervals there are over the iterations of "
-        "that run and say nothing of other seeds."
+        f"Where a point has one run only ({counted(single, 'point')}), its interval is over the "
+        "run's iterations and says nothing about other seeds."
     ]

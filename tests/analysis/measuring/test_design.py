@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.design import design, line_keys, resolve_key, sort_key
-from analysis.directories import BadInputError
-from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.design import design, line_keys, resolve_key, sort_key
+from walle.analysis.runs import load
 
 
 def test_keys_by_their_name_their_group_or_their_last_part(tasks_sweep: Path) -> None:
@@ -19,13 +19,13 @@ def test_keys_by_their_name_their_group_or_their_last_part(tasks_sweep: Path) ->
 
 
 def test_an_unknown_key_names_the_nearest(tasks_sweep: Path) -> None:
-    with pytest.raises(BadInputError, match=r"did you mean sampler.n"):
+    with pytest.raises(BadInputError, match=r"did you mean 'sampler.n'"):
         resolve_key(load(tasks_sweep), "sampler.m")
 
 
 def test_an_ambiguous_key_names_all_that_fit(tmp_path: Path) -> None:
     """Where both or neither vary; else the one that varies is meant."""
-    with pytest.raises(BadInputError, match=r"did you mean learner\.n or sampler\.n"):
+    with pytest.raises(BadInputError, match=r"choose one of: learner\.n, sampler\.n"):
         resolve_key(load(write_sweep(tmp_path / "sweep", [Job()])), "n")
 
 

@@ -1,4 +1,4 @@
-"""Small pieces of HTML, and the page they go into."""
+"""Builds the pieces of an HTML page, and the page around them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def document(title: str, parts: Iterable[str]) -> str:
 
 
 def section(title: str, content: str) -> str:
-    """A heading and what stands below it."""
+    """A heading with its content."""
     return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
 
 
@@ -57,17 +57,17 @@ def paragraph(text: str) -> str:
 
 
 def sentences(texts: Iterable[str]) -> str:
-    """A list, a sentence an entry."""
+    """A list with one sentence an entry."""
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
 
 
 def folded(title: str, content: str) -> str:
-    """Content that opens on a click."""
+    """Content that a click on its title opens."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
 def picture(wide: str, narrow: str, width_inches: float, alternative: str) -> str:
-    """A figure from two base64 SVGs: `narrow` where the screen is, else `wide` at its own size."""
+    """A figure from two base64 SVGs: `narrow` for small screens, `wide` for all others."""
     data = "data:image/svg+xml;base64,"
     return (
         f'<figure><picture><source media="screen and (max-width: 600px)" srcset="{data}{narrow}">'
@@ -77,7 +77,7 @@ def picture(wide: str, narrow: str, width_inches: float, alternative: str) -> st
 
 
 def table(frame: pd.DataFrame, links: Mapping[str, str] | None = None) -> str:
-    """A table; cells of the first column that are in `links` are links; nan is an empty cell."""
+    """A table; a cell of the first column becomes a link if `links` has it; nan is left empty."""
     head = "".join(f"<th>{escape(str(name))}</th>" for name in frame.columns)
     rows = []
     for row in frame.itertuples(index=False, name=None):

@@ -1,4 +1,4 @@
-"""Speedups of cells over the one with the fewest workers, and times to a return."""
+"""Computes speedups of cells over the one with the fewest workers, and times to a return."""
 
 from __future__ import annotations
 
@@ -7,39 +7,37 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis import stats
-from analysis.directories import BadInputError
-from analysis.measures import Cell, FloatArray, measure
-from analysis.runs import Sweep
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring import stats
+from walle.analysis.measuring.cells import Cell, measure, require
+from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.runs import Sweep
 
 
 @dataclass(frozen=True)
 class Point:
-    """A cell and its speedup over the base of its line.
+    """A cell and its speedup over the cell with the fewest workers of its line, the base.
 
     Attributes:
         cell: the seconds.
-        base: the number of samplers that counts as 1.
-        speedup: over the base, with its interval.
-        draws: [draws] bootstrap draws of the speedup.
+        base: the number of workers of the base.
+        speedup: the speedup over the base, with its interval.
     """
 
     cell: Cell
     base: float
     speedup: stats.Interval
-    draws: FloatArray
 
     @property
     def n(self) -> float:
-        """The number of samplers."""
+        """The number of workers."""
         return float(self.cell.by)
 
 
 def speedups(cells: list[Cell]) -> list[Point]:
-    """The speedup of every cell of one line over the one with the fewest samplers.
+    """The speedup of every cell of one line over the cell with the fewest workers, the base.
 
-    The same draws of the base serve above and below the fraction, so that the base's own speedup
-    is 1 without doubt, and its uncertainty is in all the others.
+    The base's own speedup is exactly 1; the uncertainty of its time is in all other speedups.
     """
     base = min(cells, key=lambda cell: float(cell.by))
     points = []
@@ -48,21 +46,28 @@ def speedups(cells: list[Cell]) -> list[Point]:
         n = min(base.values.size, cell.values.size)
         bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n, positive=True)
         value = stats.Interval(base.mean / cell.mean, *bounds)
-        points.append(Point(cell, float(base.by), value, draws))
+        points.append(Point(cell, float(base.by), value))
     return points
 
 
 def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:
-    """Wall-clock seconds of each run until `return_mean` first reached `target`; else nothing."""
-    if "return_mean" not in iterations:
-        raise BadInputError("--time-to-return: the runs have no column return_mean")
+    """Wall-clock seconds until `return_mean` first reached `target`, of each run that did so.
+
+    Raises:
+        BadInputError: there is no column `return_mean`.
+    """
+    require(iterations, "return_mean")
     reached = iterations[iterations["return_mean"] >= target]
     first = reached.groupby("run", observed=True)["wall_s"].min()
     return {str(run): np.array([seconds]) for run, seconds in first.items()}
 
 
 def all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[str]]:
-    """Cells of which every run reached the return, and a sentence about the others."""
+    """Cells of which every run reached the return `target`, and a sentence about the other cells.
+
+    Raises:
+        BadInputError: there is no such cell.
+    """
     per_run = first_reached(sweep.iterations, target)
     everyone = {run.name: np.ones(1) for run in sweep.runs}
     asked = {(cell.line, cell.by): cell.runs for cell in measure(sweep, everyone, by)}
@@ -81,6 +86,6 @@ def all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[
     if not short:
         return cells, []
     return cells, [
-        f"Return {target:g} was not reached by every run ({'; '.join(short)}): "
-        "those points are not drawn, a mean over the fast ones alone would flatter."
+        f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "
+        "run are not drawn: a mean over the fast runs alone would look too good."
     ]

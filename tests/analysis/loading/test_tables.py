@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import tables
-from analysis.tables import read_tables
+from walle.analysis.loading import tables
+from walle.analysis.loading.tables import read_tables
 
 
 def write(path: Path, text: str) -> Path:

@@ -1,23 +1,23 @@
-"""How a sweep was laid out: what is on the axis, what is a line of its own, what is a repeat."""
+"""Tells from the configurations which runs are points of an axis, which lines, which repeats."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 import pandas as pd
 
-from analysis.directories import BadInputError, Run, Scalar
-from analysis.runs import Sweep
+from walle.analysis.loading.directories import BadInputError, Run, Scalar
+from walle.analysis.runs import Sweep
+from walle.errors import nearest
 
 NAMING_LEAVES = ("id", "name")
 
 
 def resolve_key(sweep: Sweep, key: str) -> str:
-    """The full configuration key for `key`: itself, a group's name (`env`), or a last part (`n`).
+    """The full configuration key for `key`: a key, a group's name (`env`) or a last part (`n`).
 
     Raises:
-        BadInputError: no key, or several different ones, fit.
+        BadInputError: no key fits, or several do.
     """
     known = sorted({k for run in sweep.runs for k in run.config})
     if key in known:
@@ -29,18 +29,17 @@ def resolve_key(sweep: Sweep, key: str) -> str:
         return next((k for k in of_group if k in sweep.varying), of_group[0])
     if len(of_leaf) == 1:
         return of_leaf[0]
-    near = of_leaf or difflib.get_close_matches(key, known, n=3) or sweep.varying
-    raise BadInputError(
-        f"--by {key}: no such configuration key; "
-        + (f"did you mean {' or '.join(near)}?" if near else "nothing varies in this sweep")
-    )
+    if of_leaf:
+        raise BadInputError(f"--by {key}: choose one of: {', '.join(of_leaf)}")
+    near = nearest(key, sweep.varying or known)
+    raise BadInputError(f"--by {key}: no such configuration key; {near}")
 
 
 def line_keys(sweep: Sweep, by: str) -> list[str]:
     """The fewest varying keys that tell the lines of a figure over `by` apart.
 
-    `env=hopper,ant` changes `env.id` together with other keys of the group: one name for all of
-    them is enough, and what `by` already determines needs none.
+    `env=hopper,ant` changes `env.id` together with other keys of the group: one of these keys is
+    enough. A key that `by` determines is not needed.
     """
     chosen: list[str] = []
     candidates = [key for key in sweep.varying if key not in (by, "name")]
@@ -51,9 +50,9 @@ def line_keys(sweep: Sweep, by: str) -> list[str]:
 
 
 def design(sweep: Sweep, by: str) -> pd.DataFrame:
-    """One row a run: `run`, `by` (the value on the axis), `line` (a label, '' when alone), `seed`.
+    """A row a run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
 
-    Rows that agree in `by` and `line` are repeats. They come ordered by line and value.
+    Rows that agree in `by` and `line` are repeats. The rows are ordered by line and value.
     """
     keys = line_keys(sweep, by)
     rows = [
@@ -64,13 +63,13 @@ def design(sweep: Sweep, by: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run", "by", "line", "seed"])
 
 
-def is_numeric(sweep: Sweep, key: str) -> bool:
-    """Whether the key is a number in every run."""
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in sweep.values(key))
+def is_positive(value: Scalar) -> bool:
+    """Whether a value is a number above zero, as a number of workers is."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def sort_key(value: Scalar) -> tuple[int, float, str]:
-    """Numbers by size, then everything else by text."""
+    """Sorts numbers by size, then everything else by text."""
     if isinstance(value, int | float):
         return 0, float(value), ""
     return 1, 0.0, str(value)

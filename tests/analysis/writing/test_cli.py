@@ -13,28 +13,26 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import (
+from tests.analysis.synthetic import Job, write_run, write_sweep
+from walle.analysis import (
     across_tasks,
+    iteration_time,
     lag,
-    learning_time,
     plot,
     published_returns,
     report,
     returns,
-    rollout_time,
     speedup,
     time_percentage,
     timeline,
     wandb_report,
 )
-from tests.analysis.synthetic import Job, write_run, write_sweep
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 Main = Callable[[list[str]], int]
 FIGURES: dict[str, Main] = {
     "speedup": speedup.main,
-    "rollout_time": rollout_time.main,
-    "learning_time": learning_time.main,
+    "iteration_time": iteration_time.main,
     "time_percentage": time_percentage.main,
     "returns": returns.main,
     "plot": plot.main,
@@ -65,16 +63,17 @@ def test_without_an_argument_the_newest_sweep_is_taken_and_named(
     assert FIGURES[name]([]) == 0
     out = capsys.readouterr().out
     assert out.startswith("multirun/speedup (the newest sweep)")
-    assert f"figure:  multirun/speedup/figures/{name}.png" in out
+    figure = {"iteration_time": "collect_time"}.get(name, name)
+    assert f"figure:  multirun/speedup/figures/{figure}.png" in out
     assert "15 of 15 runs used." in out
     figures = here / "multirun" / "speedup" / "figures"
-    assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert len(pd.read_csv(figures / f"{name}.csv")) > 0
+    assert (figures / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+    assert len(pd.read_csv(figures / f"{figure}.csv")) > 0
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_the_ending_names_the_format(ending: str, here: Path) -> None:
-    assert rollout_time.main(["-o", f"out/figure.{ending}", "--csv", "n.csv"]) == 0
+    assert iteration_time.main(["-o", f"out/figure.{ending}", "--csv", "n.csv"]) == 0
     start = Path(f"out/figure.{ending}").read_bytes()[:200]
     assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending] in start
     assert Path("n.csv").is_file()
@@ -154,20 +153,20 @@ def test_show_says_when_there_is_no_viewer(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("webbrowser.open", lambda address: False)
-    assert rollout_time.main(["--show", "-o", "a.png"]) == 0
+    assert iteration_time.main(["--show", "-o", "a.png"]) == 0
     assert "--show: no viewer found" in capsys.readouterr().err
 
 
 def test_by_its_path_and_as_a_module_from_any_directory(here: Path) -> None:
-    by_path = [sys.executable, str(ROOT / "analysis" / "rollout_time.py")]
-    as_module = [sys.executable, "-m", "analysis.rollout_time"]
+    by_path = [sys.executable, str(ROOT / "analysis" / "iteration_time.py")]
+    as_module = [sys.executable, "-m", "analysis.iteration_time"]
     outputs = []
     for command, path in ((by_path, ""), (as_module, str(ROOT))):
         environment = {**os.environ, "PYTHONPATH": path}
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         outputs.append(run.stdout)
     assert outputs[0] == outputs[1]
-    assert "figure:  multirun/speedup/figures/rollout_time.png" in outputs[0]
+    assert "figure:  multirun/speedup/figures/collect_time.png" in outputs[0]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -188,7 +187,7 @@ def test_help_is_quick_and_shares_its_flags(name: str, tmp_path: Path) -> None:
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, analysis.speedup, analysis.report\n"
+        "import sys, walle.analysis.speedup, walle.analysis.report\n"
         "print([m for m in ('seaborn', 'matplotlib', 'scipy', 'torch', 'wandb') if m in "
         "sys.modules])"
     )

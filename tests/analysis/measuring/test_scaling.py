@@ -5,21 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from analysis import scaling
-from analysis.fits import describe, fit_cells
-from analysis.measures import Cell
-from analysis.stats import resample_means
+from walle.analysis.measuring import scaling
 
 N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-
-
-def cells(rng: np.random.Generator, law: scaling.Law, noise: float, seeds: int = 5) -> list[Cell]:
-    found = []
-    for n in N:
-        values = law.time(n) * (1 + noise * rng.standard_normal(seeds))
-        names = tuple(f"{n}-{i}" for i in range(seeds))
-        found.append(Cell("", n, values, resample_means(values, rng, 400), names, seeds, False))
-    return found
 
 
 def test_amdahl_is_recovered_exactly_without_noise() -> None:
@@ -68,28 +56,3 @@ def test_where_learning_takes_over() -> None:
 def test_too_few_worker_counts() -> None:
     with pytest.raises(ValueError, match="2 parameters from 1 worker counts"):
         scaling.fit([2, 2], [1, 1])
-
-
-def test_serial_fraction_lies_in_its_interval_nine_times_in_ten() -> None:
-    rng = np.random.default_rng(0)
-    law = scaling.Law(time_1=2.0, serial=0.05, coherence=0.0)
-    hits = 0
-    for _ in range(200):
-        fitted = fit_cells(cells(rng, law, noise=0.03))
-        assert fitted is not None
-        interval = fitted.interval(lambda found: found.serial)
-        hits += interval.low <= 0.05 <= interval.high
-    assert hits >= 180
-
-
-def test_in_words() -> None:
-    law = scaling.Law(time_1=2.0, serial=0.05, coherence=0.0)
-    found = cells(np.random.default_rng(0), law, noise=0.001)
-    amdahl, usl, bottleneck = describe(found, learn_s=0.5)
-    assert amdahl.startswith("Amdahl (5 points): serial fraction 5% [")
-    assert "at most 20" in amdahl
-    assert usl.startswith("Universal scalability law: contention 5%")
-    assert "bottleneck from N = 4.7" in bottleneck
-    assert "with one sampler already" in describe(found, learn_s=3.0)[-1]
-    assert "never" in describe(found, learn_s=0.01)[-1]
-    assert describe(found[:1], learn_s=0.5) == ["One point alone: no law of scaling can be fitted."]

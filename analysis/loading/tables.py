@@ -1,4 +1,4 @@
-"""Read many CSV files of the same kind at once, and only their whole rows."""
+"""Reads the complete rows of many CSV files of the same kind at once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CHUNK_BYTES = 32 * 2**20
 
 
 class Body(NamedTuple):
-    """The whole rows of one file, not parsed yet.
+    """The complete rows of one file, not parsed yet.
 
     Attributes:
-        file: the file's place in the list that was asked for.
+        file: the file's index in the list of files.
         header: the first line, with the column names.
-        text: the lines below it.
-        rows: how many they are.
-        dropped: how many lines were left out because they were not whole.
+        text: the complete lines below the header.
+        rows: the number of these lines.
+        dropped: the number of incomplete lines, which are left out.
     """
 
     file: int
@@ -35,12 +35,12 @@ class Body(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some files' rows, parsed, every column an array of its own so that it can be freed.
+    """The parsed rows of some files; every column is an array of its own, so that it can be freed.
 
     Attributes:
-        columns: by name.
-        file: [rows] the place of each row's file.
-        odd: the place of the file of each row that was left out: a word where numbers stand.
+        columns: the columns by name.
+        file: [rows] the index of each row's file.
+        odd: the file's index of each row that was left out for a word in a column of numbers.
     """
 
     columns: dict[str, pd.Series]
@@ -49,12 +49,12 @@ class Piece(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What `read_tables` found.
+    """The rows that `read_tables` found.
 
     Attributes:
-        frame: all rows of all files; columns that a file lacks are empty for its rows.
-        file: [rows] the place of each row's file in the list that was asked for.
-        dropped: for each file with broken rows, how many.
+        frame: all rows of all files; where a file lacks a column, its rows are empty there.
+        file: [rows] the index of each row's file in the list of files.
+        dropped: the number of broken rows, by the index of the file that has them.
     """
 
     frame: pd.DataFrame
@@ -63,13 +63,13 @@ class Tables(NamedTuple):
 
 
 def read_tables(files: Sequence[Path]) -> Tables:
-    """Parses the whole rows of `files`, in order; a file that does not exist has none.
+    """Parses the complete rows of `files`, in order; a file that does not exist has no rows.
 
-    A row is whole when its line is ended and has as many fields as the header: a run killed in
-    the middle of a write leaves half a row, and half a number is a wrong number. Nor does a row
-    count that is no text, or has a word in a column of numbers.
+    A row is complete when its line ends and has as many fields as the header: a run killed in the
+    middle of a write leaves half a row, and half a number is a wrong number. A row that is no text,
+    or has a word in a column of numbers, is broken too and left out.
 
-    Files are joined as text and parsed together, which is several times faster than one by one.
+    Files are joined as text and parsed together: several times faster than parsing each alone.
     """
     dropped: dict[int, int] = {}
     pieces = [_parse(chunk) for chunk in _chunks(_read_all(files, dropped))]
@@ -86,7 +86,7 @@ def read_tables(files: Sequence[Path]) -> Tables:
 
 
 def _read_all(files: Sequence[Path], dropped: dict[int, int]) -> Iterator[Body]:
-    """The files that have rows, one after the other; counts broken rows into `dropped`."""
+    """Yields the files that have rows; counts broken rows into `dropped`."""
     for i, path in enumerate(files):
         if path.is_file():
             body = _read(i, path)
@@ -117,7 +117,7 @@ def _is_text(line: bytes) -> bool:
 
 
 def _chunks(bodies: Iterable[Body]) -> Iterator[list[Body]]:
-    """Bodies of the same header together, in pieces small enough to parse in little memory."""
+    """Groups bodies with the same header, in chunks small enough to parse in little memory."""
     groups: dict[bytes, list[Body]] = defaultdict(list)
     sizes: dict[bytes, int] = defaultdict(int)
     for body in bodies:
@@ -141,7 +141,7 @@ def _parse(chunk: list[Body]) -> Piece:
 
 
 def _odd_rows(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """[rows] where a word stands in a column of numbers; makes such a column numeric."""
+    """[rows] whether a word stands in a column of numbers; makes such a column numeric."""
     odd = np.zeros(len(frame), bool)
     for name in frame.select_dtypes(exclude=["number", "bool", "category"]):
         numbers = pd.to_numeric(frame[name], errors="coerce")
@@ -152,7 +152,7 @@ def _odd_rows(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def _join(pieces: list[Piece]) -> pd.DataFrame:
-    """All pieces below one another, column by column: the whole is never in memory twice."""
+    """Concatenates the pieces column by column, so that the rows are never in memory twice."""
     names = dict.fromkeys(name for piece in pieces for name in piece.columns)
     joined = {}
     for name in names:
@@ -162,11 +162,11 @@ def _join(pieces: list[Piece]) -> pd.DataFrame:
             else pd.Series(np.nan, index=range(piece.file.size))
             for piece in pieces
         ]
-        joined[name] = _below_one_another(parts, text=name in TEXT_COLUMNS)
+        joined[name] = _concatenate(parts, text=name in TEXT_COLUMNS)
     return pd.DataFrame(joined, copy=False)
 
 
-def _below_one_another(parts: list[pd.Series], *, text: bool) -> pd.Series:
+def _concatenate(parts: list[pd.Series], *, text: bool) -> pd.Series:
     if text:
         parts = [part.astype("category") for part in parts]
         categories = sorted({str(c) for part in parts for c in part.cat.categories})

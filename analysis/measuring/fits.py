@@ -1,4 +1,4 @@
-"""The laws of scaling fitted to measured cells, with intervals, and said in words."""
+"""Fits the laws of scaling to measured cells, with intervals, and says the result in words."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis import scaling, stats
-from analysis.measures import Cell
+from walle.analysis.measuring import scaling, stats
+from walle.analysis.measuring.cells import Cell
 
 
 class Fitted(NamedTuple):
-    """A law with its bootstrap draws.
+    """A fitted law with its bootstrap draws.
 
     Attributes:
-        law: fitted to the means.
-        draws: one fit for each bootstrap draw of the means.
-        cells: the cells it was fitted to.
+        law: the law fitted to the means of the cells.
+        draws: a law for each bootstrap draw of these means.
+        cells: the cells.
     """
 
     law: scaling.Law
@@ -28,14 +28,14 @@ class Fitted(NamedTuple):
     def interval(
         self, of: Callable[[scaling.Law], float], most: float = math.inf
     ) -> stats.Interval:
-        """What `of` says of the law, between 0 and `most`, with its 95% interval."""
+        """The number that `of` reads from the law, with its 95% interval within 0 and `most`."""
         repeats = min(cell.values.size for cell in self.cells)
         low, high = stats.interval_bounds([of(law) for law in self.draws], repeats)
         return stats.Interval(of(self.law), max(0.0, low), min(most, high))
 
 
 def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
-    """The law fitted to the cells; None when there are too few of them."""
+    """Fits the law to the cells; None for fewer than two cells, or four with `coherence`."""
     n = [float(cell.by) for cell in cells]
     if len(cells) < (4 if coherence else 2):
         return None
@@ -45,10 +45,10 @@ def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
 
 
 def describe(cells: list[Cell], learn_s: float | None) -> list[str]:
-    """The serial fraction, the contention, and where learning takes over, in sentences."""
+    """Sentences: the fits of both laws, and where learning becomes the bottleneck."""
     amdahl = fit_cells(cells)
     if amdahl is None:
-        return ["One point alone: no law of scaling can be fitted."]
+        return ["No law of scaling can be fitted to a single point."]
     sentences = [_amdahl_sentence(amdahl)]
     usl = fit_cells(cells, coherence=True)
     if usl is not None:
@@ -77,14 +77,14 @@ def _usl_sentence(fitted: Fitted) -> str:
 
 
 def _bottleneck_sentence(fitted: Fitted, learn_s: float) -> str:
-    # One over N is finite even where no N is enough, so that it has an interval.
+    # Where no N is enough N is infinite and has no interval; one over N is 0 and has one.
     share = fitted.interval(lambda law: 1 / law.workers_for(learn_s), most=1)
     n = stats.Interval(*(1 / x if x else math.inf for x in (share.value, share.high, share.low)))
     said = f"Learning takes {learn_s:.3g} s an iteration"
     if n.value <= 1:
         return f"{said}: it is the bottleneck with one sampler already."
     if math.isinf(n.value):
-        return f"{said}: less than the serial part of collection, so it never is the bottleneck."
+        return f"{said}: less than the serial part of collection, so never the bottleneck."
     return f"{said}: it becomes the bottleneck from N = {n} samplers on."
 
 
