@@ -1,4 +1,4 @@
-"""Draws several environments in one figure: interquartile means and performance profiles.
+"""Draws the interquartile mean and performance profiles over several environments.
 
 Final returns (the mean of return_mean over the last tenth of a run) are scaled to scores for each
 environment: 0 is the mean return at the start of its runs, 1 the best mean final return of any

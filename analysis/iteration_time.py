@@ -1,4 +1,4 @@
-"""Draws the seconds an iteration spends collecting or learning, against the number of workers."""
+"""Draws the seconds an iteration collects or learns, against the number of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws the policy lag of the rollouts, and the speed and the return that it leads to.
+"""Draws the policy lag of the rollouts, and the speed and return that come with it.
 
 The left panel shows the distribution of the lag, averaged over an iteration's rollouts. The other
 panels show iterations per second and the final return (the mean of return_mean over the last tenth

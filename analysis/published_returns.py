@@ -1,4 +1,4 @@
-"""Draws the returns that the runs reached on each task, beside published returns.
+"""Draws the returns that were reached on each task, beside published returns.
 
 `final` is the mean over the runs of their last return_mean: the last 100 training episodes, with
 exploration noise. `best evaluation` is the highest point of the mean curve of the evaluations,

@@ -1,4 +1,4 @@
-"""Writes one HTML page of a sweep: question, figures, failures, configuration, provenance, runs.
+"""Writes one HTML page of a sweep with all its figures, failures and provenance.
 
 The page needs no network and no other file. On a phone the panels of a figure stand below one
 another.

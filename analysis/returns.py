@@ -1,4 +1,4 @@
-"""Draws learning curves: return against environment steps, iterations or wall clock.
+"""Draws learning curves over environment steps, iterations or wall clock.
 
 Each value of --by is a line: the mean (or interquartile mean) over seeds with a 95% bootstrap
 band. Each environment has a panel. A line is thin where some of its runs have no value; a sentence

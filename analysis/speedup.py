@@ -1,4 +1,4 @@
-"""Draws the speedup against the number of samplers, with the ideal and the fitted Amdahl's law.
+"""Draws the speedup against the number of samplers, the ideal and Amdahl's law.
 
 speedup(n) = mean collect_s at n = 1 / mean collect_s at n, without the warm-up iterations. The
 intervals are 95% bootstrap intervals over seeds.

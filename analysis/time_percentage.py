@@ -1,4 +1,4 @@
-"""Draws the shares of time of collecting and learning, and of every section of each process.
+"""Draws the shares of time of collecting, learning and each section of a process.
 
 The left panel shows shares of the iteration. In lock-step, collecting, learning and the rest add up
 to 100%. Where collecting and learning overlap they add up to more, so their shares are drawn side

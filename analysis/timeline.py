@@ -1,4 +1,4 @@
-"""Draws what every process of a run with `trace=true` did when; writes a Perfetto trace too.
+"""Draws what each process of a run with `trace=true` did when; for Perfetto too.
 
 The figure has a row a process. Its colours show the share of every section in each moment: waiting
 samplers, the learning agent, and their overlap. The trace (.json, beside the figure) holds every
