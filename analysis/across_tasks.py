@@ -50,11 +50,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
-    found = [
-        Scores(value, matrix)
-        for value, matrix in score_matrices(sweep, by, tasks).items()
-        if matrix.size
-    ]
+    found = [Scores(*item) for item in score_matrices(sweep, by, tasks).items()]
     if not found:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
@@ -84,7 +80,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, FloatArray]:
-    """[runs, tasks] of scores for each value of `by`; runs beyond the fewest are left out."""
+    """[runs, tasks] of scores for each value of `by` with a finished episode in every task.
+
+    Where a task has more runs than another, its further runs are left out and noted.
+    """
     finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
     starts = {
         run: float(r[0]) for run, r in column_per_run(sweep.iterations, "return_mean").items()
@@ -103,6 +102,9 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, Floa
     for value in values:
         columns = []
         fewest = min(len(groups[value, task]) for task in tasks)
+        if not fewest:
+            sweep.note(f"Not drawn, as a task has no finished episode: {by}={value}")
+            continue
         for task in tasks:
             low, high = _scale([groups[v, task] for v in values], starts, finals)
             names = groups[value, task][:fewest]

@@ -35,7 +35,7 @@ BASELINE = "baseline"
 
 
 class Line(NamedTuple):
-    """One line of one panel; `runs` and `seeds` count what its curve is over."""
+    """One line of one panel; its curve is over `runs` runs with `seeds` different seeds."""
 
     task: str
     label: str

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.analysis.synthetic import Job, keep_rows, write_sweep
 from walle.analysis import across_tasks
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import load
@@ -34,3 +35,15 @@ def test_across_tasks_needs_tasks(tasks_sweep: Path, speedup_sweep: Path) -> Non
     assert table["runs_per_task"].tolist() == [3, 3]
     with pytest.raises(BadInputError, match="one environment only"):
         across_tasks.study(load(speedup_sweep))
+
+
+def test_a_task_without_a_finished_episode(tmp_path: Path) -> None:
+    jobs = [Job(n=n, env=env) for env in ("A-v0", "B-v0") for n in (1, 2)]
+    root = write_sweep(tmp_path / "s", jobs)
+    keep_rows(root / "2", 1)  # n=1 of the second task; the first row has no return yet
+    sweep = load(root)
+    assert across_tasks.study(sweep).table["sampler.n"].tolist() == [2]
+    assert sweep.notes == ["Not drawn, as a task has no finished episode: sampler.n=1"]
+    keep_rows(root / "3", 1)
+    with pytest.raises(BadInputError, match=r"no value of sampler.n has a finished episode in all"):
+        across_tasks.study(load(root))
