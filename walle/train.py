@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -144,16 +145,7 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
     Raises:
         ConfigError: the environment does not work, or does not fit the settings.
     """
-    asked = config.env
-    env = EnvSpec(
-        id=asked.id,
-        kwargs=asked.kwargs,
-        backend=asked.backend,
-        frame_skip=asked.frame_skip,
-        episode_limit=asked.episode_limit,
-        action=asked.action,
-        time_feature=asked.time_feature,
-    )
+    env = EnvSpec(**{field.name: getattr(config.env, field.name) for field in fields(EnvSpec)})
     lane = probe_lane(env, config.seed)
     limit = lane.episode_limit
     if config.whole_episodes and limit is None:

@@ -24,7 +24,7 @@ def test_the_target_by_hand(monkeypatch):
 
     monkeypatch.setattr(algorithm, "critic", critic)
     monkeypatch.setattr(algorithm.policy, "act", lambda *_: torch.tensor([[0.1], [0.9]]))
-    noise = torch.tensor([[1.0], [9.0]])
+    noise = torch.tensor([[[1.0], [9.0]]])
     target = algorithm.target(algorithm.state, a_batch([1.0, 1.0]), noise)
     assert target.tolist() == [1 + 0.5 * 3, 2 + 0.5 * 2]
     vector, action = asked[0]

@@ -12,10 +12,9 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from walle.algos.on_policy import OnPolicy, OnPolicySettings, as_rows, remaining
 from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.adam import AdamSettings
 from walle.learning.compiled import Compilable, Compiling
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer
@@ -72,11 +71,9 @@ class A2C(OnPolicy):
 
     def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
-        super().__init__(settings, net, problem)
         self.critic = net.critic(problem)
+        super().__init__(settings, net, problem, self.critic)
         self.networks = ActorCritic(self.policy, self.critic)
-        self.vector = self.networks.init(self.generator).to(problem.device)
-        self.adam = AdamState.zeros_like(self.vector)
         self.optimizer = Optimizer(
             self.loss,
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
@@ -95,15 +92,6 @@ class A2C(OnPolicy):
         entropy = self.policy.entropy(dist).mean()
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-
-    @property
-    def policy_vector(self) -> Tensor:
-        """The policy's part of the vector, [P]."""
-        return self.networks.policy_vector(self.vector)
-
-    def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizer of policy and critic."""
-        return [self.optimizer]
 
     def compile(self) -> None:
         """Compiles the gradient step."""
@@ -133,14 +121,3 @@ class A2C(OnPolicy):
             "explained_variance": losses.explained_variance(batch.value, batch.target),
             "learning_rate": rate,
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        own = {"vector": self.vector, "adam": self.adam.state_dict()}
-        return {**super().state_dict(), **own}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`."""
-        super().load_state_dict(state)
-        self.vector = state["vector"].to(self.problem.device)
-        self.adam = AdamState.restored(state["adam"], self.problem.device)

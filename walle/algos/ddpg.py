@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
 from walle.algos.networks import NetSettings
-from walle.algos.off_policy import NoisySettings, OffPolicy
+from walle.algos.off_policy import OffPolicy, OffPolicySettings
 from walle.algos.problem import Problem
+from walle.errors import ConfigError
 from walle.learning import losses
 from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
@@ -30,8 +32,19 @@ from walle.nets.bounded_policies import DeterministicPolicy
 
 
 @dataclass(kw_only=True)
-class DDPGSettings(NoisySettings):
+class DDPGSettings(OffPolicySettings):
     """conf/algo/ddpg.yaml, where every key is explained."""
+
+    exploration: float
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        super().__post_init__()
+        if self.exploration <= 0:
+            raise ConfigError(
+                f"algo.exploration={self.exploration} must be positive: without noise on its"
+                " actions a deterministic policy tries nothing new; Fujimoto et al. used 0.1"
+            )
 
 
 class DDPGState(NamedTuple):
@@ -44,7 +57,7 @@ class DDPGState(NamedTuple):
 
 
 class DDPGMetrics(NamedTuple):
-    """What an update tells, scalars; `q` is the critic's mean value."""
+    """What a block of updates tells, scalars; `q` is the critic's mean value."""
 
     critic_loss: Tensor
     policy_loss: Tensor
@@ -57,33 +70,28 @@ class DDPG(OffPolicy):
     capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)
     metrics = DDPGMetrics
 
-    def __init__(self, settings: DDPGSettings, net: NetSettings, problem: Problem) -> None:
-        """See `OffPolicy`."""
+    def __init__(
+        self, settings: DDPGSettings, net: NetSettings, problem: Problem, **sizes: int
+    ) -> None:
+        """See `OffPolicy`; `sizes` are one critic and no draws of noise, unless given."""
         policy = partial(DeterministicPolicy, exploration=settings.exploration)
-        super().__init__(settings, net, problem, policy, critics=1, draws=0)
+        super().__init__(settings, net, problem, policy, **{"critics": 1, "draws": 0, **sizes})
 
     def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
         """The targets begin as copies."""
         return DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
 
-    def block(
-        self,
-        state: DDPGState,
-        rows: Tensor,
-        noise: Tensor,  # noqa: ARG002 - the updates of DDPG draw nothing
-    ) -> tuple[DDPGState, DDPGMetrics]:
-        """One update (algorithm 1): the critic, then the policy; then the targets follow.
+    def block(self, state: DDPGState, rows: Tensor, noise: Tensor) -> tuple[DDPGState, DDPGMetrics]:
+        """K updates of the critic, then one of the policy; then the targets follow.
 
-        `rows` [1, B, W].
+        Algorithm 1, where K is 1. `rows` [K, B, W]; `noise` [K, M, B, A], of which DDPG has none.
         """
-        s, batch = self.settings, Transitions.split(rows[0], self.obs_dim)
-        target = self.target(state, batch)
-
-        def critic_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            q = self.critic(vector, batch.obs, batch.action)
-            return losses.critic_loss(q, target), q.mean()
-
-        critic, critic_value, q_mean = adam_update(critic_loss, state.critic, s.learning_rate)
+        s, critic, found = self.settings, state.critic, []
+        for minibatch, draws in zip(rows, noise, strict=True):
+            batch = Transitions.split(minibatch, self.obs_dim)
+            target = self.target(state, batch, draws)
+            critic, *info = self.improve_critic(critic, batch, target)
+            found.append(torch.stack(info))
 
         def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
@@ -96,9 +104,21 @@ class DDPG(OffPolicy):
             polyak_update(state.policy_target, policy.vector, s.tau),
             polyak_update(state.critic_target, critic.vector, s.tau),
         )
+        critic_value, q_mean = torch.stack(found).mean(0)
         return after, DDPGMetrics(critic_value, policy_value, q=q_mean)
 
-    def target(self, state: DDPGState, batch: Transitions) -> Tensor:
+    def improve_critic(
+        self, critic: TrainState, batch: Transitions, target: Tensor
+    ) -> tuple[TrainState, Tensor, Tensor]:
+        """One step of the critic towards `target` [B]; also its loss and mean value."""
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.critic(vector, batch.obs, batch.action)
+            return losses.critic_loss(q, target), q.mean()
+
+        return adam_update(loss, critic, self.settings.learning_rate)
+
+    def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:  # noqa: ARG002
         """The target, y = r + γ c Q'(s', π'(s')): [B]."""
         action = self.policy.act(state.policy_target, batch.next_obs)
         q = self.critic(state.critic_target, batch.next_obs, action)

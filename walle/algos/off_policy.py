@@ -59,22 +59,6 @@ class OffPolicySettings(AlgorithmSettings):
         return self.learning_starts
 
 
-@dataclass(kw_only=True)
-class NoisySettings(OffPolicySettings):
-    """Settings of an algorithm whose deterministic policy explores by noise on its actions."""
-
-    exploration: float
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot work."""
-        super().__post_init__()
-        if self.exploration <= 0:
-            raise ConfigError(
-                f"algo.exploration={self.exploration} must be positive: without noise on its"
-                " actions a deterministic policy tries nothing new; Fujimoto et al. used 0.1"
-            )
-
-
 class Limiter:
     """Ties updates to collection: `per_step` updates for every environment step after `starts`.
 

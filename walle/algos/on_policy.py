@@ -16,8 +16,10 @@ from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import one_of, positive, within
 from walle.learning import returns
+from walle.learning.adam import AdamState
 from walle.learning.compiled import MODES, Compiling
 from walle.learning.optimizer import Optimizer
+from walle.nets.critics import Critic
 from walle.types import PolicySnapshot, Rollout
 
 
@@ -57,15 +59,24 @@ class Estimates(NamedTuple):
 class OnPolicy(ABC):
     """Learns from one round at a time, and forgets it.
 
-    A subclass adds its loss, `policy_vector`, `learn`, and the state it changes.
+    A subclass adds its loss, `learn`, `optimizer`, and what else it remembers.
+
+    Attributes:
+        vector: the parameters: the policy's, [P], first.
+        adam: the state of the optimizer that moves `vector`.
+        optimizer: takes the steps.
+        compiling: which parts are compiled.
     """
 
     capabilities: ClassVar[Capabilities]
     replay = None
+    optimizer: Optimizer
     compiling: Compiling
 
-    def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None:
-        """Makes the policy; the subclass draws the initial parameters from `generator`."""
+    def __init__(
+        self, settings: Any, net: NetSettings, problem: Problem, critic: Critic | None = None
+    ) -> None:
+        """Makes the policy and draws the initial parameters; `critic`'s follow the policy's."""
         self.settings, self.problem, self.net = settings, problem, net
         self.policy_factory = net.policy_factory(problem)
         self.policy = self.policy_factory()
@@ -73,11 +84,15 @@ class OnPolicy(ABC):
         self.normalizers = Normalizers.from_settings(settings, problem)
         self.obs_clip = self.normalizers.obs_clip
         self.env_steps = 0
+        parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
+        initial = torch.cat([part.init(self.generator) for part in parts])
+        self.vector = initial.to(problem.device)
+        self.adam = AdamState.zeros_like(self.vector)
 
     @property
-    @abstractmethod
     def policy_vector(self) -> Tensor:
         """The policy's parameters, [P]."""
+        return self.vector[: self.policy.layout.size]
 
     @abstractmethod
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
@@ -88,9 +103,9 @@ class OnPolicy(ABC):
             rollout: the round as it came.
         """
 
-    @abstractmethod
     def optimizers(self) -> Sequence[Optimizer]:
         """The optimizers that several learners can share."""
+        return [self.optimizer]
 
     def features(self, experience: Experience) -> Experience:
         """The round with what policy and critic see in the place of its observations."""
@@ -155,6 +170,8 @@ class OnPolicy(ABC):
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""
         return {
+            "vector": self.vector,
+            "adam": self.adam.state_dict(),
             "normalizers": self.normalizers.state_dict(),
             "generator": self.generator.get_state(),
             "env_steps": self.env_steps,
@@ -162,6 +179,8 @@ class OnPolicy(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
+        self.vector = state["vector"].to(self.problem.device)
+        self.adam = AdamState.restored(state["adam"], self.problem.device)
         self.normalizers.load_state_dict(state["normalizers"])
         self.generator.set_state(state["generator"])
         self.env_steps = state["env_steps"]

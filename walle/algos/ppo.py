@@ -15,10 +15,10 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from walle.algos.problem import Problem
 from walle.algos.rows import SequenceInputs, StepInputs, make_rows
 from walle.errors import not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.adam import AdamSettings
 from walle.learning.compiled import Compilable, Compiling
 from walle.learning.fixed_batch import FixedBatch
 from walle.learning.gradient_steps import Info
@@ -89,11 +89,9 @@ class PPO(OnPolicy):
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
-        super().__init__(settings, net, problem)
         self.critic = net.critic(problem)
+        super().__init__(settings, net, problem, self.critic)
         self.networks = ActorCritic(self.policy, self.critic)
-        self.vector = self.networks.init(self.generator).to(problem.device)
-        self.adam = AdamState.zeros_like(self.vector)
         self.rows = make_rows(self.policy, net, settings.minibatch_size)
         self.optimizer = Optimizer(
             self.loss,
@@ -120,15 +118,6 @@ class PPO(OnPolicy):
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
-
-    @property
-    def policy_vector(self) -> Tensor:
-        """The policy's part of the vector, [P]."""
-        return self.networks.policy_vector(self.vector)
-
-    def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizer of policy and critic."""
-        return [self.optimizer]
 
     def compile(self) -> None:
         """Compiles the gradient step and the critic."""
@@ -190,14 +179,3 @@ class PPO(OnPolicy):
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the policy has left its trust region: KL beyond 1.5 x target."""
         return bool(info["kl"] > 1.5 * self.settings.target_kl)
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        own = {"vector": self.vector, "adam": self.adam.state_dict()}
-        return {**super().state_dict(), **own}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`."""
-        super().load_state_dict(state)
-        self.vector = state["vector"].to(self.problem.device)
-        self.adam = AdamState.restored(state["adam"], self.problem.device)

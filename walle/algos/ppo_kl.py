@@ -30,7 +30,7 @@ from walle.algos.on_policy import OnPolicy, OnPolicySettings, as_rows
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.adam import AdamSettings
 from walle.learning.compiled import Compilable, Compiling
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer, Result
@@ -109,8 +109,6 @@ class PPOKL(OnPolicy):
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        self.vector = self.policy.init(self.generator).to(problem.device)
-        self.adam = AdamState.zeros_like(self.vector)
         fit = FitSettings(
             settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
         )
@@ -136,11 +134,6 @@ class PPOKL(OnPolicy):
             self.settings.kl_target,
         )
         return loss, {**info, "policy_loss": loss, "entropy": self.policy.entropy(dist).mean()}
-
-    @property
-    def policy_vector(self) -> Tensor:
-        """The policy's vector, [P]."""
-        return self.vector
 
     def optimizers(self) -> Sequence[Optimizer]:
         """The value function's: the policy's loss is no mean over the rows, for its hinge."""
@@ -222,8 +215,6 @@ class PPOKL(OnPolicy):
         """State needed to resume."""
         return {
             **super().state_dict(),
-            "vector": self.vector,
-            "adam": self.adam.state_dict(),
             "value": self.value.state_dict(),
             "previous": self.previous and self.previous._asdict(),
             "beta": self.beta,
@@ -234,8 +225,6 @@ class PPOKL(OnPolicy):
         """Resumes from `state_dict()`."""
         super().load_state_dict(state)
         device, previous = self.problem.device, state["previous"]
-        self.vector = state["vector"].to(device)
-        self.adam = AdamState.restored(state["adam"], device)
         self.value.load_state_dict(state["value"])
         self.previous = previous and FitBatch(**{k: x.to(device) for k, x in previous.items()})
         self.beta, self.rate = state["beta"], state["rate"]

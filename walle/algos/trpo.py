@@ -117,7 +117,6 @@ class TRPO(OnPolicy):
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        self.vector = self.policy.init(self.generator).to(problem.device)
         self.baseline = self.make_baseline()
         self.clock = EpisodeClock(problem.lanes)
         self.rounds = AdaptiveRounds(
@@ -140,11 +139,6 @@ class TRPO(OnPolicy):
             return LinearBaseline(problem.obs_dim, s.ridge, problem.device)
         fit = FitSettings(s.value_epochs, s.value_minibatch_size, s.value_learning_rate)
         return NeuralBaseline(self.net.critic(problem), fit, self.generator, problem.device)
-
-    @property
-    def policy_vector(self) -> Tensor:
-        """The policy's vector, [P]."""
-        return self.vector
 
     def optimizers(self) -> Sequence[Optimizer]:
         """The value function's: the policy takes one step a round."""
@@ -237,7 +231,6 @@ class TRPO(OnPolicy):
         """State needed to resume."""
         return {
             **super().state_dict(),
-            "vector": self.vector,
             "baseline": self.baseline.state_dict(),
             "clock": self.clock.state_dict(),
             "rounds": self.rounds.state_dict(),
@@ -246,7 +239,6 @@ class TRPO(OnPolicy):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         super().load_state_dict(state)
-        self.vector = state["vector"].to(self.problem.device)
         self.baseline.load_state_dict(state["baseline"])
         self.clock.load_state_dict(state["clock"])
         self.rounds.load_state_dict(state["rounds"])

@@ -1,0 +1,126 @@
+"""Arrows between the rooms of walle point one way: docs/architecture.md draws them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+KNOWN_TO_ALL = ("errors", "machine", "streams", "timing", "types", "processes")
+ROOMS = {  # what each room may import besides itself and what every room knows
+    "envs": (),
+    "nets": (),
+    "collecting": ("envs", "nets"),
+    "transport": ("collecting", "envs", "nets"),
+    "learning": ("nets",),
+    "algos": ("learning", "nets"),
+    "config": ("algos",),
+    "agent": ("algos", "collecting", "envs", "learning", "nets", "transport"),
+    "launcher": ("agent",),  # its run_directory: files, not learning
+    "analysis": ("config",),
+}
+ORDER_WITHIN = dict.fromkeys(("errors", "machine", "streams"), ()) | {
+    "timing": (),
+    "types": (),
+    "processes": ("errors", "machine"),
+}
+
+
+def modules():
+    """Path of every module of walle, by its dotted name."""
+    paths = [*ROOT.glob("walle/**/*.py"), *ROOT.glob("walle/analysis/**/*.py")]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
+
+
+def imports(path, names):
+    """The modules of walle that a file imports, wherever in the file it does so."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    packages = {f"{name}.__init__" for name in found}
+    return {name for name in found | packages if name in names}
+
+
+def room(name):
+    parts = name.split(".")
+    return parts[1] if len(parts) > 2 or parts[1] in KNOWN_TO_ALL else ""
+
+
+def misplaced(name, imported):
+    """Why `name` must not import `imported`; None if it may."""
+    ours, theirs = room(name), room(imported)
+    if ours == theirs or not ours:
+        return None
+    if not theirs and imported != "walle.__init__":
+        return f"{name} imports {imported}, which puts the parts together"
+    allowed = (*KNOWN_TO_ALL, *ROOMS[ours]) if ours in ROOMS else ORDER_WITHIN[ours]
+    return None if theirs in allowed or not theirs else f"{name} imports {imported}"
+
+
+def test_every_arrow_between_rooms_points_the_allowed_way():
+    found = modules()
+    arrows = [(name, other) for name, path in found.items() for other in imports(path, found)]
+    assert len(arrows) > 300
+    assert [why for arrow in arrows if (why := misplaced(*arrow))] == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    found = modules()
+    # A package's __init__ only names what lies in it, so it may point both ways.
+    graph = {
+        name: {other for other in imports(path, found) if not other.endswith("__init__")}
+        for name, path in found.items()
+        if not name.endswith("__init__")
+    }
+    done, path = set(), []
+
+    def visit(name):
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name in done:
+            return
+        path.append(name)
+        for other in sorted(graph[name]):
+            visit(other)
+        done.add(path.pop())
+
+    for name in sorted(graph):
+        visit(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "imported"),
+    [
+        ("walle.nets.mlp", "walle.learning.adam"),
+        ("walle.collecting.actor", "walle.transport.slots"),
+        ("walle.learning.losses", "walle.algos.ppo"),
+        ("walle.algos.ppo", "walle.agent.agent"),
+        ("walle.algos.ppo", "walle.envs.lanes"),
+        ("walle.envs.lanes", "walle.config.schemas"),
+        ("walle.transport.slots", "walle.train"),
+    ],
+)
+def test_an_import_turned_round_is_found(name, imported):
+    assert {name, imported} <= modules().keys()
+    assert misplaced(name, imported)
+
+
+def test_rooms_are_small_enough_to_be_seen_at_once():
+    assert len(list(ROOT.glob("walle/*.py"))) <= 10
+    for directory in {path.parent for path in modules().values()} - {ROOT / "walle"}:
+        if directory.name not in ("algos", "envs"):
+            assert len(list(directory.glob("*.py"))) <= 14, directory
+    lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
+    assert {name: n for name, n in lengths.items() if n > 300} == {}
+
+
+def test_only_config_and_the_launcher_know_omegaconf():
+    knowing = {
+        name
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("omegaconf")
+    }
+    assert {room(name) for name in knowing} <= {"config", "launcher", ""}

@@ -1,0 +1,158 @@
+"""The body of a learner process, and what the leader tells it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from walle.learning.adam import AdamState
+from walle.learning.gradient_steps import Batch, Team, map_leaves
+from walle.learning.optimizer import Learnable, warm_up
+from walle.processes.workers import become_worker
+
+READY = ""
+_COLLECTIVE_LIMIT = timedelta(minutes=10)  # a learner may still be compiling
+
+
+@dataclass(frozen=True)
+class Column:
+    """Shape and type of a tensor that the leader broadcasts."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Announcement(NamedTuple):
+    """What the leader says before an epoch.
+
+    Attributes:
+        optimizer: the number of the one that takes the steps.
+        minibatch_size: rows a step, of all learners together.
+        parameters: P.
+        columns: the data's named tuples, with a `Column` for every tensor.
+    """
+
+    optimizer: int
+    minibatch_size: int
+    parameters: int
+    columns: Any
+
+
+@dataclass(frozen=True)
+class LearnerTask:
+    """What a learner process needs to begin. Picklable.
+
+    Attributes:
+        rank: its number; the agent is 0.
+        size: how many learners there are, the agent included.
+        make: makes the learner's own copy of the algorithm; picklable.
+        device: where this learner computes.
+        threads: of torch.
+    """
+
+    rank: int
+    size: int
+    make: Callable[[], Learnable]
+    device: str
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """As it appears in messages."""
+        return f"learner-{self.rank}"
+
+
+class Follower(Team):
+    """The team as a learner sees it that does not lead."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        """`rank` of `size`."""
+        self.rank, self.size = rank, size
+
+    def sum(self, x: Tensor) -> None:
+        """Replaces `x` by its sum over the learners."""
+        dist.all_reduce(x)
+
+    def meet(self) -> None:
+        """Waits until every learner has come here."""
+        dist.barrier()
+
+    def announce(
+        self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
+    ) -> None:
+        """Only the leader announces."""
+
+
+def join_group(store: TCPStore, rank: int, size: int, device: str) -> None:
+    """Joins the `size` processes that exchange tensors, as number `rank`."""
+    backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
+    if "lo" in [name for _, name in socket.if_nameindex()]:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host's name may not resolve
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=size, timeout=_COLLECTIVE_LIMIT
+    )
+
+
+def run_learner(task: LearnerTask, pipe: Connection, port: int) -> None:
+    """The body of a learner process."""
+    become_worker(task.threads)
+    try:
+        _learn(task, pipe, port)
+        gc.collect()  # compiled programs remove what they unpacked; a process may end without that
+    except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
+        _tell(pipe, traceback.format_exc())
+        sys.exit(1)
+
+
+def _learn(task: LearnerTask, pipe: Connection, port: int) -> None:
+    algorithm = task.make()
+    pipe.send(READY)
+    store = TCPStore("127.0.0.1", port, is_master=False)
+    join_group(store, task.rank, task.size, task.device)
+    team = Follower(task.rank, task.size)
+    for index, optimizer in enumerate(algorithm.optimizers()):
+        optimizer.join_team(team, index)
+    warm_up(algorithm)
+    _follow(algorithm, pipe, task.device)
+
+
+def _tell(pipe: Connection, report: str) -> None:
+    try:
+        pipe.send(report)
+    except OSError:
+        sys.exit(1)  # the agent is gone: there is nobody to hear it
+
+
+def _follow(algorithm: Learnable, pipe: Connection, device: str) -> None:
+    """Takes part in every epoch that the leader announces, until it closes the pipe."""
+    optimizers = algorithm.optimizers()
+    while True:
+        try:
+            announced: Announcement = pipe.recv()
+        except EOFError:
+            return
+        optimizer = optimizers[announced.optimizer]
+        flat = (announced.parameters,)
+        shapes: list[tuple[int, ...]] = [flat, flat, flat, (), ()]
+        vector, *adam, rate = [_received(shape, torch.float32, device) for shape in shapes]
+        data = map_leaves(lambda c: _received(c.shape, c.dtype, device), announced.columns)
+        optimizer.run_epoch(vector, AdamState(*adam), rate, data, announced.minibatch_size)
+
+
+def _received(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    x = torch.empty(shape, dtype=dtype, device=device)
+    dist.broadcast(x, 0)
+    return x
