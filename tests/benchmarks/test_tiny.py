@@ -1,0 +1,82 @@
+"""Every benchmark that has no test of its own runs as its first lines say, at a tiny size."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COVERED = {"end_to_end", "learn", "off_policy"}  # by tests named after them
+
+
+def output(name, *arguments, cwd):
+    """What the benchmark prints; it must exit with 0."""
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_collecting_next_to_physics(tmp_path):
+    small = ("--tasks", "HalfCheetah", "--repetitions", "2", "--steps", "2000", "--cores", "1")
+    small += ("--batch-size", "1024", "--only", "limit", "walle")
+    said = output("collect", *small, "--json", tmp_path / "found.json", cwd=tmp_path)
+    assert "of the limit" in said
+    assert json.loads((tmp_path / "found.json").read_text())["provenance"]["written"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_starting(tmp_path):
+    small = ("--samplers", "2", "--cores", "1", "--env", "CartPole-v1", "--repetitions", "1")
+    said = output("startup", *small, "--json", tmp_path / "found.json", cwd=tmp_path)
+    assert "MiB" in said
+    assert (tmp_path / "found.json").exists()
+
+
+def test_lanes(tmp_path):
+    small = ("--tasks", "Reacher", "--lanes", "1", "4", "--steps", "64", "--repetitions", "2")
+    said = output("lanes", *small, cwd=tmp_path)
+    assert [line.split()[1] for line in said.splitlines() if "Reacher" in line] == ["1", "4"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("command", ["overhead", "many"])
+def test_the_launcher(command, tmp_path):
+    jobs = "10" if command == "many" else "2"
+    said = output("launcher", command, "--jobs", jobs, cwd=tmp_path)
+    assert " s" in said
+
+
+def test_loading(tmp_path):
+    small = ("--runs", "2", "--iterations", "3", "--tables", "iterations")
+    assert "iterations" in output("load", *small, cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_seeded_runs_find_a_change(tmp_path):
+    saved = tmp_path / "before.json"
+    said = output("seeded_runs", "--only", "a2c", "--save", saved, cwd=tmp_path)
+    found = json.loads(saved.read_text())
+    assert f"a2c{' ' * 18}{found['a2c']}" in said
+    same = output("seeded_runs", "--only", "a2c", "--compare", saved, cwd=tmp_path)
+    assert "identical" in same
+    saved.write_text(json.dumps({"a2c": "0" * 16}))
+    with pytest.raises(AssertionError):
+        output("seeded_runs", "--only", "a2c", "--compare", saved, cwd=tmp_path)
+
+
+def test_every_benchmark_is_tried():
+    commands = {
+        path.stem
+        for path in (ROOT / "benchmarks").glob("*.py")
+        if f"python benchmarks/{path.name}" in path.read_text().split('"""')[1]
+    }
+    tried = {name for name in commands if f'output("{name}"' in Path(__file__).read_text()}
+    assert commands == tried | COVERED
