@@ -1,4 +1,4 @@
-"""What the pages at the front door name exists: files, modules, words of the glossary, a version."""
+"""Names that the pages at the front door use exist: files, modules, words of the glossary."""
 
 from __future__ import annotations
 
