@@ -1,10 +1,7 @@
-import numpy as np
 import pytest
 import torch
 
 from tests.algos.test_ppo import CONSTANT, GAMMA, stale, trained
-from walle.algos.baselines import LinearBaseline
-from walle.algos.episodes import EpisodeClock
 from walle.config import compose
 from walle.errors import ConfigError
 
@@ -65,41 +62,6 @@ def test_values_of_a_constant_reward_reach_the_geometric_series(baseline, advant
     algorithm, _ = trained(rounds, *CONSTANT_TRPO, *chosen, "+env.kwargs.ends=truncated")
     value = algorithm.baseline(torch.tensor([[0.5, -0.5]]), torch.tensor([3]))
     assert value.item() == pytest.approx(1 / (1 - GAMMA), rel=0.05)
-
-
-def test_a_linear_baseline_knows_how_much_of_the_episode_is_left():
-    """Eight rewards of 1, then the end: a parabola in t comes close, a constant could not."""
-    chosen = ("algo.baseline=linear", "algo.advantage=monte_carlo", "algo.ridge=1e-6")
-    algorithm, _ = trained(10, *CONSTANT_TRPO, *chosen, "+env.kwargs.ends=terminated")
-    t = torch.arange(8)
-    found = algorithm.baseline(torch.tensor([[0.5, -0.5]]).expand(8, 2), t)
-    expected = (1 - GAMMA ** (8 - t)) / (1 - GAMMA)
-    assert (found - expected).abs().max() < 0.15
-
-
-def test_ridge_regression_by_hand():
-    # one observation of 1 at t = 0, target 3: features [1, 1, 0, 0, 1], so w = 3 x / (3 + ridge)
-    baseline = LinearBaseline(1, ridge=1.5, device="cpu")
-    obs, t = torch.ones(1, 1), torch.zeros(1)
-    assert baseline(obs, t).item() == 0.0
-    error = baseline.fit(obs, torch.tensor([3.0]), t)
-    assert baseline(obs, t).item() == pytest.approx(3 * 3 / 4.5)
-    assert error == pytest.approx(1.0)
-    assert baseline(torch.zeros(1, 1), torch.tensor([50.0])).item() == pytest.approx(3 / 4.5)
-
-
-def test_the_clock_runs_on_from_rollout_to_rollout():
-    clock = EpisodeClock(3)
-    ended = np.array([[0, 0], [1, 0], [0, 0]], bool)
-    assert clock(ended, np.array([0, 2])).T.tolist() == [[0, 1, 0], [0, 1, 2]]
-    again = EpisodeClock(3)
-    again.load_state_dict(clock.state_dict())
-    assert again(ended[:1], np.array([2, 0])).T.tolist() == [[3], [1]]
-
-
-def test_a_lane_that_comes_twice_goes_on_in_its_second_column():
-    clock = EpisodeClock(1)
-    assert clock(np.zeros((2, 2), bool), np.array([0, 0])).T.tolist() == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(

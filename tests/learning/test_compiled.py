@@ -14,8 +14,6 @@ from walle.learning import compiled
 from walle.learning import onednn as products
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.compiled import REPAID_AFTER, choose, compile_function
-from walle.learning.fixed_batch import FixedBatch
-from walle.learning.onednn import SECOND_SIDE
 from walle.learning.optimizer import Optimizer
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -118,37 +116,6 @@ def test_an_example_given_twice_stays_two_inputs():
     x = torch.ones(3)
     program = compile_function(lambda x, y: (x - 2 * y,), (x, x))
     assert program(x, torch.zeros(3))[0].tolist() == [1, 1, 1]
-
-
-@needs_compiler
-@pytest.mark.slow
-@pytest.mark.parametrize(("rows", "expected"), [(1, 0), (256, 0), (700, 0), (1100, 20_000)])
-def test_blocks_of_any_number_of_rows(rows, expected):
-    torch.manual_seed(0)
-    vector, x = torch.randn(5), torch.randn(rows, 5)
-    blocks = FixedBatch(lambda v, x: (x * v).sum(-1), vector, 5, expected)
-    torch.testing.assert_close(blocks(vector, x), (x * vector).sum(-1))
-
-
-@needs_compiler
-@pytest.mark.slow
-@pytest.mark.parametrize("side", [SECOND_SIDE, SECOND_SIDE // 2])
-def test_large_products_go_another_way_to_the_same_numbers(side, monkeypatch):
-    torch.manual_seed(0)
-    x, w, b = torch.randn(200, side), torch.randn(64, side) / side, torch.randn(64)
-
-    def layer(x, w, b):
-        def loss(w, x):
-            return torch.nn.functional.linear(x, w, b).relu().square().sum()
-
-        return torch.func.grad(loss, argnums=(0, 1))(w, x)
-
-    monkeypatch.setattr(products, "is_quicker", lambda _: True)
-    graph = compiled._trace(layer, (x, w, b))
-    large = [node for node in graph.graph.nodes if "walle.linear" in str(node.target)]
-    assert len(large) == (3 if side == SECOND_SIDE else 0)
-    fast = compile_function(layer, (x, w, b))(x, w, b)
-    torch.testing.assert_close(fast, list(layer(x, w, b)), atol=1e-3, rtol=1e-4)
 
 
 def test_where_onednn_is_quicker():

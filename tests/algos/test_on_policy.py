@@ -1,0 +1,54 @@
+from functools import partial
+
+import torch
+
+from tests.algos.test_ppo import stale, trained
+from walle.algos.on_policy import advantages, remaining
+from walle.learning import returns
+
+GAMMA = 0.9
+
+
+def test_the_learning_rate_falls_linearly_to_zero():
+    small = ("env=cartpole", "batch_size=256", "sampler.lanes=8", "algo.epochs=1")
+    algorithm, rollout = trained(2, *small, "total_steps=1024", "algo.learning_rate=0.4")
+    assert algorithm.update(rollout)["learning_rate"] == 0.2
+    assert [remaining("linear", steps, 1024) for steps in (0, 768, 1024, 1280)] == [1, 0.25, 0, 0]
+    assert remaining("constant", 768, 1024) == 1
+
+
+def test_experience_of_an_older_policy_is_corrected():
+    """The update's ratio starts at one again; what is left is new / acting."""
+    algorithm, rollout = trained(2, "env=hopper", "batch_size=256", "sampler.lanes=8")
+    x = algorithm.normalizers.experience(rollout)
+    acting = x.log_prob + torch.linspace(-0.5, 0.5, x.log_prob.numel()).view_as(x.log_prob)
+    found = algorithm.as_seen_now(x._replace(log_prob=acting))
+    torch.testing.assert_close(found.log_prob, x.log_prob, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.ratio, (x.log_prob - acting).exp(), atol=1e-5, rtol=0)
+
+
+def test_each_correction_weighs_advantages_as_it_says():
+    algorithm, rollout = trained(0, "env=hopper", "batch_size=64", "sampler.lanes=8")
+    x = algorithm.normalizers.experience(rollout)
+    value, next_value = torch.rand(2, 8, 8)
+    ratio = torch.linspace(0.5, 1.5, 64).view(8, 8)
+    of = partial(advantages, x._replace(ratio=ratio), value, next_value, 0.9, 0.8)
+    plain, target, _ = of(correction="none")
+    truncated, same_target, _ = of(correction="truncated")
+    torch.testing.assert_close(truncated, plain * ratio.clamp(max=1))
+    torch.testing.assert_close(same_target, target)
+    advantage, other_target, _ = of(correction="vtrace")
+    assert (other_target - target).abs().max() > 0.01
+    steps = x.reward, x.continues, x.ended, value, next_value
+    torch.testing.assert_close((other_target, advantage), returns.vtrace(*steps, ratio, 0.9, 0.8))
+
+
+def test_only_lagging_experience_is_corrected():
+    small = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.compile=false")
+    results = []
+    for correction in ("none", "truncated", "vtrace"):
+        algorithm, rollout = trained(1, *small, f"algo.correction={correction}")
+        results.append((algorithm.update(rollout), algorithm.update(stale(rollout))))
+    fresh, late = zip(*results, strict=True)
+    assert fresh[0] == fresh[1] == fresh[2]
+    assert len({metrics["policy_loss"] for metrics in late}) == 3

@@ -1,0 +1,52 @@
+from dataclasses import dataclass
+
+import pytest
+
+from walle.errors import ConfigError, check_bounds, nearest, not_negative, one_of, positive, within
+
+
+@dataclass(kw_only=True)
+class Settings:
+    free: float = 0.0
+    size: int | None = positive()
+    widths: list[int] = positive()
+    start: int = not_negative()
+    share: float = within("(0, 1]", example=0.5)
+    part: float = within("[0, 1)", example=0.5)
+    kind: str = one_of("linear", "constant")
+
+
+GOOD = {"size": 1, "widths": [1, 2], "start": 0, "share": 1.0, "part": 0.0, "kind": "linear"}
+
+
+def test_values_at_their_bounds_pass():
+    check_bounds(Settings(**GOOD), "algo")
+    check_bounds(Settings(**{**GOOD, "size": None}), "algo")  # None switches a setting off
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("size", 0, "algo.size=0 must be positive"),
+        ("widths", [4, 0], r"algo.widths=\[4, 0\] must be positive"),
+        ("start", -1, "algo.start=-1 must not be negative"),
+        ("share", 0.0, r"algo.share=0.0 must lie in \(0, 1\], as in 0.5"),
+        ("share", 1.1, r"algo.share=1.1 must lie in \(0, 1\]"),
+        ("part", 1.0, r"algo.part=1.0 must lie in \[0, 1\)"),
+        ("part", -0.1, r"algo.part=-0.1 must lie in \[0, 1\)"),
+        ("kind", "liner", "algo.kind='liner' is unknown; did you mean 'linear'"),
+    ],
+)
+def test_values_beyond_are_refused_with_value_and_cure(name, value, message):
+    with pytest.raises(ConfigError, match=message):
+        check_bounds(Settings(**{**GOOD, name: value}), "algo")
+
+
+def test_a_key_of_the_top_level_has_no_group():
+    with pytest.raises(ConfigError, match=r"^size=-3 must"):
+        check_bounds(Settings(**{**GOOD, "size": -3}), "")
+
+
+def test_the_nearest_name_or_all_of_them():
+    assert nearest("sampler.m", ["sampler.n", "sampler.lanes"]) == "did you mean 'sampler.n'?"
+    assert nearest("zzz", ["b", "a"]) == "choose one of: a, b"
