@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -20,13 +19,39 @@ from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError, listed
 from walle.analysis.measuring.cells import require
 from walle.analysis.measuring.design import resolve_key, sort_key
-from walle.analysis.runs import Sweep, load
+from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FILES = ("iterations", "episodes", "timing", "eval", "trace")
+
+
+def _condition(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} has to be COLUMN=TEXT")
+    return column, value
+
+
+FLAGS = {
+    "-x": {"default": "env_steps", "metavar": "COLUMN", "help": "(default: env_steps)"},
+    "-y": {
+        "nargs": "+",
+        "default": ["return_mean"],
+        "metavar": "COLUMN",
+        "help": "one or several (default: return_mean)",
+    },
+    "--file": {"choices": FILES, "default": "iterations", "help": "(default: iterations)"},
+    "--where": {
+        "type": _condition,
+        "metavar": "COLUMN=TEXT",
+        "help": "draw only rows with this text",
+    },
+    "--points": "draw markers, not lines",
+    "--baseline": cli.BASELINE,
+}
 
 
 def study(
@@ -69,43 +94,9 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument("-x", default="env_steps", metavar="COLUMN", help="(default: env_steps)")
-    parser.add_argument(
-        "-y",
-        nargs="+",
-        default=["return_mean"],
-        metavar="COLUMN",
-        help="one or several (default: return_mean)",
-    )
-    parser.add_argument("--file", choices=FILES, default="iterations", help="(default: iterations)")
-    parser.add_argument(
-        "--where", type=_condition, metavar="COLUMN=TEXT", help="draw only rows with this text"
-    )
-    parser.add_argument("--points", action="store_true", help="draw markers, not lines")
-    parser.add_argument("--baseline", type=Path, metavar="DIR", help="draw these runs in grey too")
-    args = parser.parse_intermixed_args(argv)
-    return cli.run(
-        args,
-        "plot",
-        lambda sweep: study(
-            sweep,
-            x=args.x,
-            y=args.y,
-            file=args.file,
-            by=args.by,
-            where=args.where,
-            points=args.points,
-            baseline=load(args.baseline) if args.baseline else None,
-        ),
-    )
-
-
-def _condition(text: str) -> tuple[str, str]:
-    column, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} has to be COLUMN=TEXT")
-    return column, value
+    args = cli.parser(__doc__, FLAGS).parse_intermixed_args(argv)
+    options = ("x", "y", "file", "by", "where", "points", "baseline")
+    return cli.run(args, "plot", study, options)
 
 
 def _select(

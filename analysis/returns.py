@@ -8,7 +8,6 @@ says where.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from walle.analysis.loading.directories import BadInputError, Run, Scalar, liste
 from walle.analysis.measuring.cells import repeats_text, require
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
 from walle.analysis.measuring.design import design, resolve_key
-from walle.analysis.runs import Sweep, load
+from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
@@ -29,6 +28,13 @@ X_AXES = {
     "steps": ("env_steps", "environment steps"),
     "iterations": ("iteration", "iterations"),
     "wall": ("wall_s", "wall clock (s)"),
+}
+FLAGS = {
+    "-x": {"choices": list(X_AXES), "default": "steps", "help": "(default: steps)"},
+    "-y": {"default": "return_mean", "metavar": "COLUMN", "help": "(default: return_mean)"},
+    "--iqm": "draw the interquartile mean",
+    "--baseline": cli.BASELINE,
+    "--paper": "mark the published returns",
 }
 IQM_RUNS = 4
 BASELINE = "baseline"
@@ -91,30 +97,11 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument("-x", choices=list(X_AXES), default="steps", help="(default: steps)")
-    parser.add_argument(
-        "-y", default="return_mean", metavar="COLUMN", help="(default: return_mean)"
-    )
-    parser.add_argument("--iqm", action="store_true", help="draw the interquartile mean")
-    parser.add_argument("--baseline", type=Path, metavar="DIR", help="draw these runs in grey too")
-    parser.add_argument("--paper", action="store_true", help="mark the published returns")
+    parser = cli.parser(__doc__, FLAGS)
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
-    return cli.run(
-        args,
-        "returns",
-        lambda sweep: study(
-            sweep,
-            by=args.by,
-            x=args.x,
-            y=args.y,
-            iqm=args.iqm,
-            baseline=load(args.baseline) if args.baseline else None,
-            paper=args.paper,
-        ),
-    )
+    return cli.run(args, "returns", study, ("by", "x", "y", "iqm", "baseline", "paper"))
 
 
 def task_of(run: Run) -> str:

@@ -15,27 +15,28 @@ import pandas as pd
 from walle.analysis.drawing import published, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import fits, scaling
-from walle.analysis.measuring.cells import (
-    Cell,
-    column_per_run,
-    iterations_after_warmup,
-    lines,
-    measure,
-    numeric_axis,
-    of_line,
-    repeats_label,
-    single_run_note,
-    warmup_sentence,
-)
+from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines, measure_column
+from walle.analysis.measuring.design import numeric_axis
 from walle.analysis.measuring.speedups import Point, all_reached, speedups
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli
+from walle.analysis.writing import cli, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLLECTION = "collection"
 END_TO_END = "end to end"
+FLAGS = {
+    "--end-to-end": "add the speedup of whole iterations",
+    "--time-to-return": {
+        "type": float,
+        "metavar": "R",
+        "help": "add the speedup of the time until return_mean >= R",
+    },
+    "--paper": cli.PAPER,
+    "--log": cli.LOG,
+    "--fit-all": "fit the laws to oversubscribed points too",
+}
 
 
 def study(
@@ -63,10 +64,10 @@ def study(
     """
     by = numeric_axis(sweep, by)
     iterations = iterations_after_warmup(sweep, warmup)
-    cells = {COLLECTION: measure(sweep, column_per_run(iterations, "collect_s"), by)}
+    cells = {COLLECTION: measure_column(sweep, iterations, "collect_s", by)}
     if end_to_end:
-        cells[END_TO_END] = measure(sweep, column_per_run(iterations, "iteration_s"), by)
-    sentences = [warmup_sentence(warmup), *single_run_note(cells[COLLECTION])]
+        cells[END_TO_END] = measure_column(sweep, iterations, "iteration_s", by)
+    sentences = words.sample(warmup, cells[COLLECTION])
     if time_to_return is not None:
         reached, missing = all_reached(sweep, time_to_return, by)
         sentences += missing
@@ -84,9 +85,7 @@ def study(
         _draw(panel, found, _laws(found, fit_all=fit_all), paper=paper and name == COLLECTION)
         _dress(panel, found, _axis_label(name) if len(points) > 1 else "speedup", by=by, log=log)
         if paper and name == COLLECTION:
-            style.more_ticks(
-                panel, published.beyond(published.collection(), panel.get_xticks()[-1])
-            )
+            published.extend_ticks(panel, published.collection())
         style.mark_cores(panel, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
@@ -95,36 +94,9 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument(
-        "--end-to-end", action="store_true", help="add the speedup of whole iterations"
-    )
-    parser.add_argument(
-        "--time-to-return",
-        type=float,
-        metavar="R",
-        help="add the speedup of the time until return_mean >= R",
-    )
-    parser.add_argument("--paper", action="store_true", help="draw the papers' own points too")
-    parser.add_argument("--log", action="store_true", help="use logarithmic axes")
-    parser.add_argument(
-        "--fit-all", action="store_true", help="fit the laws to oversubscribed points too"
-    )
-    args = parser.parse_args(argv)
-    return cli.run(
-        args,
-        "speedup",
-        lambda sweep: study(
-            sweep,
-            by=args.by,
-            warmup=args.warmup,
-            end_to_end=args.end_to_end,
-            time_to_return=args.time_to_return,
-            paper=args.paper,
-            log=args.log,
-            fit_all=args.fit_all,
-        ),
-    )
+    args = cli.parser(__doc__, FLAGS).parse_args(argv)
+    options = ("by", "warmup", "end_to_end", "time_to_return", "paper", "log", "fit_all")
+    return cli.run(args, "speedup", study, options)
 
 
 def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
@@ -149,7 +121,7 @@ def _alone_sentences(cells: list[Cell], by: str) -> list[str]:
 
 def _base_sentences(found: dict[str, list[Point]], by: str) -> list[str]:
     return [
-        of_line(
+        words.of_line(
             line,
             f"No usable run at {by}=1: the speedup is over {by}={points[0].base:g}, "
             f"and the ideal is n/{points[0].base:g}.",
@@ -176,7 +148,7 @@ def _laws(found: dict[str, list[Point]], *, fit_all: bool) -> dict[str, scaling.
 def _fit_sentences(
     sweep: Sweep, iterations: pd.DataFrame, found: dict[str, list[Point]], by: str, *, fit_all: bool
 ) -> list[str]:
-    learning = lines(measure(sweep, column_per_run(iterations, "learn_s"), by))
+    learning = lines(measure_column(sweep, iterations, "learn_s", by))
     sentences = []
     for line, points in found.items():
         chosen = [point.cell for point in _fit_points(points, fit_all=fit_all)]
@@ -187,7 +159,7 @@ def _fit_sentences(
                 "The fit leaves out the points with more busy processes than cores "
                 f"({len(points) - len(chosen)} of {len(points)}; --fit-all includes them)."
             )
-        sentences += [of_line(line, text) for text in texts]
+        sentences += [words.of_line(line, text) for text in texts]
     return sentences
 
 
@@ -198,7 +170,7 @@ def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
         for line, group in found.items()
         for point in group
     ]
-    return cli.without_lone_line(pd.DataFrame(rows), "line", "of")
+    return words.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
 def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
@@ -218,7 +190,7 @@ def _draw_line(
     axes: Axes, points: list[Point], law: scaling.Law | None, look: style.Look, line: str
 ) -> None:
     over = "" if points[0].base == 1 else f", over {points[0].base:g}"
-    label = f"{line or 'measured'} ({repeats_label(p.cell for p in points)}{over})"
+    label = f"{line or 'measured'} ({words.repeats_label(p.cell for p in points)}{over})"
     for point in points:
         style.point(axes, point.n, point.speedup, look, hollow=point.cell.oversubscribed)
     axes.plot([], [], look.marker, color=look.color, label=label)

@@ -20,15 +20,12 @@ from walle.analysis.measuring.cells import (
     after_warmup,
     iterations_after_warmup,
     measure,
-    of_line,
     require,
-    single_run_note,
-    warmup_sentence,
 )
 from walle.analysis.measuring.design import resolve_key
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli
+from walle.analysis.writing import cli, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,16 +70,14 @@ def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
             area.set_xlabel(style.axis_name(by))
         axes[i * len(panels)].set_ylabel("share of wall clock (%)")
     cells = [share.cell for share in shares if share.panel == panels[0]]
-    sentences = [warmup_sentence(warmup), *single_run_note(cells), *_sentences(shares, by)]
+    sentences = words.sample(warmup, cells) + _sentences(shares, by)
     return cli.Study(figure, _table(shares, by), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__).parse_args(argv)
-    return cli.run(
-        args, "time_percentage", lambda sweep: study(sweep, by=args.by, warmup=args.warmup)
-    )
+    return cli.run(args, "time_percentage", study, ("by", "warmup"))
 
 
 def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
@@ -182,7 +177,7 @@ def _sentences(shares: list[Share], by: str) -> list[str]:
         if share.part in TELLING:
             found.setdefault((share.cell.line, share.part), []).append(share.cell)
     return [
-        of_line(line, f"{TELLING[part]} {_range(cells, by)}.")
+        words.of_line(line, f"{TELLING[part]} {_range(cells, by)}.")
         for (line, part), cells in found.items()
         if max(cell.mean for cell in cells) > SMALL
     ]
@@ -208,7 +203,7 @@ def _table(shares: list[Share], by: str) -> pd.DataFrame:
                 **percent.columns("percent"),
             }
         )
-    return cli.without_lone_line(pd.DataFrame(rows))
+    return words.without_lone_line(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

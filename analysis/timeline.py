@@ -38,6 +38,16 @@ COLORS = {
     "log": "#a6a6a6",
 }
 WAIT_COLOR = "#e4e4e4"
+FLAGS = {
+    "--run": {"metavar": "NAME", "help": "the run to draw (default: the first with a trace)"},
+    "--from": {"dest": "start_s", "type": float, "metavar": "S", "help": "first second"},
+    "--to": {"dest": "end_s", "type": float, "metavar": "S", "help": "last second"},
+    "--json": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "the file for the Perfetto trace (default: beside the figure)",
+    },
+}
 
 
 def study(
@@ -81,23 +91,12 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument(
-        "--run", metavar="NAME", help="the run to draw (default: the first with a trace)"
-    )
-    parser.add_argument("--from", dest="start_s", type=float, metavar="S", help="first second")
-    parser.add_argument("--to", dest="end_s", type=float, metavar="S", help="last second")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="the file for the Perfetto trace (default: beside the figure)",
-    )
-    args = parser.parse_args(argv)
+    args = cli.parser(__doc__, FLAGS).parse_args(argv)
 
     def study_and_export(sweep: Sweep) -> cli.Study:
         result = study(sweep, run=args.run, start_s=args.start_s, end_s=args.end_s)
-        path = args.json or cli.figure_path(args, "timeline", sweep).with_suffix(".json")
+        figure = cli.output_path(args, sweep, "figures/timeline.png")
+        path = args.json or figure.with_suffix(".json")
         run = _choose(sweep, args.run)
         cli.write_text(path, json.dumps(perfetto(run.name, trace_of(sweep, run))))
         return result._replace(sentences=[*result.sentences, f"Perfetto trace: {path}"])

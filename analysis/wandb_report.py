@@ -19,7 +19,7 @@ from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.design import line_keys, resolve_key
 from walle.analysis.report import ask, axis_of
 from walle.analysis.runs import Sweep, load
-from walle.analysis.writing import cli
+from walle.analysis.writing import cli, words
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
@@ -36,9 +36,12 @@ BARS = (
     ("Share of collecting", "collect_share"),
     ("Share of learning", "learn_share"),
 )
-
-
 GROUPED = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
+FLAGS = {
+    "--entity": {"default": "", "help": "the W&B user or team (--save needs it)"},
+    "--project": {"help": "the W&B project (default: the runs' project, or walle)"},
+    "--save": "publish the report",
+}
 
 
 def build(
@@ -80,7 +83,7 @@ def build(
             wr.H2("Runs"),
             grid,
             wr.H2("Runs used and left out"),
-            wr.MarkdownBlock(text=_bullets(cli.account(sweep))),
+            wr.MarkdownBlock(text=_bullets(words.account(sweep))),
         ],
     )
 
@@ -103,8 +106,8 @@ def findings(sweep: Sweep, by: str, warmup: int) -> str:
     try:
         study = speedup.study(sweep, by=by, warmup=warmup, end_to_end=True)
     except BadInputError as error:
-        return f"No speedup: {cli.ended(error)}"
-    return f"{_markdown_table(cli.readable(study.table))}\n\n{_bullets(study.sentences)}"
+        return f"No speedup: {words.ended(error)}"
+    return f"{_markdown_table(words.readable(study.table))}\n\n{_bullets(study.sentences)}"
 
 
 def wandb_groups(sweep: Sweep) -> list[str]:
@@ -115,10 +118,7 @@ def wandb_groups(sweep: Sweep) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, by=None, formats=(".json",))
-    parser.add_argument("--entity", default="", help="the W&B user or team (--save needs it)")
-    parser.add_argument("--project", help="the W&B project (default: the runs' project, or walle)")
-    parser.add_argument("--save", action="store_true", help="publish the report")
+    parser = cli.parser(__doc__, FLAGS, by=None, formats=(".json",))
     args = parser.parse_args(argv)
     if args.save and not args.entity:
         parser.error("--save needs --entity, the W&B user or team the report will belong to")
@@ -135,17 +135,15 @@ def _write(args: argparse.Namespace) -> None:
         warmup=args.warmup,
         title=args.title,
     )
-    path = args.output or sweep.paths[0] / "figures" / "wandb_report.json"
-    numbers = args.csv or path.with_suffix(".csv")
-    cli.write_text(path, json.dumps(specification(report), indent=1) + "\n")
-    cli.write_text(numbers, sweep.summary().to_csv(index=False))
-    print(f"specification: {path}\nruns:          {numbers}")
+    path = cli.output_path(args, sweep, "figures/wandb_report.json")
+    text = json.dumps(specification(report), indent=1) + "\n"
+    cli.write_page(args, sweep, path, text, name="specification")
     if args.save:
         _publish(report, path)
-        cli.open_viewer("wandb_report", report.url, wanted=args.show)
     else:
         print("not published; --save --entity NAME publishes the report")
-        cli.open_viewer("wandb_report", path.resolve().as_uri(), wanted=args.show)
+    address = report.url if args.save else path.resolve().as_uri()
+    cli.open_viewer(args, "wandb_report", address)
 
 
 def _publish(report: Report, path: Path) -> None:

@@ -42,9 +42,11 @@ def caveat(batch_sizes: set[object]) -> list[str]:
     ]
 
 
-def beyond(rows: pd.DataFrame, n: float) -> list[float]:
-    """The numbers of workers in `rows` that are greater than `n`: further ticks for the axis."""
-    return sorted({float(value) for value in rows["n"] if value > n})
+def extend_ticks(axes: Axes, rows: pd.DataFrame) -> None:
+    """Adds ticks to the x axis for the numbers of workers in `rows` that lie beyond it."""
+    ticks, labels = axes.get_xticks(), [tick.get_text() for tick in axes.get_xticklabels()]
+    beyond = sorted({float(n) for n in rows["n"] if n > ticks[-1]})
+    axes.set_xticks([*ticks, *beyond], [*labels, *(f"{n:g}" for n in beyond)])
 
 
 def draw(axes: Axes, rows: pd.DataFrame, column: str) -> None:

@@ -210,12 +210,6 @@ def scale_axes(
         axes.plot([], [], "o", color=PAPER_GREY, markerfacecolor="white", label=label)
 
 
-def more_ticks(axes: Axes, values: list[float]) -> None:
-    """Adds ticks at `values` to the x axis."""
-    labels = [tick.get_text() for tick in axes.get_xticklabels()]
-    axes.set_xticks([*axes.get_xticks(), *values], [*labels, *(f"{v:g}" for v in values)])
-
-
 def from_zero(axes: Axes) -> None:
     """Limits the y axis to zero below and a little above the highest point."""
     together = axes.get_shared_y_axes().get_siblings(axes)
