@@ -10,7 +10,6 @@ environment.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -25,9 +24,6 @@ from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.returns import task_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 THRESHOLDS = np.linspace(0, 1.2, 121)
 
@@ -123,7 +119,7 @@ def profile(matrix: FloatArray) -> FloatArray:
     return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
 
 
-def _draw_profile(axes: Axes, matrix: FloatArray, name: str, look: style.Look) -> None:
+def _draw_profile(axes: style.Axes, matrix: FloatArray, name: str, look: style.Look) -> None:
     draws = stats.stratified_draws(matrix, profile, stats.generator())
     low, high = np.clip(stats.band_bounds(draws, len(matrix)), 0, 100)
     label = f"{name} ({len(matrix)} seeds a task)"

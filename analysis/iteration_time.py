@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,6 @@ from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines,
 from walle.analysis.measuring.design import is_positive, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LABELS = {"collect": "collection per iteration (s)", "learn": "learning per iteration (s)"}
 FLAGS = {
@@ -82,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _draw_line(
-    axes: Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
+    axes: style.Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
 ) -> None:
     x = [places[cell.by] for cell in cells]
     for at, cell in zip(x, cells, strict=True):
@@ -92,7 +88,7 @@ def _draw_line(
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
 
 
-def _draw_ideal(axes: Axes, cells: list[Cell], label: str) -> None:
+def _draw_ideal(axes: style.Axes, cells: list[Cell], label: str) -> None:
     n = np.geomspace(float(cells[0].by), float(cells[-1].by), 50)
     seconds = cells[0].mean * n[0] / n
     axes.plot(n, seconds, color=style.IDEAL_GREY, linestyle="--", zorder=1, label=label)

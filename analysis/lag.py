@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -31,9 +30,6 @@ from walle.analysis.measuring.design import resolve_key
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Key = tuple[str, Scalar]
 Measured = tuple[Cell, Interval]
@@ -115,7 +111,7 @@ def _of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
 
 
 def _draw_distribution(
-    axes: Axes, frame: pd.DataFrame, cells: list[Cell], looks: dict[Key, style.Look]
+    axes: style.Axes, frame: pd.DataFrame, cells: list[Cell], looks: dict[Key, style.Look]
 ) -> None:
     """Draws the share of iterations whose mean lag is at most the value on the axis."""
     for cell in cells:
@@ -139,7 +135,7 @@ def _draw_distribution(
 
 
 def _draw_cells(
-    axes: Axes, measured: list[Measured], looks: dict[Key, style.Look], by: str
+    axes: style.Axes, measured: list[Measured], looks: dict[Key, style.Look], by: str
 ) -> None:
     values = list(dict.fromkeys(value for _, value in looks))
     labels = list(dict.fromkeys(line for line, _ in looks))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -22,9 +22,7 @@ from walle.analysis.measuring.design import resolve_key, sort_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+BASELINE_LOOK = style.Look(style.IDEAL_GREY, ".", "-", "")
 FILES = ("iterations", "episodes", "timing", "eval", "trace")
 
 
@@ -80,11 +78,16 @@ def study(
     by = resolve_key(sweep, by)
     rows = _select(sweep, file, [x, *y], where)
     figure, axes = style.small_multiples(len(y), height=2.6)
+    values = sweep.values(by)
+    look = {v: style.look(i) for i, v in enumerate(sorted(set(values), key=sort_key))}
+    named = zip(sweep.runs, values, strict=True)
+    looks = {run.name: (f"{by} = {value}", look[value]) for run, value in named}
     behind = _select(baseline, file, [x, *y], where) if baseline is not None else None
     for area, column in zip(axes, y, strict=True):
         if behind is not None:
-            _draw_baseline(area, behind, x, column, points=points)
-        _draw(area, sweep, rows, (x, column), by, points=points)
+            grey = dict.fromkeys(behind["run"].astype(str), ("baseline", BASELINE_LOOK))
+            _draw(area, behind, (x, column), grey, points=points)
+        _draw(area, rows, (x, column), looks, points=points)
         area.set_xlabel(_label(x))
         area.set_ylabel(_label(column))
         style.compact_axis(area)
@@ -124,16 +127,17 @@ def _select(
 
 
 def _draw(
-    axes: Axes, sweep: Sweep, rows: pd.DataFrame, columns: tuple[str, str], by: str, *, points: bool
+    axes: style.Axes,
+    rows: pd.DataFrame,
+    columns: tuple[str, str],
+    looks: Mapping[str, tuple[str, style.Look]],
+    *,
+    points: bool,
 ) -> None:
-    values = dict(zip((run.name for run in sweep.runs), sweep.values(by), strict=True))
-    looks = {v: style.look(i) for i, v in enumerate(sorted(set(values.values()), key=sort_key))}
-    named = set()
+    """Draws a line for each run, with its label and look; each label is in the legend once."""
+    labels = set()
     for run, mine in rows.groupby("run", observed=True):
-        value = values[str(run)]
-        label = f"{by} = {value}" if value not in named else "_nolegend_"
-        named.add(value)
-        look = looks[value]
+        label, look = looks[str(run)]
         axes.plot(
             mine[columns[0]],
             mine[columns[1]],
@@ -142,21 +146,9 @@ def _draw(
             marker=look.marker if points else None,
             markersize=2,
             linewidth=0.9,
-            label=label,
+            label="_nolegend_" if label in labels else label,
         )
-
-
-def _draw_baseline(axes: Axes, rows: pd.DataFrame, x: str, y: str, *, points: bool) -> None:
-    for i, (_, mine) in enumerate(rows.groupby("run", observed=True)):
-        axes.plot(
-            mine[x],
-            mine[y],
-            "." if points else "-",
-            color=style.IDEAL_GREY,
-            markersize=2,
-            linewidth=0.9,
-            label="_nolegend_" if i else "baseline",
-        )
+        labels.add(label)
 
 
 def _label(column: str) -> str:

@@ -9,7 +9,7 @@ are one standard deviation. The table has the environment steps of each number.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,6 @@ from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.returns import task_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-COLUMNS = 4
 
 
 class Entry(NamedTuple):
@@ -122,9 +117,9 @@ def sentences(table: pd.DataFrame) -> list[str]:
     return texts
 
 
-def _figure(table: pd.DataFrame) -> Figure:
+def _figure(table: pd.DataFrame) -> style.Figure:
     panels = list(table.groupby(["task", "algorithm"], sort=False))
-    figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
+    figure, axes = style.small_multiples(len(panels), height=1.9, columns=4)
     looks: dict[str, style.Look] = {}
     for area, ((task, algorithm), rows) in zip(axes, panels, strict=True):
         spreads = rows["spread"].fillna(0).astype(float)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -24,9 +24,6 @@ from walle.analysis.loading.directories import BadInputError, Scalar, counted
 from walle.analysis.measuring.design import is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, page, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FLAGS = {
     "--paper": cli.PAPER,
@@ -85,11 +82,12 @@ def build(
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
+    figures = [_figure(title, draw, sweep, warmup) for title, draw in studies.items()]
     account = [*words.account(sweep), words.warmup_sentence(warmup)]
     parts = [
         page.paragraph(question or ask(sweep, by)),
         page.section("Runs", page.sentences(account) + _failures(sweep)),
-        *(_figure(title, draw, sweep, warmup) for title, draw in studies.items()),
+        *figures,
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
         page.section("Every run", page.table(sweep.summary(), links=_links(sweep, home))),
@@ -159,7 +157,7 @@ def _figure(title: str, draw: Callable[[Sweep], cli.Study], sweep: Sweep, warmup
     )
 
 
-def svg(figure: Figure) -> str:
+def svg(figure: style.Figure) -> str:
     """The figure as base64 of its SVG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})

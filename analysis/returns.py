@@ -8,7 +8,7 @@ says where.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,6 @@ from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
 from walle.analysis.measuring.design import design, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 X_AXES = {
     "steps": ("env_steps", "environment steps"),
@@ -155,7 +152,7 @@ def _looks(lines: list[Line]) -> dict[str, style.Look]:
     return looks
 
 
-def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
+def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
     for line in lines:
         look, found = looks[line.label], line.curve
         label = f"{line.label or 'mean'} ({repeats_text(line.runs, line.seeds)})"
@@ -166,7 +163,7 @@ def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
         axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
 
 
-def _draw_published(axes: Axes, sweep: Sweep, task: str) -> None:
+def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
     algorithms = {
         str(run.config.get("algo.name", "")).split("_")[0].upper()
         for run in sweep.runs
@@ -193,21 +190,33 @@ def _draw_published(axes: Axes, sweep: Sweep, task: str) -> None:
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
     texts = []
-    name = _label_of if len({line.task for line in lines}) == 1 else _title
-    short = [f"{name(line)} {_short_end(line)}" for line in lines if not line.curve.complete.all()]
-    if short:
+    of_one_task = len({line.task for line in lines}) == 1
+    names = [
+        (line.label or line.task)
+        if of_one_task
+        else ", ".join(part for part in (line.task, line.label) if part)
+        for line in lines
+    ]
+    named = list(zip(names, lines, strict=True))
+    if short := [
+        f"{name} {_short_end(line)}" for name, line in named if not line.curve.complete.all()
+    ]:
         texts.append(
             f"Lines are thin where some of their runs have no value ({label}): {'; '.join(short)}."
         )
-    alone = [name(line) for line in lines if line.runs == 1]
-    if alone:
+    if alone := [name for name, line in named if line.runs == 1]:
         texts.append(f"Lines of one run have no band: {'; '.join(alone)}.")
     if iqm and any(line.runs < IQM_RUNS for line in lines):
         texts.append(
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    return texts + _coincidence(lines)
+    for task in dict.fromkeys(line.task for line in lines):
+        first, *others = (line.curve.y for line in lines if line.task == task)
+        if others and all(np.array_equal(y, first, equal_nan=True) for y in others):
+            count = len(others) + 1
+            texts.append(f"{task}: the {count} lines are identical; one hides the others.")
+    return texts
 
 
 def _short_end(line: Line) -> str:
@@ -215,27 +224,6 @@ def _short_end(line: Line) -> str:
     whole = found.x[found.complete]
     where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
     return f"{where} ({found.runs[-1]} of {line.runs} runs at the end)"
-
-
-def _coincidence(lines: list[Line]) -> list[str]:
-    """Sentences about lines that agree number for number, as lock-step runs of one seed do."""
-    texts = []
-    for task in dict.fromkeys(line.task for line in lines):
-        mine = [line for line in lines if line.task == task]
-        first = mine[0].curve.y
-        if len(mine) > 1 and all(
-            np.array_equal(line.curve.y, first, equal_nan=True) for line in mine[1:]
-        ):
-            texts.append(f"{task}: the {len(mine)} lines are identical; one hides the others.")
-    return texts
-
-
-def _label_of(line: Line) -> str:
-    return line.label or line.task
-
-
-def _title(line: Line) -> str:
-    return ", ".join(part for part in (line.task, line.label) if part)
 
 
 def _points(line: Line, x: str, y: str, by: str) -> pd.DataFrame:

@@ -7,22 +7,18 @@ intervals are 95% bootstrap intervals over seeds.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import published, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import fits, scaling
+from walle.analysis.measuring import fits
 from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines, measure_column
 from walle.analysis.measuring.design import numeric_axis
 from walle.analysis.measuring.speedups import Point, all_reached, speedups
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLLECTION = "collection"
 END_TO_END = "end to end"
@@ -77,12 +73,16 @@ def study(
             sentences.append(f"Too few points reach {time_to_return:g} for a speedup.")
     points = {name: _speedups_of_lines(found) for name, found in cells.items()}
     if not points[COLLECTION]:
-        raise BadInputError(_too_few(cells[COLLECTION], by))
-    sentences += _alone_sentences(cells[COLLECTION], by)
-    sentences += _base_sentences(points[COLLECTION], by)
+        there = ", ".join(sorted({f"{cell.by}" for cell in cells[COLLECTION]}))
+        raise BadInputError(
+            f"a speedup needs two values of {by} on one line; there is only {there}"
+            if there
+            else "no run has a value in the column collect_s"
+        )
+    sentences += _base_sentences(cells[COLLECTION], points[COLLECTION], by)
     figure, axes = style.panels(len(points), height=2.7, sharey=True)
     for panel, (name, found) in zip(axes, points.items(), strict=True):
-        _draw(panel, found, _laws(found, fit_all=fit_all), paper=paper and name == COLLECTION)
+        _draw(panel, found, paper=paper and name == COLLECTION, fit_all=fit_all)
         _dress(panel, found, _axis_label(name) if len(points) > 1 else "speedup", by=by, log=log)
         if paper and name == COLLECTION:
             published.extend_ticks(panel, published.collection())
@@ -104,45 +104,22 @@ def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
     return {line: speedups(group) for line, group in lines(cells).items() if len(group) > 1}
 
 
-def _too_few(cells: list[Cell], by: str) -> str:
-    if not cells:
-        return "no run has a value in the column collect_s"
-    values = sorted({f"{cell.by}" for cell in cells})
-    return f"a speedup needs two values of {by} on one line; there is only {', '.join(values)}"
-
-
-def _alone_sentences(cells: list[Cell], by: str) -> list[str]:
-    return [
-        f"{line}: no speedup, as all its runs have {by}={group[0].by}."
-        for line, group in lines(cells).items()
-        if len(group) == 1
-    ]
-
-
-def _base_sentences(found: dict[str, list[Point]], by: str) -> list[str]:
-    return [
-        words.of_line(
-            line,
-            f"No usable run at {by}=1: the speedup is over {by}={points[0].base:g}, "
-            f"and the ideal is n/{points[0].base:g}.",
-        )
-        for line, points in found.items()
-        if points[0].base != 1
-    ]
+def _base_sentences(cells: list[Cell], found: dict[str, list[Point]], by: str) -> list[str]:
+    """Sentences about the lines without a speedup, and about the bases other than one worker."""
+    alone = [group[0] for group in lines(cells).values() if len(group) == 1]
+    said = [f"{cell.line}: no speedup, as all its runs have {by}={cell.by}." for cell in alone]
+    for line, points in found.items():
+        base = points[0].base
+        if base != 1:
+            text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
+            said.append(words.of_line(line, f"{text}and the ideal is n/{base:g}."))
+    return said
 
 
 def _fit_points(points: list[Point], *, fit_all: bool) -> list[Point]:
     """The points to fit: those within the machine's cores, or all when fewer than two are."""
     inside = [point for point in points if not point.cell.oversubscribed]
     return points if fit_all or len(inside) < 2 else inside
-
-
-def _laws(found: dict[str, list[Point]], *, fit_all: bool) -> dict[str, scaling.Law | None]:
-    laws = {}
-    for line, points in found.items():
-        fitted = fits.fit_cells([p.cell for p in _fit_points(points, fit_all=fit_all)])
-        laws[line] = fitted.law if fitted else None
-    return laws
 
 
 def _fit_sentences(
@@ -165,7 +142,16 @@ def _fit_sentences(
 
 def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
     rows = [
-        _row(name, line, point, by)
+        {
+            "line": line,
+            "of": name,
+            by: point.n,
+            "repeats": point.cell.repeats,
+            **point.cell.interval(positive=True).columns("seconds"),
+            **point.speedup.columns("speedup"),
+            "efficiency": point.speedup.value * point.base / point.n,
+            "oversubscribed": point.cell.oversubscribed,
+        }
         for name, found in points.items()
         for line, group in found.items()
         for point in group
@@ -173,39 +159,25 @@ def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
     return words.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
-def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
-    return {
-        "line": line,
-        "of": name,
-        by: point.n,
-        "repeats": point.cell.repeats,
-        **point.cell.interval(positive=True).columns("seconds"),
-        **point.speedup.columns("speedup"),
-        "efficiency": point.speedup.value * point.base / point.n,
-        "oversubscribed": point.cell.oversubscribed,
-    }
-
-
 def _draw_line(
-    axes: Axes, points: list[Point], law: scaling.Law | None, look: style.Look, line: str
+    axes: style.Axes, points: list[Point], look: style.Look, line: str, *, fit_all: bool
 ) -> None:
     over = "" if points[0].base == 1 else f", over {points[0].base:g}"
     label = f"{line or 'measured'} ({words.repeats_label(p.cell for p in points)}{over})"
     for point in points:
         style.point(axes, point.n, point.speedup, look, hollow=point.cell.oversubscribed)
     axes.plot([], [], look.marker, color=look.color, label=label)
-    if law is not None:
+    fitted = fits.fit_cells([point.cell for point in _fit_points(points, fit_all=fit_all)])
+    if fitted is not None:
         n = np.linspace(points[0].n, points[-1].n, 100)
         label = "Amdahl's law, fitted" if look == style.look(0) else "_nolegend_"
-        speedup = law.speedup(n, points[0].base)
+        speedup = fitted.law.speedup(n, points[0].base)
         axes.plot(n, speedup, color=look.color, linestyle=look.dash, lw=1, label=label)
 
 
-def _draw(
-    axes: Axes, found: dict[str, list[Point]], laws: dict[str, scaling.Law | None], *, paper: bool
-) -> None:
+def _draw(axes: style.Axes, found: dict[str, list[Point]], *, paper: bool, fit_all: bool) -> None:
     for i, (line, points) in enumerate(found.items()):
-        _draw_line(axes, points, laws[line], style.look(i), line)
+        _draw_line(axes, points, style.look(i), line, fit_all=fit_all)
     n = {point.n for points in found.values() for point in points}
     if paper:
         rows = published.collection()
@@ -221,7 +193,9 @@ def _axis_label(name: str) -> str:
     return f"speedup {name}" if name.startswith("to ") else f"{name.replace(' ', '-')} speedup"
 
 
-def _dress(axes: Axes, found: dict[str, list[Point]], label: str, *, by: str, log: bool) -> None:
+def _dress(
+    axes: style.Axes, found: dict[str, list[Point]], label: str, *, by: str, log: bool
+) -> None:
     base = min(points[0].base for points in found.values())
     axes.set_xlabel(style.axis_name(by))
     axes.set_ylabel(label + ("" if base == 1 else f" over {by}={base:g}"))

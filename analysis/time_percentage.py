@@ -8,7 +8,7 @@ by side. The other panels show the sections of the samplers (their mean) and of 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,9 +27,6 @@ from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 WHOLE = ("collect_s", "learn_s", "other_s")
 TELLING = {
     "learn": "Learning takes",
@@ -38,12 +35,7 @@ TELLING = {
     "wait_experience": "The agent waits for experience",
 }
 SMALL = 0.01
-TITLES = {
-    "iteration": "iteration",
-    "busy": "busy, of the iteration",
-    "samplers": "samplers",
-    "agent": "agent",
-}
+BUSY = "busy"
 
 
 class Share(NamedTuple):
@@ -65,8 +57,9 @@ def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
         for j, panel in enumerate(panels):
             mine = [s for s in shares if s.panel == panel and s.cell.line == line]
             area = axes[i * len(panels) + j]
-            _draw(area, _without_small(mine), stacked=panel != "busy")
-            area.set_title(TITLES[panel] + (f", {line}" if line else ""))
+            _draw(area, _without_small(mine), stacked=panel != BUSY)
+            title = "busy, of the iteration" if panel == BUSY else panel
+            area.set_title(f"{title}, {line}" if line else title)
             area.set_xlabel(style.axis_name(by))
         axes[i * len(panels)].set_ylabel("share of wall clock (%)")
     cells = [share.cell for share in shares if share.panel == panels[0]]
@@ -84,7 +77,7 @@ def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
     frame = iterations_after_warmup(sweep, warmup)
     require(frame, *WHOLE, "iteration_s")
     overlapped = {run.name for run in sweep.runs if run.overlapped}
-    panel = "busy" if overlapped else "iteration"
+    panel = BUSY if overlapped else "iteration"
     return [
         Share(panel, column.removesuffix("_s"), cell)
         for column in (WHOLE[:2] if overlapped else WHOLE)
@@ -138,7 +131,7 @@ def _without_small(shares: list[Share]) -> dict[str, dict[Scalar, float]]:
     return means
 
 
-def _draw(axes: Axes, means: dict[str, dict[Scalar, float]], *, stacked: bool) -> None:
+def _draw(axes: style.Axes, means: dict[str, dict[Scalar, float]], *, stacked: bool) -> None:
     values = list(dict.fromkeys(value for part in means.values() for value in part))
     place = np.arange(len(values))
     width = 0.8 if stacked else 0.8 / max(1, len(means))
@@ -176,17 +169,13 @@ def _sentences(shares: list[Share], by: str) -> list[str]:
     for share in shares:
         if share.part in TELLING:
             found.setdefault((share.cell.line, share.part), []).append(share.cell)
-    return [
-        words.of_line(line, f"{TELLING[part]} {_range(cells, by)}.")
-        for (line, part), cells in found.items()
-        if max(cell.mean for cell in cells) > SMALL
-    ]
-
-
-def _range(cells: list[Cell], by: str) -> str:
-    ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
-    said = [f"{100 * cell.mean:.0f}% of the time at {by}={cell.by}" for cell in ends]
-    return ", ".join(said)
+    said = []
+    for (line, part), cells in found.items():
+        if max(cell.mean for cell in cells) > SMALL:
+            ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
+            spent = [f"{100 * cell.mean:.0f}% of the time at {by}={cell.by}" for cell in ends]
+            said.append(words.of_line(line, f"{TELLING[part]} {', '.join(spent)}."))
+    return said
 
 
 def _table(shares: list[Share], by: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,6 @@ from walle.analysis.loading.directories import BadInputError, Run, listed
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BINS = 600
 SHOWN_ITERATIONS = 3
@@ -189,7 +186,7 @@ def _process_order(process: str) -> tuple[int, int, str]:
     return int(kind != "agent"), int(number) if number.isdigit() else 0, kind
 
 
-def _draw(axes: Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray) -> None:
+def _draw(axes: style.Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray) -> None:
     """Draws a process as a bar of height 0.8 split by section; waiting is pale, `other` white."""
     order = sorted(parts, key=lambda section: (section.startswith("wait"), section))
     bottom = np.full(edges.size - 1, row - 0.4)
@@ -201,7 +198,7 @@ def _draw(axes: Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray)
 
 
 def _dress(
-    axes: Axes, processes: list[str], window: pd.DataFrame, limits: tuple[float, float]
+    axes: style.Axes, processes: list[str], window: pd.DataFrame, limits: tuple[float, float]
 ) -> None:
     axes.set_yticks(range(len(processes)), processes)
     axes.set_ylim(len(processes) - 0.5, -0.5)

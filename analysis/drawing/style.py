@@ -12,8 +12,10 @@ from walle.analysis.measuring.design import sort_key
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    # For the annotations of all modules: matplotlib itself is imported when a figure is drawn.
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 
     from walle.analysis.measuring.stats import Interval
 

@@ -7,7 +7,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -15,9 +15,6 @@ from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 PAPER = "draw the papers' own points too"
@@ -35,7 +32,7 @@ class Study(NamedTuple):
         points: every point of the figure, where the table is only a summary; else None.
     """
 
-    figure: Figure
+    figure: style.Figure
     table: pd.DataFrame
     sentences: list[str]
     points: pd.DataFrame | None = None
@@ -105,15 +102,20 @@ def run(
         options: the flags that `study` takes, as keywords; the runs of `baseline` are loaded.
         figure: the name of the figure's file without its ending; by default `name`.
     """
-    return guard(name, lambda: _run(args, figure or name, study, options))
+
+    def asked(sweep: Sweep) -> Study:
+        given = {option: getattr(args, option) for option in options}
+        if given.get("baseline"):
+            given["baseline"] = load(args.baseline)
+        return study(sweep, **given)
+
+    return guard(name, lambda: _run(args, figure or name, asked))
 
 
-def _run(
-    args: argparse.Namespace, name: str, study: Callable[..., Study], options: tuple[str, ...]
-) -> None:
+def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> None:
     sweep = load(*args.sweep)
     with style.paper():
-        result = _studied(args, sweep, study, options)
+        result = _studied(sweep, study)
         style.finish(result.figure, args.title)
         path = output_path(args, sweep, f"figures/{name}.png")
         numbers = args.csv or path.with_suffix(".csv")
@@ -126,15 +128,10 @@ def _run(
     open_viewer(args, name, path.resolve().as_uri())
 
 
-def _studied(
-    args: argparse.Namespace, sweep: Sweep, study: Callable[..., Study], options: tuple[str, ...]
-) -> Study:
+def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
     """The study; the error of a failed one also names the runs that were left out."""
-    given = {option: getattr(args, option) for option in options}
     try:
-        if given.get("baseline"):
-            given["baseline"] = load(args.baseline)
-        return study(sweep, **given)
+        return study(sweep)
     except BadInputError as error:
         if not sweep.left_out:
             raise
