@@ -10,6 +10,7 @@ environment.
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 
 import numpy as np
 import pandas as pd
@@ -72,19 +73,13 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, Floa
     Where a task has more runs than another, its further runs are left out and noted.
     """
     finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
-    starts = {
-        run: float(r[0]) for run, r in column_per_run(sweep.iterations, "return_mean").items()
-    }
+    per_run = column_per_run(sweep.iterations, "return_mean")
+    starts = {run: float(r[0]) for run, r in per_run.items()}
     values = sorted(set(sweep.values(by)), key=sort_key)
-    groups = {
-        (value, task): [
-            run.name
-            for run, v in zip(sweep.runs, sweep.values(by), strict=True)
-            if v == value and task_of(run) == task and run.name in finals
-        ]
-        for value in values
-        for task in tasks
-    }
+    groups: dict[tuple[Scalar, str], list[str]] = defaultdict(list)
+    for run, value in zip(sweep.runs, sweep.values(by), strict=True):
+        if run.name in finals:
+            groups[value, task_of(run)].append(run.name)
     found = {}
     for value in values:
         columns = []

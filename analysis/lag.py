@@ -61,11 +61,7 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     sentences = words.sample(warmup, lag) + _overlap_sentences(overlap, by)
     if not finals:
         sentences.append("No episode has ended, so no return is drawn.")
-    columns = {
-        "iterations_per_s": rates,
-        "iteration_over_longer": longer,
-        "final_return": finals,
-    }
+    columns = {"iterations_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
     return cli.Study(figure, _table(frame, lag, columns, by), sentences)
 
 
@@ -119,14 +115,8 @@ def _draw_distribution(
         lags = np.sort(_of_cell(frame, cell, "lag_mean"))
         share = 100 * np.arange(1, lags.size + 1) / lags.size
         name = ", ".join(part for part in (MODES.get(cell.by, str(cell.by)), cell.line) if part)
-        axes.step(
-            [0, *lags],
-            [0, *share],
-            where="post",
-            color=look.color,
-            linestyle=look.dash,
-            label=f"{name} ({cell.repeats})",
-        )
+        line = {"color": look.color, "linestyle": look.dash, "label": f"{name} ({cell.repeats})"}
+        axes.step([0, *lags], [0, *share], where="post", **line)
     axes.set_xlabel("mean lag (policy versions)")
     axes.set_ylabel("iterations with at most this lag (%)")
     axes.set_ylim(0, 103)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -138,16 +139,10 @@ def _draw(
     labels = set()
     for run, mine in rows.groupby("run", observed=True):
         label, look = looks[str(run)]
-        axes.plot(
-            mine[columns[0]],
-            mine[columns[1]],
-            color=look.color,
-            linestyle="none" if points else look.dash,
-            marker=look.marker if points else None,
-            markersize=2,
-            linewidth=0.9,
-            label="_nolegend_" if label in labels else label,
-        )
+        shape: Any = {"marker": look.marker, "ls": "none"} if points else {"ls": look.dash}
+        once = "_nolegend_" if label in labels else label
+        x, y = mine[columns[0]], mine[columns[1]]
+        axes.plot(x, y, color=look.color, markersize=2, linewidth=0.9, label=once, **shape)
         labels.add(label)
 
 

@@ -83,6 +83,9 @@ def build(
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
     figures = [_figure(title, draw, sweep, warmup) for title, draw in studies.items()]
+    links = {
+        run.name: Path(os.path.relpath(run.path, home)).as_posix() for run in sweep.runs if home
+    }
     account = [*words.account(sweep), words.warmup_sentence(warmup)]
     parts = [
         page.paragraph(question or ask(sweep, by)),
@@ -90,7 +93,7 @@ def build(
         *figures,
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
-        page.section("Every run", page.table(sweep.summary(), links=_links(sweep, home))),
+        page.section("Every run", page.table(sweep.summary(), links)),
     ]
     return page.document(title or sweep.name, parts)
 
@@ -111,7 +114,7 @@ def axis_of(sweep: Sweep) -> str:
 def ask(sweep: Sweep, by: str) -> str:
     """The question in words: the varying keys, the algorithm and task, the number of seeds."""
     others = [key for key in line_keys(sweep, by) if key in sweep.varying]
-    what = " and ".join(_range_of(sweep, key) for key in (by, *others))
+    what = " and ".join(f"{key} ({_values_of(sweep, key)})" for key in (by, *others))
     fixed = [
         str(sweep.values(key)[0])
         for key in ("algo.name", "env.id")
@@ -125,15 +128,8 @@ def ask(sweep: Sweep, by: str) -> str:
 def _write(args: argparse.Namespace) -> None:
     sweep = load(*args.sweep)
     path = cli.output_path(args, sweep, "report.html")
-    text = build(
-        sweep,
-        by=args.by,
-        warmup=args.warmup,
-        paper=args.paper,
-        title=args.title,
-        question=args.question,
-        home=path.parent,
-    )
+    options = cli.given(args, "by", "warmup", "paper", "title", "question")
+    text = build(sweep, **options, home=path.parent)
     cli.write_page(args, sweep, path, text, name="report")
     cli.open_viewer(args, "report", path.resolve().as_uri())
 
@@ -204,17 +200,6 @@ def _facts(provenance: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         facts = provenance.get(key)
         if isinstance(facts, dict):
             yield key, ", ".join(f"{name} {value}" for name, value in facts.items())
-
-
-def _links(sweep: Sweep, home: Path | None) -> dict[str, str]:
-    """The path of each run, relative to the directory of the page."""
-    if home is None:
-        return {}
-    return {run.name: Path(os.path.relpath(run.path, home)).as_posix() for run in sweep.runs}
-
-
-def _range_of(sweep: Sweep, key: str) -> str:
-    return f"{key} ({_values_of(sweep, key)})"
 
 
 def _values_of(sweep: Sweep, key: str) -> str:

@@ -127,13 +127,13 @@ def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[L
 
 def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, str], list[str]]:
     tasks = {run.name: task_of(run) for run in sweep.runs}
+    labels = dict.fromkeys(tasks, BASELINE)
+    if by is not None:
+        rows = design(sweep, by).itertuples(index=False)
+        labels = {run: _label(by, value, line, tasks[run]) for run, value, line, _ in rows}
     groups: dict[tuple[str, str], list[str]] = {}
-    if by is None:
-        for run, task in tasks.items():
-            groups.setdefault((task, BASELINE), []).append(run)
-        return groups
-    for run, value, line, _ in design(sweep, by).itertuples(index=False):
-        groups.setdefault((tasks[run], _label(by, value, line, tasks[run])), []).append(run)
+    for run, label in labels.items():
+        groups.setdefault((tasks[run], label), []).append(run)
     return groups
 
 
@@ -178,14 +178,8 @@ def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
     for i, (_, row) in enumerate(rows.iterrows()):
         label = f"{row['source']} {row['algorithm']} ({row['version']})"
         marker = style.MARKERS[i % len(style.MARKERS)]
-        axes.plot(
-            row["env_steps"],
-            row["mean"],
-            marker,
-            color=style.PAPER_GREY,
-            markerfacecolor="none",
-            label=label,
-        )
+        place = row["env_steps"], row["mean"]
+        axes.plot(*place, marker, color=style.PAPER_GREY, markerfacecolor="none", label=label)
 
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:

@@ -73,12 +73,7 @@ def study(
             sentences.append(f"Too few points reach {time_to_return:g} for a speedup.")
     points = {name: _speedups_of_lines(found) for name, found in cells.items()}
     if not points[COLLECTION]:
-        there = ", ".join(sorted({f"{cell.by}" for cell in cells[COLLECTION]}))
-        raise BadInputError(
-            f"a speedup needs two values of {by} on one line; there is only {there}"
-            if there
-            else "no run has a value in the column collect_s"
-        )
+        raise BadInputError(_too_few(cells[COLLECTION], by))
     sentences += _base_sentences(cells[COLLECTION], points[COLLECTION], by)
     figure, axes = style.panels(len(points), height=2.7, sharey=True)
     for panel, (name, found) in zip(axes, points.items(), strict=True):
@@ -102,6 +97,13 @@ def main(argv: list[str] | None = None) -> int:
 def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
     """The speedups of every line that has two points or more."""
     return {line: speedups(group) for line, group in lines(cells).items() if len(group) > 1}
+
+
+def _too_few(cells: list[Cell], by: str) -> str:
+    if not cells:
+        return "no run has a value in the column collect_s"
+    values = sorted({f"{cell.by}" for cell in cells})
+    return f"a speedup needs two values of {by} on one line; there is only {', '.join(values)}"
 
 
 def _base_sentences(cells: list[Cell], found: dict[str, list[Point]], by: str) -> list[str]:

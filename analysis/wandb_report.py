@@ -36,7 +36,6 @@ BARS = (
     ("Share of collecting", "collect_share"),
     ("Share of learning", "learn_share"),
 )
-GROUPED = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
 FLAGS = {
     "--entity": {"default": "", "help": "the W&B user or team (--save needs it)"},
     "--project": {"help": "the W&B project (default: the runs' project, or walle)"},
@@ -69,9 +68,15 @@ def build(
     wr = _reports()
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
+    grouped = {
+        "groupby": wr.Config(by),
+        "groupby_aggfunc": "mean",
+        "groupby_rangefunc": "stderr",
+    }
     grid = wr.PanelGrid(
         runsets=[_run_set(wr, name, groups) for name in wandb_groups(sweep)],
-        panels=[_curve(wr, *curve, by) for curve in CURVES] + [_bars(wr, *bar, by) for bar in BARS],
+        panels=[wr.LinePlot(title=title, x=x, y=[y], **grouped) for title, x, y in CURVES]
+        + [wr.BarPlot(title=t, metrics=[m], orientation="v", **grouped) for t, m in BARS],
     )
     return wr.Report(
         project=project,
@@ -127,14 +132,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _write(args: argparse.Namespace) -> None:
     sweep = load(*args.sweep)
-    report = build(
-        sweep,
-        entity=args.entity,
-        project=args.project or str(sweep.runs[0].config.get("logger.project", "walle")),
-        by=args.by,
-        warmup=args.warmup,
-        title=args.title,
-    )
+    project = args.project or str(sweep.runs[0].config.get("logger.project", "walle"))
+    options = cli.given(args, "entity", "by", "warmup", "title")
+    report = build(sweep, project=project, **options)
     path = cli.output_path(args, sweep, "figures/wandb_report.json")
     text = json.dumps(specification(report), indent=1) + "\n"
     cli.write_page(args, sweep, path, text, name="specification")
@@ -170,16 +170,6 @@ def _run_set(wr: Any, group: str, groups: list[str]) -> Any:
     if not group:
         return wr.Runset(name="all runs", groupby=groups)
     return wr.Runset(name=group, groupby=groups, filters=f"Metric('Group') = '{group}'")
-
-
-def _curve(wr: Any, title: str, x: str, y: str, by: str) -> Any:
-    return wr.LinePlot(title=title, x=x, y=[y], groupby=wr.Config(by), **GROUPED)
-
-
-def _bars(wr: Any, title: str, metric: str, by: str) -> Any:
-    return wr.BarPlot(
-        title=title, metrics=[metric], orientation="v", groupby=wr.Config(by), **GROUPED
-    )
 
 
 def _bullets(texts: list[str]) -> str:

@@ -104,10 +104,10 @@ def run(
     """
 
     def asked(sweep: Sweep) -> Study:
-        given = {option: getattr(args, option) for option in options}
-        if given.get("baseline"):
-            given["baseline"] = load(args.baseline)
-        return study(sweep, **given)
+        chosen = given(args, *options)
+        if chosen.get("baseline"):
+            chosen["baseline"] = load(args.baseline)
+        return study(sweep, **chosen)
 
     return guard(name, lambda: _run(args, figure or name, asked))
 
@@ -136,6 +136,11 @@ def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
         if not sweep.left_out:
             raise
         raise BadInputError(" ".join([words.ended(error), *words.account(sweep)])) from error
+
+
+def given(args: argparse.Namespace, *options: str) -> dict[str, Any]:
+    """The values of some flags, as the keywords of a function."""
+    return {option: getattr(args, option) for option in options}
 
 
 def open_viewer(args: argparse.Namespace, name: str, address: str) -> None:
