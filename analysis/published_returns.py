@@ -102,18 +102,17 @@ def sentences(table: pd.DataFrame) -> list[str]:
     is_ours = table["label"].str.startswith("walle")
     for (source, algorithm), rows in table[~is_ours].groupby(["label", "algorithm"]):
         mine = table[is_ours & (table["algorithm"] == algorithm)]
-        reached = {
-            kind: sum(
-                (mine[(mine["task"] == row["task"]) & part]["mean"] >= row["mean"]).any()
+        counts = []
+        for kind in ("best evaluation", "final"):
+            found = mine[mine["label"].str.contains(kind)]
+            reached = sum(
+                (found[found["task"] == row["task"]]["mean"] >= row["mean"]).any()
                 for _, row in rows.iterrows()
             )
-            for kind, part in {
-                "best evaluation": mine["label"].str.contains("best evaluation"),
-                "final": mine["label"].str.contains("final"),
-            }.items()
-        }
-        counts = " and ".join(f"by {kind} on {count}" for kind, count in reached.items())
-        texts.append(f"At or above {source}, {algorithm}: {counts} of {len(rows)} tasks.")
+            counts.append(f"by {kind} on {reached}")
+        texts.append(
+            f"At or above {source}, {algorithm}: {' and '.join(counts)} of {len(rows)} tasks."
+        )
     return texts
 
 

@@ -25,22 +25,21 @@ from walle.analysis.measuring.design import is_positive, line_keys, resolve_key,
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, page, words
 
+Draw = Callable[[Sweep], cli.Study]
 FLAGS = {
     "--paper": cli.PAPER,
     "--question": {"metavar": "TEXT", "help": "the question of the sweep, a sentence"},
 }
 
 
-def sections(
-    sweep: Sweep, by: str, *, warmup: int, paper: bool
-) -> dict[str, Callable[[Sweep], cli.Study]]:
+def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Draw]:
     """What draws the figures that suit the sweep, by title, in the order of the page.
 
     A figure raises BadInputError where the sweep has nothing to draw.
     """
     times: dict[str, Any] = {"by": by, "warmup": warmup}
     seconds = partial(iteration_time.study, **times, paper=paper)
-    found: dict[str, Callable[[Sweep], cli.Study]] = {}
+    found: dict[str, Draw] = {}
     if by in sweep.varying and all(map(is_positive, sweep.values(by))):
         found["Speedup"] = partial(speedup.study, **times, end_to_end=True, paper=paper)
     found |= {
@@ -134,7 +133,7 @@ def _write(args: argparse.Namespace) -> None:
     cli.open_viewer(args, "report", path.resolve().as_uri())
 
 
-def _figure(title: str, draw: Callable[[Sweep], cli.Study], sweep: Sweep, warmup: int) -> str:
+def _figure(title: str, draw: Draw, sweep: Sweep, warmup: int) -> str:
     try:
         with style.paper():
             study = draw(sweep)

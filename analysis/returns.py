@@ -184,21 +184,16 @@ def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
     texts = []
-    of_one_task = len({line.task for line in lines}) == 1
-    names = [
-        (line.label or line.task)
-        if of_one_task
-        else ", ".join(part for part in (line.task, line.label) if part)
-        for line in lines
-    ]
-    named = list(zip(names, lines, strict=True))
-    if short := [
-        f"{name} {_short_end(line)}" for name, line in named if not line.curve.complete.all()
-    ]:
-        texts.append(
-            f"Lines are thin where some of their runs have no value ({label}): {'; '.join(short)}."
-        )
-    if alone := [name for name, line in named if line.runs == 1]:
+    several = len({line.task for line in lines}) > 1
+
+    def name(line: Line) -> str:
+        parts = (line.task, line.label) if several or not line.label else (line.label,)
+        return ", ".join(part for part in parts if part)
+
+    if short := [line for line in lines if not line.curve.complete.all()]:
+        ends = "; ".join(f"{name(line)} {_short_end(line)}" for line in short)
+        texts.append(f"Lines are thin where some of their runs have no value ({label}): {ends}.")
+    if alone := [name(line) for line in lines if line.runs == 1]:
         texts.append(f"Lines of one run have no band: {'; '.join(alone)}.")
     if iqm and any(line.runs < IQM_RUNS for line in lines):
         texts.append(

@@ -95,10 +95,9 @@ def _process_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
     for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
         sections = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
         for column in sections:
-            if not rows[column].any():
-                continue
-            cells = measure(sweep, _ratios(rows, column, "total_s"), by)
-            shares += [Share(panel, column.removesuffix("_s"), cell) for cell in cells]
+            if rows[column].any():
+                cells = measure(sweep, _ratios(rows, column, "total_s"), by)
+                shares += [Share(panel, column.removesuffix("_s"), cell) for cell in cells]
     return shares
 
 
@@ -179,19 +178,17 @@ def _sentences(shares: list[Share], by: str) -> list[str]:
 
 
 def _table(shares: list[Share], by: str) -> pd.DataFrame:
-    rows = []
-    for panel, part, cell in shares:
-        percent = Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist())
-        rows.append(
-            {
-                "line": cell.line,
-                "of": panel,
-                "part": part,
-                by: cell.by,
-                "repeats": cell.repeats,
-                **percent.columns("percent"),
-            }
-        )
+    rows = [
+        {
+            "line": cell.line,
+            "of": panel,
+            "part": part,
+            by: cell.by,
+            "repeats": cell.repeats,
+            **Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist()).columns("percent"),
+        }
+        for panel, part, cell in shares
+    ]
     return words.without_lone_line(pd.DataFrame(rows))
 
 

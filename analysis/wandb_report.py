@@ -68,15 +68,11 @@ def build(
     wr = _reports()
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
-    grouped = {
-        "groupby": wr.Config(by),
-        "groupby_aggfunc": "mean",
-        "groupby_rangefunc": "stderr",
-    }
+    grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
     grid = wr.PanelGrid(
         runsets=[_run_set(wr, name, groups) for name in wandb_groups(sweep)],
         panels=[wr.LinePlot(title=title, x=x, y=[y], **grouped) for title, x, y in CURVES]
-        + [wr.BarPlot(title=t, metrics=[m], orientation="v", **grouped) for t, m in BARS],
+        + [wr.BarPlot(title=title, metrics=[y], orientation="v", **grouped) for title, y in BARS],
     )
     return wr.Report(
         project=project,
