@@ -110,9 +110,8 @@ def sentences(table: pd.DataFrame) -> list[str]:
                 for _, row in rows.iterrows()
             )
             counts.append(f"by {kind} on {reached}")
-        texts.append(
-            f"At or above {source}, {algorithm}: {' and '.join(counts)} of {len(rows)} tasks."
-        )
+        said = " and ".join(counts)
+        texts.append(f"At or above {source}, {algorithm}: {said} of {len(rows)} tasks.")
     return texts
 
 

@@ -33,9 +33,9 @@ FLAGS = {
 
 
 def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Draw]:
-    """What draws the figures that suit the sweep, by title, in the order of the page.
+    """The functions that draw the figures of the page, by title and in order.
 
-    A figure raises BadInputError where the sweep has nothing to draw.
+    They raise BadInputError where the sweep has nothing to draw.
     """
     times: dict[str, Any] = {"by": by, "warmup": warmup}
     seconds = partial(iteration_time.study, **times, paper=paper)
@@ -85,10 +85,13 @@ def build(
     links = {
         run.name: Path(os.path.relpath(run.path, home)).as_posix() for run in sweep.runs if home
     }
+    # Drawing adds notes to the sweep, so the account comes after the figures.
     account = [*words.account(sweep), words.warmup_sentence(warmup)]
+    left_out = pd.DataFrame(sweep.left_out, columns=["left out", "reason"])
+    failures = page.table(left_out) if sweep.left_out else ""
     parts = [
         page.paragraph(question or ask(sweep, by)),
-        page.section("Runs", page.sentences(account) + _failures(sweep)),
+        page.section("Runs", page.sentences(account) + failures),
         *figures,
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
@@ -157,12 +160,6 @@ def svg(figure: style.Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _failures(sweep: Sweep) -> str:
-    if not sweep.left_out:
-        return ""
-    return page.table(pd.DataFrame(sweep.left_out, columns=["left out", "reason"]))
 
 
 def _configuration(sweep: Sweep) -> str:
