@@ -10,7 +10,7 @@ environment.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
 
 import numpy as np
 import pandas as pd
@@ -26,22 +26,7 @@ from walle.analysis.returns import task_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 THRESHOLDS = np.linspace(0, 1.2, 121)
-
-
-class Scores(NamedTuple):
-    """The scores of one value of --by.
-
-    Attributes:
-        value: the value of --by.
-        matrix: [runs, tasks]; every task has as many runs as the task with the fewest.
-    """
-
-    value: Scalar
-    matrix: FloatArray
 
 
 def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
@@ -50,17 +35,20 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
-    found = [Scores(*item) for item in score_matrices(sweep, by, tasks).items()]
+    found = score_matrices(sweep, by, tasks)
     if not found:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
-    for i, scores in enumerate(found):
-        interval = _interval(scores.matrix)
+    for i, (value, matrix) in enumerate(found.items()):
+        draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
+        bounds = stats.interval_bounds(draws, len(matrix))
+        interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
         style.point(left, i, interval, style.look(i))
-        _draw_profile(right, scores, by, style.look(i))
-        rows.append(_row(scores, by, interval))
-    left.set_xticks(range(len(found)), [str(scores.value) for scores in found])
+        _draw_profile(right, matrix, f"{by} = {value}", style.look(i))
+        row = {by: value, "runs_per_task": len(matrix), **interval.columns("iqm")}
+        rows.append(row | {"mean": float(matrix.mean())})
+    left.set_xticks(range(len(found)), [str(value) for value in found])
     left.set_xlim(-0.5, len(found) - 0.5)
     left.set_xlabel(by)
     left.set_ylabel("interquartile mean score")
@@ -76,7 +64,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__).parse_args(argv)
-    return cli.run(args, "across_tasks", lambda sweep: study(sweep, by=args.by))
+    return cli.run(args, "across_tasks", study, ("by",))
 
 
 def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, FloatArray]:
@@ -85,19 +73,13 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, Floa
     Where a task has more runs than another, its further runs are left out and noted.
     """
     finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
-    starts = {
-        run: float(r[0]) for run, r in column_per_run(sweep.iterations, "return_mean").items()
-    }
+    per_run = column_per_run(sweep.iterations, "return_mean")
+    starts = {run: float(r[0]) for run, r in per_run.items()}
     values = sorted(set(sweep.values(by)), key=sort_key)
-    groups = {
-        (value, task): [
-            run.name
-            for run, v in zip(sweep.runs, sweep.values(by), strict=True)
-            if v == value and task_of(run) == task and run.name in finals
-        ]
-        for value in values
-        for task in tasks
-    }
+    groups: dict[tuple[Scalar, str], list[str]] = defaultdict(list)
+    for run, value in zip(sweep.runs, sweep.values(by), strict=True):
+        if run.name in finals:
+            groups[value, task_of(run)].append(run.name)
     found = {}
     for value in values:
         columns = []
@@ -127,33 +109,17 @@ def _scale(
     return low, high if high > low else low + 1.0
 
 
-def _interval(matrix: FloatArray) -> stats.Interval:
-    draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
-    return stats.Interval(float(stats.iqm(matrix)), *stats.interval_bounds(draws, len(matrix)))
-
-
 def profile(matrix: FloatArray) -> FloatArray:
     """[thresholds]: the percentage of all entries that are at least the threshold."""
     return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
 
 
-def _draw_profile(axes: Axes, scores: Scores, by: str, look: style.Look) -> None:
-    draws = stats.stratified_draws(scores.matrix, profile, stats.generator())
-    low, high = np.clip(stats.band_bounds(draws, len(scores.matrix)), 0, 100)
-    label = f"{by} = {scores.value} ({len(scores.matrix)} seeds a task)"
-    axes.plot(
-        THRESHOLDS, profile(scores.matrix), color=look.color, linestyle=look.dash, label=label
-    )
+def _draw_profile(axes: style.Axes, matrix: FloatArray, name: str, look: style.Look) -> None:
+    draws = stats.stratified_draws(matrix, profile, stats.generator())
+    low, high = np.clip(stats.band_bounds(draws, len(matrix)), 0, 100)
+    label = f"{name} ({len(matrix)} seeds a task)"
+    axes.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
     axes.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)
-
-
-def _row(scores: Scores, by: str, interval: stats.Interval) -> dict[str, object]:
-    return {
-        by: scores.value,
-        "runs_per_task": len(scores.matrix),
-        **interval.columns("iqm"),
-        "mean": float(scores.matrix.mean()),
-    }
 
 
 if __name__ == "__main__":

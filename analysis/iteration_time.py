@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import published, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring.cells import (
-    Cell,
-    column_per_run,
-    iterations_after_warmup,
-    lines,
-    measure,
-    repeats_label,
-    single_run_note,
-    warmup_sentence,
-)
+from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines, measure_column
 from walle.analysis.measuring.design import is_positive, resolve_key
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from walle.analysis.writing import cli, words
 
 LABELS = {"collect": "collection per iteration (s)", "learn": "learning per iteration (s)"}
+FLAGS = {
+    "--of": {"choices": list(LABELS), "default": "collect", "help": "(default: collect)"},
+    "--paper": cli.PAPER,
+    "--log": cli.LOG,
+}
 
 
 def study(
@@ -51,7 +43,7 @@ def study(
         log: logarithmic axes.
     """
     by, column = resolve_key(sweep, by), f"{of}_s"
-    cells = measure(sweep, column_per_run(iterations_after_warmup(sweep, warmup), column), by)
+    cells = measure_column(sweep, iterations_after_warmup(sweep, warmup), column, by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {column}")
     places = style.axis_places(cell.by for cell in cells)
@@ -69,10 +61,10 @@ def study(
     hollow = any(cell.oversubscribed for cell in cells)
     style.scale_axes(axes, places, log=log and positive, hollow=hollow)
     if paper_points is not None:
-        style.more_ticks(axes, published.beyond(paper_points, axes.get_xticks()[-1]))
+        published.extend_ticks(axes, paper_points)
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
-    sentences = [warmup_sentence(warmup), *single_run_note(cells)]
+    sentences = words.sample(warmup, cells)
     if paper:
         sentences += published.caveat(set(sweep.values("batch_size")))
     return cli.Study(figure, _table(cells, by, column), sentences)
@@ -80,33 +72,23 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument("--of", choices=list(LABELS), default="collect", help="(default: collect)")
-    parser.add_argument("--paper", action="store_true", help="draw the papers' own points too")
-    parser.add_argument("--log", action="store_true", help="use logarithmic axes")
-    args = parser.parse_args(argv)
-    return cli.run(
-        args,
-        "iteration_time",
-        lambda sweep: study(
-            sweep, of=args.of, by=args.by, warmup=args.warmup, paper=args.paper, log=args.log
-        ),
-        figure=f"{args.of}_time",
-    )
+    args = cli.parser(__doc__, FLAGS).parse_args(argv)
+    options = ("by", "warmup", "of", "paper", "log")
+    return cli.run(args, "iteration_time", study, options, figure=f"{args.of}_time")
 
 
 def _draw_line(
-    axes: Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
+    axes: style.Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
 ) -> None:
     x = [places[cell.by] for cell in cells]
     for at, cell in zip(x, cells, strict=True):
         style.point(axes, at, cell.interval(positive=True), look, hollow=cell.oversubscribed)
-    label = f"{line or 'measured'} ({repeats_label(cells)})"
+    label = f"{line or 'measured'} ({words.repeats_label(cells)})"
     axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
 
 
-def _draw_ideal(axes: Axes, cells: list[Cell], label: str) -> None:
+def _draw_ideal(axes: style.Axes, cells: list[Cell], label: str) -> None:
     n = np.geomspace(float(cells[0].by), float(cells[-1].by), 50)
     seconds = cells[0].mean * n[0] / n
     axes.plot(n, seconds, color=style.IDEAL_GREY, linestyle="--", zorder=1, label=label)
@@ -124,7 +106,7 @@ def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
         }
         for cell in cells
     ]
-    return cli.without_lone_line(pd.DataFrame(rows))
+    return words.without_lone_line(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -24,19 +24,15 @@ from walle.analysis.measuring.cells import (
     iterations_after_warmup,
     lines,
     measure,
-    of_line,
-    single_run_note,
-    warmup_sentence,
+    measure_column,
 )
 from walle.analysis.measuring.design import resolve_key
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from walle.analysis.writing import cli, words
 
 Key = tuple[str, Scalar]
+Measured = tuple[Cell, Interval]
 MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
 FINAL = 0.1
 NOTHING = Interval(math.nan)
@@ -48,38 +44,37 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     frame = iterations_after_warmup(sweep, warmup)
     if "lag_mean" not in frame or not frame["lag_mean"].notna().any():
         raise BadInputError("no run has a value in the column lag_mean")
-    lag = measure(sweep, column_per_run(frame, "lag_mean"), by)
-    seconds = measure(sweep, column_per_run(frame, "iteration_s"), by)
-    returns = measure(sweep, final_returns(frame), by)
+    lag = measure_column(sweep, frame, "lag_mean", by)
+    rates = [(cell, cell.rate()) for cell in measure_column(sweep, frame, "iteration_s", by)]
     overlap = measure(sweep, over_longer(frame), by)
+    longer = [(cell, cell.interval(positive=True)) for cell in overlap]
+    finals = [(cell, cell.interval()) for cell in measure(sweep, final_returns(frame), by)]
     figure, axes = style.panels(3, height=2.6)
-    looks = {(cell.line, cell.by): style.look(i) for i, cell in enumerate(lag)}
+    looks = {cell.key: style.look(i) for i, cell in enumerate(lag)}
     _draw_distribution(axes[0], frame, lag, looks)
-    _draw_cells(axes[1], [(cell, cell.rate()) for cell in seconds], looks, by)
+    _draw_cells(axes[1], rates, looks, by)
     axes[1].set_ylabel("iterations per second")
     style.from_zero(axes[1])
-    _draw_cells(axes[2], [(cell, cell.interval()) for cell in returns], looks, by)
+    _draw_cells(axes[2], finals, looks, by)
     axes[2].set_ylabel("final return")
     style.legend(figure)
-    sentences = [warmup_sentence(warmup), *single_run_note(lag)]
-    sentences += _overlap_sentences(overlap, by)
-    if not returns:
+    sentences = words.sample(warmup, lag) + _overlap_sentences(overlap, by)
+    if not finals:
         sentences.append("No episode has ended, so no return is drawn.")
-    return cli.Study(figure, _table(frame, lag, seconds, overlap, returns, by), sentences)
+    columns = {"iterations_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
+    return cli.Study(figure, _table(frame, lag, columns, by), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, by="sampler.max_lag").parse_args(argv)
-    return cli.run(args, "lag", lambda sweep: study(sweep, by=args.by, warmup=args.warmup))
+    return cli.run(args, "lag", study, ("by", "warmup"))
 
 
 def final_returns(iterations: pd.DataFrame) -> dict[str, FloatArray]:
     """The `return_mean` of each run in the last tenth of its iterations, at least one."""
-    found = {}
-    for run, values in column_per_run(iterations, "return_mean").items():
-        found[run] = values[-max(1, round(FINAL * values.size)) :]
-    return found
+    per_run = column_per_run(iterations, "return_mean").items()
+    return {run: values[-max(1, round(FINAL * values.size)) :] for run, values in per_run}
 
 
 def over_longer(iterations: pd.DataFrame) -> dict[str, FloatArray]:
@@ -100,15 +95,11 @@ def over_longer(iterations: pd.DataFrame) -> dict[str, FloatArray]:
 
 def _overlap_sentences(cells: list[Cell], by: str) -> list[str]:
     said = "Divided by the longer of collecting and learning, the time of an iteration is"
-    return [
-        of_line(
-            line,
-            f"{said} "
-            + ", ".join(f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group)
-            + ".",
-        )
-        for line, group in lines(cells).items()
-    ]
+    sentences = []
+    for line, group in lines(cells).items():
+        ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
+        sentences.append(words.of_line(line, f"{said} {', '.join(ratios)}."))
+    return sentences
 
 
 def _of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
@@ -116,22 +107,16 @@ def _of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
 
 
 def _draw_distribution(
-    axes: Axes, frame: pd.DataFrame, cells: list[Cell], looks: dict[Key, style.Look]
+    axes: style.Axes, frame: pd.DataFrame, cells: list[Cell], looks: dict[Key, style.Look]
 ) -> None:
     """Draws the share of iterations whose mean lag is at most the value on the axis."""
     for cell in cells:
-        look = looks[cell.line, cell.by]
+        look = looks[cell.key]
         lags = np.sort(_of_cell(frame, cell, "lag_mean"))
         share = 100 * np.arange(1, lags.size + 1) / lags.size
         name = ", ".join(part for part in (MODES.get(cell.by, str(cell.by)), cell.line) if part)
-        axes.step(
-            [0, *lags],
-            [0, *share],
-            where="post",
-            color=look.color,
-            linestyle=look.dash,
-            label=f"{name} ({cell.repeats})",
-        )
+        line = {"color": look.color, "linestyle": look.dash, "label": f"{name} ({cell.repeats})"}
+        axes.step([0, *lags], [0, *share], where="post", **line)
     axes.set_xlabel("mean lag (policy versions)")
     axes.set_ylabel("iterations with at most this lag (%)")
     axes.set_ylim(0, 103)
@@ -140,51 +125,40 @@ def _draw_distribution(
 
 
 def _draw_cells(
-    axes: Axes, cells: list[tuple[Cell, Interval]], looks: dict[Key, style.Look], by: str
+    axes: style.Axes, measured: list[Measured], looks: dict[Key, style.Look], by: str
 ) -> None:
     values = list(dict.fromkeys(value for _, value in looks))
     labels = list(dict.fromkeys(line for line, _ in looks))
-    for cell, interval in cells:
+    for cell, interval in measured:
         shift = 0.15 * (labels.index(cell.line) - (len(labels) - 1) / 2)
-        look = looks[cell.line, cell.by]
         place = values.index(cell.by) + shift
-        style.point(axes, place, interval, look, hollow=cell.oversubscribed)
+        style.point(axes, place, interval, looks[cell.key], hollow=cell.oversubscribed)
     axes.set_xticks(range(len(values)), [str(value) for value in values])
     axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_xlabel(by)
 
 
 def _table(
-    frame: pd.DataFrame,
-    lag: list[Cell],
-    seconds: list[Cell],
-    overlap: list[Cell],
-    returns: list[Cell],
-    by: str,
+    frame: pd.DataFrame, lag: list[Cell], columns: Mapping[str, list[Measured]], by: str
 ) -> pd.DataFrame:
-    rates = {(cell.line, cell.by): cell.rate() for cell in seconds}
-    longer = {(cell.line, cell.by): cell.interval(positive=True) for cell in overlap}
-    finals = {(cell.line, cell.by): cell.interval() for cell in returns}
     rows = []
     for cell in lag:
-        key = (cell.line, cell.by)
         lags = _of_cell(frame, cell, "lag_mean")
         most = _of_cell(frame, cell, "lag_max") if "lag_max" in frame else lags
-        rows.append(
-            {
-                "line": cell.line,
-                by: cell.by,
-                "repeats": cell.repeats,
-                "lag_mean": lags.mean(),
-                "lag_median": np.median(lags),
-                "lag_p95": np.quantile(lags, 0.95),
-                "lag_max": most.max(),
-                **rates[key].columns("iterations_per_s"),
-                **longer.get(key, NOTHING).columns("iteration_over_longer"),
-                **finals.get(key, NOTHING).columns("final_return"),
-            }
-        )
-    return cli.without_lone_line(pd.DataFrame(rows))
+        row = {
+            "line": cell.line,
+            by: cell.by,
+            "repeats": cell.repeats,
+            "lag_mean": lags.mean(),
+            "lag_median": np.median(lags),
+            "lag_p95": np.quantile(lags, 0.95),
+            "lag_max": most.max(),
+        }
+        for name, measured in columns.items():
+            intervals = {other.key: interval for other, interval in measured}
+            row |= intervals.get(cell.key, NOTHING).columns(name)
+        rows.append(row)
+    return words.without_lone_line(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -20,13 +20,37 @@ from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError, listed
 from walle.analysis.measuring.cells import require
 from walle.analysis.measuring.design import resolve_key, sort_key
-from walle.analysis.runs import Sweep, load
+from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+BASELINE_LOOK = style.Look(style.IDEAL_GREY, ".", "-", "")
 FILES = ("iterations", "episodes", "timing", "eval", "trace")
+
+
+def _condition(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} has to be COLUMN=TEXT")
+    return column, value
+
+
+FLAGS = {
+    "-x": {"default": "env_steps", "metavar": "COLUMN", "help": "(default: env_steps)"},
+    "-y": {
+        "nargs": "+",
+        "default": ["return_mean"],
+        "metavar": "COLUMN",
+        "help": "one or several (default: return_mean)",
+    },
+    "--file": {"choices": FILES, "default": "iterations", "help": "(default: iterations)"},
+    "--where": {
+        "type": _condition,
+        "metavar": "COLUMN=TEXT",
+        "help": "draw only rows with this text",
+    },
+    "--points": "draw markers, not lines",
+    "--baseline": cli.BASELINE,
+}
 
 
 def study(
@@ -55,11 +79,16 @@ def study(
     by = resolve_key(sweep, by)
     rows = _select(sweep, file, [x, *y], where)
     figure, axes = style.small_multiples(len(y), height=2.6)
+    values = sweep.values(by)
+    look = {v: style.look(i) for i, v in enumerate(sorted(set(values), key=sort_key))}
+    named = zip(sweep.runs, values, strict=True)
+    looks = {run.name: (f"{by} = {value}", look[value]) for run, value in named}
     behind = _select(baseline, file, [x, *y], where) if baseline is not None else None
     for area, column in zip(axes, y, strict=True):
         if behind is not None:
-            _draw_baseline(area, behind, x, column, points=points)
-        _draw(area, sweep, rows, (x, column), by, points=points)
+            grey = dict.fromkeys(behind["run"].astype(str), ("baseline", BASELINE_LOOK))
+            _draw(area, behind, (x, column), grey, points=points)
+        _draw(area, rows, (x, column), looks, points=points)
         area.set_xlabel(_label(x))
         area.set_ylabel(_label(column))
         style.compact_axis(area)
@@ -69,43 +98,9 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument("-x", default="env_steps", metavar="COLUMN", help="(default: env_steps)")
-    parser.add_argument(
-        "-y",
-        nargs="+",
-        default=["return_mean"],
-        metavar="COLUMN",
-        help="one or several (default: return_mean)",
-    )
-    parser.add_argument("--file", choices=FILES, default="iterations", help="(default: iterations)")
-    parser.add_argument(
-        "--where", type=_condition, metavar="COLUMN=TEXT", help="draw only rows with this text"
-    )
-    parser.add_argument("--points", action="store_true", help="draw markers, not lines")
-    parser.add_argument("--baseline", type=Path, metavar="DIR", help="draw these runs in grey too")
-    args = parser.parse_intermixed_args(argv)
-    return cli.run(
-        args,
-        "plot",
-        lambda sweep: study(
-            sweep,
-            x=args.x,
-            y=args.y,
-            file=args.file,
-            by=args.by,
-            where=args.where,
-            points=args.points,
-            baseline=load(args.baseline) if args.baseline else None,
-        ),
-    )
-
-
-def _condition(text: str) -> tuple[str, str]:
-    column, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} has to be COLUMN=TEXT")
-    return column, value
+    args = cli.parser(__doc__, FLAGS).parse_intermixed_args(argv)
+    options = ("x", "y", "file", "by", "where", "points", "baseline")
+    return cli.run(args, "plot", study, options)
 
 
 def _select(
@@ -133,39 +128,22 @@ def _select(
 
 
 def _draw(
-    axes: Axes, sweep: Sweep, rows: pd.DataFrame, columns: tuple[str, str], by: str, *, points: bool
+    axes: style.Axes,
+    rows: pd.DataFrame,
+    columns: tuple[str, str],
+    looks: Mapping[str, tuple[str, style.Look]],
+    *,
+    points: bool,
 ) -> None:
-    values = dict(zip((run.name for run in sweep.runs), sweep.values(by), strict=True))
-    looks = {v: style.look(i) for i, v in enumerate(sorted(set(values.values()), key=sort_key))}
-    named = set()
+    """Draws a line for each run, with its label and look; each label is in the legend once."""
+    labels = set()
     for run, mine in rows.groupby("run", observed=True):
-        value = values[str(run)]
-        label = f"{by} = {value}" if value not in named else "_nolegend_"
-        named.add(value)
-        look = looks[value]
-        axes.plot(
-            mine[columns[0]],
-            mine[columns[1]],
-            color=look.color,
-            linestyle="none" if points else look.dash,
-            marker=look.marker if points else None,
-            markersize=2,
-            linewidth=0.9,
-            label=label,
-        )
-
-
-def _draw_baseline(axes: Axes, rows: pd.DataFrame, x: str, y: str, *, points: bool) -> None:
-    for i, (_, mine) in enumerate(rows.groupby("run", observed=True)):
-        axes.plot(
-            mine[x],
-            mine[y],
-            "." if points else "-",
-            color=style.IDEAL_GREY,
-            markersize=2,
-            linewidth=0.9,
-            label="_nolegend_" if i else "baseline",
-        )
+        label, look = looks[str(run)]
+        shape: Any = {"marker": look.marker, "ls": "none"} if points else {"ls": look.dash}
+        once = "_nolegend_" if label in labels else label
+        x, y = mine[columns[0]], mine[columns[1]]
+        axes.plot(x, y, color=look.color, markersize=2, linewidth=0.9, label=once, **shape)
+        labels.add(label)
 
 
 def _label(column: str) -> str:

@@ -9,7 +9,7 @@ are one standard deviation. The table has the environment steps of each number.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,6 @@ from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.returns import task_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-COLUMNS = 4
 
 
 class Entry(NamedTuple):
@@ -107,24 +102,22 @@ def sentences(table: pd.DataFrame) -> list[str]:
     is_ours = table["label"].str.startswith("walle")
     for (source, algorithm), rows in table[~is_ours].groupby(["label", "algorithm"]):
         mine = table[is_ours & (table["algorithm"] == algorithm)]
-        reached = {
-            kind: sum(
-                (mine[(mine["task"] == row["task"]) & part]["mean"] >= row["mean"]).any()
+        counts = []
+        for kind in ("best evaluation", "final"):
+            found = mine[mine["label"].str.contains(kind)]
+            reached = sum(
+                (found[found["task"] == row["task"]]["mean"] >= row["mean"]).any()
                 for _, row in rows.iterrows()
             )
-            for kind, part in {
-                "best evaluation": mine["label"].str.contains("best evaluation"),
-                "final": mine["label"].str.contains("final"),
-            }.items()
-        }
-        counts = " and ".join(f"by {kind} on {count}" for kind, count in reached.items())
-        texts.append(f"At or above {source}, {algorithm}: {counts} of {len(rows)} tasks.")
+            counts.append(f"by {kind} on {reached}")
+        said = " and ".join(counts)
+        texts.append(f"At or above {source}, {algorithm}: {said} of {len(rows)} tasks.")
     return texts
 
 
-def _figure(table: pd.DataFrame) -> Figure:
+def _figure(table: pd.DataFrame) -> style.Figure:
     panels = list(table.groupby(["task", "algorithm"], sort=False))
-    figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
+    figure, axes = style.small_multiples(len(panels), height=1.9, columns=4)
     looks: dict[str, style.Look] = {}
     for area, ((task, algorithm), rows) in zip(axes, panels, strict=True):
         spreads = rows["spread"].fillna(0).astype(float)

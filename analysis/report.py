@@ -14,60 +14,47 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from walle.analysis import iteration_time, lag, returns, speedup, time_percentage, timeline
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError, Scalar, counted
-from walle.analysis.measuring.cells import warmup_sentence
 from walle.analysis.measuring.design import is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
-from walle.analysis.writing import cli, page
+from walle.analysis.writing import cli, page, words
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+Draw = Callable[[Sweep], cli.Study]
+FLAGS = {
+    "--paper": cli.PAPER,
+    "--question": {"metavar": "TEXT", "help": "the question of the sweep, a sentence"},
+}
 
 
-class Section(NamedTuple):
-    """One figure of the page.
+def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Draw]:
+    """The functions that draw the figures of the page, by title and in order.
 
-    Attributes:
-        title: the heading above the figure.
-        study: draws the figure; raises BadInputError where the sweep has nothing to draw.
+    They raise BadInputError where the sweep has nothing to draw.
     """
-
-    title: str
-    study: Callable[[Sweep], cli.Study]
-
-
-def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> list[Section]:
-    """The figures that suit the sweep, in the order of the page."""
     times: dict[str, Any] = {"by": by, "warmup": warmup}
     seconds = partial(iteration_time.study, **times, paper=paper)
-    found = [
-        Section("Collection time", seconds),
-        Section("Learning time", partial(seconds, of="learn")),
-        Section("Where the time goes", partial(time_percentage.study, **times)),
-        Section("Return by experience", partial(returns.study, by=by, paper=paper)),
-        Section("Return by wall clock", partial(returns.study, by=by, x="wall")),
-    ]
+    found: dict[str, Draw] = {}
     if by in sweep.varying and all(map(is_positive, sweep.values(by))):
-        study = partial(speedup.study, **times, end_to_end=True, paper=paper)
-        found.insert(0, Section("Speedup", study))
+        found["Speedup"] = partial(speedup.study, **times, end_to_end=True, paper=paper)
+    found |= {
+        "Collection time": seconds,
+        "Learning time": partial(seconds, of="learn"),
+        "Where the time goes": partial(time_percentage.study, **times),
+        "Return by experience": partial(returns.study, by=by, paper=paper),
+        "Return by wall clock": partial(returns.study, by=by, x="wall"),
+    }
     if any(run.overlapped for run in sweep.runs):
         lag_by = "sampler.max_lag" if "sampler.max_lag" in sweep.varying else by
-        found.append(Section("Policy lag", partial(lag.study, by=lag_by, warmup=warmup)))
-    traced = _traced(sweep).items()
-    return found + [Section(title, partial(timeline.study, run=run)) for title, run in traced]
-
-
-def _traced(sweep: Sweep) -> dict[str, str]:
-    """The name of the first run with a trace for each `sampler.max_lag`, by its section's title."""
-    found: dict[str, str] = {}
+        found["Policy lag"] = partial(lag.study, by=lag_by, warmup=warmup)
     for run in timeline.traced(sweep):
-        found.setdefault(f"Timeline, max_lag {run.config.get('sampler.max_lag')}", run.name)
+        title = f"Timeline, max_lag {run.config.get('sampler.max_lag')}"
+        found.setdefault(title, partial(timeline.study, run=run.name))
     return found
 
 
@@ -93,28 +80,29 @@ def build(
         home: the directory of the page, for the links to the runs; None for no links.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
-    figures = [
-        _figure(section, sweep, warmup)
-        for section in sections(sweep, by, warmup=warmup, paper=paper)
-    ]
-    account = [*cli.account(sweep), warmup_sentence(warmup)]
+    studies = sections(sweep, by, warmup=warmup, paper=paper)
+    figures = [_figure(title, draw, sweep, warmup) for title, draw in studies.items()]
+    links = {
+        run.name: Path(os.path.relpath(run.path, home)).as_posix() for run in sweep.runs if home
+    }
+    # Drawing adds notes to the sweep, so the account comes after the figures.
+    account = [*words.account(sweep), words.warmup_sentence(warmup)]
+    left_out = pd.DataFrame(sweep.left_out, columns=["left out", "reason"])
+    failures = page.table(left_out) if sweep.left_out else ""
     parts = [
         page.paragraph(question or ask(sweep, by)),
-        page.section("Runs", page.sentences(account) + _failures(sweep)),
+        page.section("Runs", page.sentences(account) + failures),
         *figures,
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
-        page.section("Every run", page.table(sweep.summary(), links=_links(sweep, home))),
+        page.section("Every run", page.table(sweep.summary(), links)),
     ]
     return page.document(title or sweep.name, parts)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, by=None, formats=(".html",))
-    parser.add_argument("--paper", action="store_true", help="draw the papers' own points too")
-    parser.add_argument("--question", metavar="TEXT", help="the question of the sweep, a sentence")
-    args = parser.parse_args(argv)
+    args = cli.parser(__doc__, FLAGS, by=None, formats=(".html",)).parse_args(argv)
     return cli.guard("report", lambda: _write(args))
 
 
@@ -128,7 +116,7 @@ def axis_of(sweep: Sweep) -> str:
 def ask(sweep: Sweep, by: str) -> str:
     """The question in words: the varying keys, the algorithm and task, the number of seeds."""
     others = [key for key in line_keys(sweep, by) if key in sweep.varying]
-    what = " and ".join(_range_of(sweep, key) for key in (by, *others))
+    what = " and ".join(f"{key} ({_values_of(sweep, key)})" for key in (by, *others))
     fixed = [
         str(sweep.values(key)[0])
         for key in ("algo.name", "env.id")
@@ -141,54 +129,37 @@ def ask(sweep: Sweep, by: str) -> str:
 
 def _write(args: argparse.Namespace) -> None:
     sweep = load(*args.sweep)
-    path = args.output or sweep.paths[0] / "report.html"
-    text = build(
-        sweep,
-        by=args.by,
-        warmup=args.warmup,
-        paper=args.paper,
-        title=args.title,
-        question=args.question,
-        home=path.parent,
-    )
-    numbers = args.csv or path.with_suffix(".csv")
-    cli.write_text(path, text)
-    cli.write_text(numbers, sweep.summary().to_csv(index=False))
-    print(f"report: {path}\nruns:   {numbers}")
-    cli.open_viewer("report", path.resolve().as_uri(), wanted=args.show)
+    path = cli.output_path(args, sweep, "report.html")
+    options = cli.given(args, "by", "warmup", "paper", "title", "question")
+    text = build(sweep, **options, home=path.parent)
+    cli.write_page(args, sweep, path, text, name="report")
+    cli.open_viewer(args, "report", path.resolve().as_uri())
 
 
-def _figure(section: Section, sweep: Sweep, warmup: int) -> str:
+def _figure(title: str, draw: Draw, sweep: Sweep, warmup: int) -> str:
     try:
         with style.paper():
-            study = section.study(sweep)
+            study = draw(sweep)
             style.finish(study.figure, None)
             wide, inches = svg(study.figure), study.figure.get_figwidth()
             style.stack(study.figure)
             narrow = svg(study.figure)
     except BadInputError as error:
-        return page.section(section.title, page.paragraph(f"Not drawn: {cli.ended(error)}"))
-    said = [text for text in study.sentences if text != warmup_sentence(warmup)]
-    alternative = f"{section.title}: {' '.join(said)}"
+        return page.section(title, page.paragraph(f"Not drawn: {words.ended(error)}"))
+    said = [text for text in study.sentences if text != words.warmup_sentence(warmup)]
     return page.section(
-        section.title,
-        page.picture(wide, narrow, inches, alternative)
+        title,
+        page.picture(wide, narrow, inches, f"{title}: {' '.join(said)}")
         + page.sentences(said)
-        + page.folded("The numbers", page.table(cli.readable(study.table))),
+        + page.folded("The numbers", page.table(words.readable(study.table))),
     )
 
 
-def svg(figure: Figure) -> str:
+def svg(figure: style.Figure) -> str:
     """The figure as base64 of its SVG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _failures(sweep: Sweep) -> str:
-    if not sweep.left_out:
-        return ""
-    return page.table(pd.DataFrame(sweep.left_out, columns=["left out", "reason"]))
 
 
 def _configuration(sweep: Sweep) -> str:
@@ -225,17 +196,6 @@ def _facts(provenance: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         facts = provenance.get(key)
         if isinstance(facts, dict):
             yield key, ", ".join(f"{name} {value}" for name, value in facts.items())
-
-
-def _links(sweep: Sweep, home: Path | None) -> dict[str, str]:
-    """The path of each run, relative to the directory of the page."""
-    if home is None:
-        return {}
-    return {run.name: Path(os.path.relpath(run.path, home)).as_posix() for run in sweep.runs}
-
-
-def _range_of(sweep: Sweep, key: str) -> str:
-    return f"{key} ({_values_of(sweep, key)})"
 
 
 def _values_of(sweep: Sweep, key: str) -> str:

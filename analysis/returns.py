@@ -8,8 +8,7 @@ says where.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,16 +18,20 @@ from walle.analysis.loading.directories import BadInputError, Run, Scalar, liste
 from walle.analysis.measuring.cells import repeats_text, require
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
 from walle.analysis.measuring.design import design, resolve_key
-from walle.analysis.runs import Sweep, load
+from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 X_AXES = {
     "steps": ("env_steps", "environment steps"),
     "iterations": ("iteration", "iterations"),
     "wall": ("wall_s", "wall clock (s)"),
+}
+FLAGS = {
+    "-x": {"choices": list(X_AXES), "default": "steps", "help": "(default: steps)"},
+    "-y": {"default": "return_mean", "metavar": "COLUMN", "help": "(default: return_mean)"},
+    "--iqm": "draw the interquartile mean",
+    "--baseline": cli.BASELINE,
+    "--paper": "mark the published returns",
 }
 IQM_RUNS = 4
 BASELINE = "baseline"
@@ -91,30 +94,11 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument("-x", choices=list(X_AXES), default="steps", help="(default: steps)")
-    parser.add_argument(
-        "-y", default="return_mean", metavar="COLUMN", help="(default: return_mean)"
-    )
-    parser.add_argument("--iqm", action="store_true", help="draw the interquartile mean")
-    parser.add_argument("--baseline", type=Path, metavar="DIR", help="draw these runs in grey too")
-    parser.add_argument("--paper", action="store_true", help="mark the published returns")
+    parser = cli.parser(__doc__, FLAGS)
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
-    return cli.run(
-        args,
-        "returns",
-        lambda sweep: study(
-            sweep,
-            by=args.by,
-            x=args.x,
-            y=args.y,
-            iqm=args.iqm,
-            baseline=load(args.baseline) if args.baseline else None,
-            paper=args.paper,
-        ),
-    )
+    return cli.run(args, "returns", study, ("by", "x", "y", "iqm", "baseline", "paper"))
 
 
 def task_of(run: Run) -> str:
@@ -143,13 +127,13 @@ def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[L
 
 def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, str], list[str]]:
     tasks = {run.name: task_of(run) for run in sweep.runs}
+    labels = dict.fromkeys(tasks, BASELINE)
+    if by is not None:
+        rows = design(sweep, by).itertuples(index=False)
+        labels = {run: _label(by, value, line, tasks[run]) for run, value, line, _ in rows}
     groups: dict[tuple[str, str], list[str]] = {}
-    if by is None:
-        for run, task in tasks.items():
-            groups.setdefault((task, BASELINE), []).append(run)
-        return groups
-    for run, value, line, _ in design(sweep, by).itertuples(index=False):
-        groups.setdefault((tasks[run], _label(by, value, line, tasks[run])), []).append(run)
+    for run, label in labels.items():
+        groups.setdefault((tasks[run], label), []).append(run)
     return groups
 
 
@@ -168,7 +152,7 @@ def _looks(lines: list[Line]) -> dict[str, style.Look]:
     return looks
 
 
-def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
+def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
     for line in lines:
         look, found = looks[line.label], line.curve
         label = f"{line.label or 'mean'} ({repeats_text(line.runs, line.seeds)})"
@@ -179,7 +163,7 @@ def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
         axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
 
 
-def _draw_published(axes: Axes, sweep: Sweep, task: str) -> None:
+def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
     algorithms = {
         str(run.config.get("algo.name", "")).split("_")[0].upper()
         for run in sweep.runs
@@ -194,33 +178,34 @@ def _draw_published(axes: Axes, sweep: Sweep, task: str) -> None:
     for i, (_, row) in enumerate(rows.iterrows()):
         label = f"{row['source']} {row['algorithm']} ({row['version']})"
         marker = style.MARKERS[i % len(style.MARKERS)]
-        axes.plot(
-            row["env_steps"],
-            row["mean"],
-            marker,
-            color=style.PAPER_GREY,
-            markerfacecolor="none",
-            label=label,
-        )
+        place = row["env_steps"], row["mean"]
+        axes.plot(*place, marker, color=style.PAPER_GREY, markerfacecolor="none", label=label)
 
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
     texts = []
-    name = _label_of if len({line.task for line in lines}) == 1 else _title
-    short = [f"{name(line)} {_short_end(line)}" for line in lines if not line.curve.complete.all()]
-    if short:
-        texts.append(
-            f"Lines are thin where some of their runs have no value ({label}): {'; '.join(short)}."
-        )
-    alone = [name(line) for line in lines if line.runs == 1]
-    if alone:
+    several = len({line.task for line in lines}) > 1
+
+    def name(line: Line) -> str:
+        parts = (line.task, line.label) if several or not line.label else (line.label,)
+        return ", ".join(part for part in parts if part)
+
+    if short := [line for line in lines if not line.curve.complete.all()]:
+        ends = "; ".join(f"{name(line)} {_short_end(line)}" for line in short)
+        texts.append(f"Lines are thin where some of their runs have no value ({label}): {ends}.")
+    if alone := [name(line) for line in lines if line.runs == 1]:
         texts.append(f"Lines of one run have no band: {'; '.join(alone)}.")
     if iqm and any(line.runs < IQM_RUNS for line in lines):
         texts.append(
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    return texts + _coincidence(lines)
+    for task in dict.fromkeys(line.task for line in lines):
+        first, *others = (line.curve.y for line in lines if line.task == task)
+        if others and all(np.array_equal(y, first, equal_nan=True) for y in others):
+            count = len(others) + 1
+            texts.append(f"{task}: the {count} lines are identical; one hides the others.")
+    return texts
 
 
 def _short_end(line: Line) -> str:
@@ -228,27 +213,6 @@ def _short_end(line: Line) -> str:
     whole = found.x[found.complete]
     where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
     return f"{where} ({found.runs[-1]} of {line.runs} runs at the end)"
-
-
-def _coincidence(lines: list[Line]) -> list[str]:
-    """Sentences about lines that agree number for number, as lock-step runs of one seed do."""
-    texts = []
-    for task in dict.fromkeys(line.task for line in lines):
-        mine = [line for line in lines if line.task == task]
-        first = mine[0].curve.y
-        if len(mine) > 1 and all(
-            np.array_equal(line.curve.y, first, equal_nan=True) for line in mine[1:]
-        ):
-            texts.append(f"{task}: the {len(mine)} lines are identical; one hides the others.")
-    return texts
-
-
-def _label_of(line: Line) -> str:
-    return line.label or line.task
-
-
-def _title(line: Line) -> str:
-    return ", ".join(part for part in (line.task, line.label) if part)
 
 
 def _points(line: Line, x: str, y: str, by: str) -> pd.DataFrame:

@@ -142,21 +142,18 @@ class Sweep:
 
     def _load(self, name: str) -> pd.DataFrame:
         tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
-        self._note_broken(name, tables.dropped)
+        if tables.dropped:
+            runs = listed([self.runs[i].name for i in tables.dropped])
+            self.notes.append(
+                f"{counted(sum(tables.dropped.values()), 'broken row')} of {name}.csv left out "
+                f"(runs {runs}): a run was stopped in the middle of a write"
+            )
         frame = tables.frame
         for key in reversed(dict.fromkeys((*ALWAYS_JOINED, *self.varying))):
             frame.insert(0, key, pd.Series(self.values(key)).take(tables.file).to_numpy())
         names = pd.Index([run.name for run in self.runs])
         frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))
         return self._without_repeats(name, frame)
-
-    def _note_broken(self, name: str, dropped: dict[int, int]) -> None:
-        if dropped:
-            runs = listed([self.runs[i].name for i in dropped])
-            self.notes.append(
-                f"{counted(sum(dropped.values()), 'broken row')} of {name}.csv left out "
-                f"(runs {runs}): a run was stopped in the middle of a write"
-            )
 
     def _without_repeats(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
         """Drops the first of two rows that a run wrote twice, before and after a resume."""
@@ -193,7 +190,9 @@ def load(*directories: str | Path) -> Sweep:
             else:
                 left_out.append(found)
     if not runs:
-        raise BadInputError(_nothing_usable(paths, left_out))
+        where = ", ".join(map(str, paths))
+        reasons = listed([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
+        raise BadInputError(f"{where}: none of {len(left_out)} runs can be used ({reasons})")
     sweep = Sweep(paths, runs, left_out)
     for path in paths:
         _note_not_started(sweep, path)
@@ -246,9 +245,3 @@ def _state_notes(runs: list[Run]) -> Iterator[str]:
         names = [run.name for run in runs if run.state == state]
         if names:
             yield f"{len(names)} of {len(runs)} runs {meaning} ({listed(names)})"
-
-
-def _nothing_usable(paths: list[Path], left_out: list[LeftOut]) -> str:
-    where = ", ".join(str(path) for path in paths)
-    reasons = listed([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
-    return f"{where}: none of {len(left_out)} runs can be used ({reasons})"

@@ -8,7 +8,7 @@ by side. The other panels show the sections of the samplers (their mean) and of 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,18 +20,12 @@ from walle.analysis.measuring.cells import (
     after_warmup,
     iterations_after_warmup,
     measure,
-    of_line,
     require,
-    single_run_note,
-    warmup_sentence,
 )
 from walle.analysis.measuring.design import resolve_key
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from walle.analysis.writing import cli, words
 
 WHOLE = ("collect_s", "learn_s", "other_s")
 TELLING = {
@@ -41,12 +35,7 @@ TELLING = {
     "wait_experience": "The agent waits for experience",
 }
 SMALL = 0.01
-TITLES = {
-    "iteration": "iteration",
-    "busy": "busy, of the iteration",
-    "samplers": "samplers",
-    "agent": "agent",
-}
+BUSY = "busy"
 
 
 class Share(NamedTuple):
@@ -68,28 +57,27 @@ def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
         for j, panel in enumerate(panels):
             mine = [s for s in shares if s.panel == panel and s.cell.line == line]
             area = axes[i * len(panels) + j]
-            _draw(area, _without_small(mine), stacked=panel != "busy")
-            area.set_title(TITLES[panel] + (f", {line}" if line else ""))
+            _draw(area, _without_small(mine), stacked=panel != BUSY)
+            title = "busy, of the iteration" if panel == BUSY else panel
+            area.set_title(f"{title}, {line}" if line else title)
             area.set_xlabel(style.axis_name(by))
         axes[i * len(panels)].set_ylabel("share of wall clock (%)")
     cells = [share.cell for share in shares if share.panel == panels[0]]
-    sentences = [warmup_sentence(warmup), *single_run_note(cells), *_sentences(shares, by)]
+    sentences = words.sample(warmup, cells) + _sentences(shares, by)
     return cli.Study(figure, _table(shares, by), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__).parse_args(argv)
-    return cli.run(
-        args, "time_percentage", lambda sweep: study(sweep, by=args.by, warmup=args.warmup)
-    )
+    return cli.run(args, "time_percentage", study, ("by", "warmup"))
 
 
 def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
     frame = iterations_after_warmup(sweep, warmup)
     require(frame, *WHOLE, "iteration_s")
     overlapped = {run.name for run in sweep.runs if run.overlapped}
-    panel = "busy" if overlapped else "iteration"
+    panel = BUSY if overlapped else "iteration"
     return [
         Share(panel, column.removesuffix("_s"), cell)
         for column in (WHOLE[:2] if overlapped else WHOLE)
@@ -107,10 +95,9 @@ def _process_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
     for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
         sections = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
         for column in sections:
-            if not rows[column].any():
-                continue
-            cells = measure(sweep, _ratios(rows, column, "total_s"), by)
-            shares += [Share(panel, column.removesuffix("_s"), cell) for cell in cells]
+            if rows[column].any():
+                cells = measure(sweep, _ratios(rows, column, "total_s"), by)
+                shares += [Share(panel, column.removesuffix("_s"), cell) for cell in cells]
     return shares
 
 
@@ -143,7 +130,7 @@ def _without_small(shares: list[Share]) -> dict[str, dict[Scalar, float]]:
     return means
 
 
-def _draw(axes: Axes, means: dict[str, dict[Scalar, float]], *, stacked: bool) -> None:
+def _draw(axes: style.Axes, means: dict[str, dict[Scalar, float]], *, stacked: bool) -> None:
     values = list(dict.fromkeys(value for part in means.values() for value in part))
     place = np.arange(len(values))
     width = 0.8 if stacked else 0.8 / max(1, len(means))
@@ -181,34 +168,28 @@ def _sentences(shares: list[Share], by: str) -> list[str]:
     for share in shares:
         if share.part in TELLING:
             found.setdefault((share.cell.line, share.part), []).append(share.cell)
-    return [
-        of_line(line, f"{TELLING[part]} {_range(cells, by)}.")
-        for (line, part), cells in found.items()
-        if max(cell.mean for cell in cells) > SMALL
-    ]
-
-
-def _range(cells: list[Cell], by: str) -> str:
-    ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
-    said = [f"{100 * cell.mean:.0f}% of the time at {by}={cell.by}" for cell in ends]
-    return ", ".join(said)
+    said = []
+    for (line, part), cells in found.items():
+        if max(cell.mean for cell in cells) > SMALL:
+            ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
+            spent = [f"{100 * cell.mean:.0f}% of the time at {by}={cell.by}" for cell in ends]
+            said.append(words.of_line(line, f"{TELLING[part]} {', '.join(spent)}."))
+    return said
 
 
 def _table(shares: list[Share], by: str) -> pd.DataFrame:
-    rows = []
-    for panel, part, cell in shares:
-        percent = Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist())
-        rows.append(
-            {
-                "line": cell.line,
-                "of": panel,
-                "part": part,
-                by: cell.by,
-                "repeats": cell.repeats,
-                **percent.columns("percent"),
-            }
-        )
-    return cli.without_lone_line(pd.DataFrame(rows))
+    rows = [
+        {
+            "line": cell.line,
+            "of": panel,
+            "part": part,
+            by: cell.by,
+            "repeats": cell.repeats,
+            **Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist()).columns("percent"),
+        }
+        for panel, part, cell in shares
+    ]
+    return words.without_lone_line(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,6 @@ from walle.analysis.loading.directories import BadInputError, Run, listed
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BINS = 600
 SHOWN_ITERATIONS = 3
@@ -38,6 +35,16 @@ COLORS = {
     "log": "#a6a6a6",
 }
 WAIT_COLOR = "#e4e4e4"
+FLAGS = {
+    "--run": {"metavar": "NAME", "help": "the run to draw (default: the first with a trace)"},
+    "--from": {"dest": "start_s", "type": float, "metavar": "S", "help": "first second"},
+    "--to": {"dest": "end_s", "type": float, "metavar": "S", "help": "last second"},
+    "--json": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "the file for the Perfetto trace (default: beside the figure)",
+    },
+}
 
 
 def study(
@@ -81,23 +88,12 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__)
-    parser.add_argument(
-        "--run", metavar="NAME", help="the run to draw (default: the first with a trace)"
-    )
-    parser.add_argument("--from", dest="start_s", type=float, metavar="S", help="first second")
-    parser.add_argument("--to", dest="end_s", type=float, metavar="S", help="last second")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="the file for the Perfetto trace (default: beside the figure)",
-    )
-    args = parser.parse_args(argv)
+    args = cli.parser(__doc__, FLAGS).parse_args(argv)
 
     def study_and_export(sweep: Sweep) -> cli.Study:
         result = study(sweep, run=args.run, start_s=args.start_s, end_s=args.end_s)
-        path = args.json or cli.figure_path(args, "timeline", sweep).with_suffix(".json")
+        figure = cli.output_path(args, sweep, "figures/timeline.png")
+        path = args.json or figure.with_suffix(".json")
         run = _choose(sweep, args.run)
         cli.write_text(path, json.dumps(perfetto(run.name, trace_of(sweep, run))))
         return result._replace(sentences=[*result.sentences, f"Perfetto trace: {path}"])
@@ -190,7 +186,7 @@ def _process_order(process: str) -> tuple[int, int, str]:
     return int(kind != "agent"), int(number) if number.isdigit() else 0, kind
 
 
-def _draw(axes: Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray) -> None:
+def _draw(axes: style.Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray) -> None:
     """Draws a process as a bar of height 0.8 split by section; waiting is pale, `other` white."""
     order = sorted(parts, key=lambda section: (section.startswith("wait"), section))
     bottom = np.full(edges.size - 1, row - 0.4)
@@ -202,7 +198,7 @@ def _draw(axes: Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray)
 
 
 def _dress(
-    axes: Axes, processes: list[str], window: pd.DataFrame, limits: tuple[float, float]
+    axes: style.Axes, processes: list[str], window: pd.DataFrame, limits: tuple[float, float]
 ) -> None:
     axes.set_yticks(range(len(processes)), processes)
     axes.set_ylim(len(processes) - 0.5, -0.5)

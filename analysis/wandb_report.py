@@ -19,7 +19,7 @@ from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.design import line_keys, resolve_key
 from walle.analysis.report import ask, axis_of
 from walle.analysis.runs import Sweep, load
-from walle.analysis.writing import cli
+from walle.analysis.writing import cli, words
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
@@ -36,9 +36,11 @@ BARS = (
     ("Share of collecting", "collect_share"),
     ("Share of learning", "learn_share"),
 )
-
-
-GROUPED = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
+FLAGS = {
+    "--entity": {"default": "", "help": "the W&B user or team (--save needs it)"},
+    "--project": {"help": "the W&B project (default: the runs' project, or walle)"},
+    "--save": "publish the report",
+}
 
 
 def build(
@@ -66,9 +68,11 @@ def build(
     wr = _reports()
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
+    grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
     grid = wr.PanelGrid(
         runsets=[_run_set(wr, name, groups) for name in wandb_groups(sweep)],
-        panels=[_curve(wr, *curve, by) for curve in CURVES] + [_bars(wr, *bar, by) for bar in BARS],
+        panels=[wr.LinePlot(title=title, x=x, y=[y], **grouped) for title, x, y in CURVES]
+        + [wr.BarPlot(title=title, metrics=[y], orientation="v", **grouped) for title, y in BARS],
     )
     return wr.Report(
         project=project,
@@ -80,7 +84,7 @@ def build(
             wr.H2("Runs"),
             grid,
             wr.H2("Runs used and left out"),
-            wr.MarkdownBlock(text=_bullets(cli.account(sweep))),
+            wr.MarkdownBlock(text=_bullets(words.account(sweep))),
         ],
     )
 
@@ -103,8 +107,8 @@ def findings(sweep: Sweep, by: str, warmup: int) -> str:
     try:
         study = speedup.study(sweep, by=by, warmup=warmup, end_to_end=True)
     except BadInputError as error:
-        return f"No speedup: {cli.ended(error)}"
-    return f"{_markdown_table(cli.readable(study.table))}\n\n{_bullets(study.sentences)}"
+        return f"No speedup: {words.ended(error)}"
+    return f"{_markdown_table(words.readable(study.table))}\n\n{_bullets(study.sentences)}"
 
 
 def wandb_groups(sweep: Sweep) -> list[str]:
@@ -115,10 +119,7 @@ def wandb_groups(sweep: Sweep) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, by=None, formats=(".json",))
-    parser.add_argument("--entity", default="", help="the W&B user or team (--save needs it)")
-    parser.add_argument("--project", help="the W&B project (default: the runs' project, or walle)")
-    parser.add_argument("--save", action="store_true", help="publish the report")
+    parser = cli.parser(__doc__, FLAGS, by=None, formats=(".json",))
     args = parser.parse_args(argv)
     if args.save and not args.entity:
         parser.error("--save needs --entity, the W&B user or team the report will belong to")
@@ -127,25 +128,18 @@ def main(argv: list[str] | None = None) -> int:
 
 def _write(args: argparse.Namespace) -> None:
     sweep = load(*args.sweep)
-    report = build(
-        sweep,
-        entity=args.entity,
-        project=args.project or str(sweep.runs[0].config.get("logger.project", "walle")),
-        by=args.by,
-        warmup=args.warmup,
-        title=args.title,
-    )
-    path = args.output or sweep.paths[0] / "figures" / "wandb_report.json"
-    numbers = args.csv or path.with_suffix(".csv")
-    cli.write_text(path, json.dumps(specification(report), indent=1) + "\n")
-    cli.write_text(numbers, sweep.summary().to_csv(index=False))
-    print(f"specification: {path}\nruns:          {numbers}")
+    project = args.project or str(sweep.runs[0].config.get("logger.project", "walle"))
+    options = cli.given(args, "entity", "by", "warmup", "title")
+    report = build(sweep, project=project, **options)
+    path = cli.output_path(args, sweep, "figures/wandb_report.json")
+    text = json.dumps(specification(report), indent=1) + "\n"
+    cli.write_page(args, sweep, path, text, name="specification")
     if args.save:
         _publish(report, path)
-        cli.open_viewer("wandb_report", report.url, wanted=args.show)
     else:
         print("not published; --save --entity NAME publishes the report")
-        cli.open_viewer("wandb_report", path.resolve().as_uri(), wanted=args.show)
+    address = report.url if args.save else path.resolve().as_uri()
+    cli.open_viewer(args, "wandb_report", address)
 
 
 def _publish(report: Report, path: Path) -> None:
@@ -172,16 +166,6 @@ def _run_set(wr: Any, group: str, groups: list[str]) -> Any:
     if not group:
         return wr.Runset(name="all runs", groupby=groups)
     return wr.Runset(name=group, groupby=groups, filters=f"Metric('Group') = '{group}'")
-
-
-def _curve(wr: Any, title: str, x: str, y: str, by: str) -> Any:
-    return wr.LinePlot(title=title, x=x, y=[y], groupby=wr.Config(by), **GROUPED)
-
-
-def _bars(wr: Any, title: str, metric: str, by: str) -> Any:
-    return wr.BarPlot(
-        title=title, metrics=[metric], orientation="v", groupby=wr.Config(by), **GROUPED
-    )
 
 
 def _bullets(texts: list[str]) -> str:

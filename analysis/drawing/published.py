@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from walle.analysis.drawing.style import PAPER_GREY
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from walle.analysis.drawing import style
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 WALLE = "WALL-E 2018"
@@ -42,16 +38,20 @@ def caveat(batch_sizes: set[object]) -> list[str]:
     ]
 
 
-def beyond(rows: pd.DataFrame, n: float) -> list[float]:
-    """The numbers of workers in `rows` that are greater than `n`: further ticks for the axis."""
-    return sorted({float(value) for value in rows["n"] if value > n})
+def extend_ticks(axes: style.Axes, rows: pd.DataFrame) -> None:
+    """Adds ticks to the x axis for the numbers of workers in `rows` that lie beyond it."""
+    ticks, labels = axes.get_xticks(), [tick.get_text() for tick in axes.get_xticklabels()]
+    beyond = sorted({float(n) for n in rows["n"] if n > ticks[-1]})
+    axes.set_xticks([*ticks, *beyond], [*labels, *(f"{n:g}" for n in beyond)])
 
 
-def draw(axes: Axes, rows: pd.DataFrame, column: str) -> None:
+def draw(axes: style.Axes, rows: pd.DataFrame, column: str) -> None:
     """Draws a column of `collection` against n, with a marker for each source."""
     for source, points in rows.dropna(subset=[column]).groupby("source"):
         marker = MARKERS[str(source)]
-        axes.plot(points["n"], points[column], marker, color=PAPER_GREY, label=source, zorder=2)
+        axes.plot(
+            points["n"], points[column], marker, color=style.PAPER_GREY, label=source, zorder=2
+        )
 
 
 def returns(task: str) -> pd.DataFrame:

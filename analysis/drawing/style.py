@@ -12,8 +12,10 @@ from walle.analysis.measuring.design import sort_key
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    # For the annotations of all modules: matplotlib itself is imported when a figure is drawn.
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 
     from walle.analysis.measuring.stats import Interval
 
@@ -208,12 +210,6 @@ def scale_axes(
     if hollow:
         label = "more samplers than cores"
         axes.plot([], [], "o", color=PAPER_GREY, markerfacecolor="white", label=label)
-
-
-def more_ticks(axes: Axes, values: list[float]) -> None:
-    """Adds ticks at `values` to the x axis."""
-    labels = [tick.get_text() for tick in axes.get_xticklabels()]
-    axes.set_xticks([*axes.get_xticks(), *values], [*labels, *(f"{v:g}" for v in values)])
 
 
 def from_zero(axes: Axes) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import BadInputError, Scalar, counted, listed
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.design import design, is_positive, resolve_key
+from walle.analysis.measuring.design import design
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.errors import nearest
@@ -37,6 +37,11 @@ class Cell:
     names: tuple[str, ...]
     seeds: int
     oversubscribed: bool
+
+    @property
+    def key(self) -> tuple[str, Scalar]:
+        """The line and the value on the axis."""
+        return self.line, self.by
 
     @property
     def mean(self) -> float:
@@ -95,19 +100,9 @@ def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
     return frame
 
 
-def numeric_axis(sweep: Sweep, key: str) -> str:
-    """The full configuration key for `--by key`; its values have to be numbers above zero.
-
-    Raises:
-        BadInputError: the key does not exist, or a value is not such a number.
-    """
-    by = resolve_key(sweep, key)
-    odd = [value for value in sweep.values(by) if not is_positive(value)]
-    if odd:
-        raise BadInputError(
-            f"--by {key}: this figure's axis needs numbers above 0, {by} is {odd[0]!r}"
-        )
-    return by
+def measure_column(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:
+    """`measure` of a column of iterations.csv, see `column_per_run`."""
+    return measure(sweep, column_per_run(frame, column), by)
 
 
 def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]:
@@ -121,8 +116,11 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
     """
     rng = stats.generator()
     strained = {run.name for run in sweep.runs if run.oversubscribed}
+    seeds_of: dict[tuple[str, Scalar], dict[str, Scalar]] = {}
+    for run, value, line, seed in design(sweep, by).itertuples(index=False):
+        seeds_of.setdefault((line, value), {})[run] = seed
     cells = []
-    for (line, value), repeats in _repeats(sweep, by).items():
+    for (line, value), repeats in seeds_of.items():
         names = tuple(name for name in repeats if len(per_run.get(name, ())))
         if not names:
             continue
@@ -133,14 +131,6 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         draws = stats.resample_means(values, rng)
         cells.append(Cell(line, value, values, draws, names, seeds, hollow))
     return cells
-
-
-def _repeats(sweep: Sweep, by: str) -> dict[tuple[str, Scalar], dict[str, Scalar]]:
-    """The runs and their seeds, for each line and value on the axis."""
-    found: dict[tuple[str, Scalar], dict[str, Scalar]] = {}
-    for run, value, line, seed in design(sweep, by).itertuples(index=False):
-        found.setdefault((line, value), {})[run] = seed
-    return found
 
 
 def require(frame: pd.DataFrame, *columns: str, file: str = "iterations") -> None:
@@ -173,35 +163,3 @@ def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     for cell in cells:
         found.setdefault(cell.line, []).append(cell)
     return found
-
-
-def repeats_label(cells: Iterable[Cell]) -> str:
-    """`3 seeds`, or `2 to 3 seeds` when the cells of a line have different numbers of runs."""
-    counts = sorted({(cell.runs, cell.repeats) for cell in cells})
-    if len(counts) == 1:
-        return counts[0][1]
-    return f"{counts[0][0]} to {counts[-1][1]}"
-
-
-def of_line(line: str, sentence: str) -> str:
-    """The sentence, after the line's label where the figure has several lines."""
-    return f"{line}: {sentence}" if line else sentence
-
-
-def warmup_sentence(warmup: int) -> str:
-    """A sentence that says how many iterations are left out."""
-    if not warmup:
-        return "No warm-up: every iteration counts."
-    which = "iteration" if warmup == 1 else f"{warmup} iterations"
-    return f"Warm-up: the first {which} of each run is left out."
-
-
-def single_run_note(cells: Iterable[Cell]) -> list[str]:
-    """A sentence about the points with one run only, whose intervals are over its iterations."""
-    single = sum(cell.runs == 1 for cell in cells)
-    if not single:
-        return []
-    return [
-        f"Where a point has one run only ({counted(single, 'point')}), its interval is over the "
-        "run's iterations and says nothing about other seeds."
-    ]

@@ -35,6 +35,21 @@ def resolve_key(sweep: Sweep, key: str) -> str:
     raise BadInputError(f"--by {key}: no such configuration key; {near}")
 
 
+def numeric_axis(sweep: Sweep, key: str) -> str:
+    """The full configuration key for `--by key`; its values have to be numbers above zero.
+
+    Raises:
+        BadInputError: the key does not exist, or a value is not such a number.
+    """
+    by = resolve_key(sweep, key)
+    odd = [value for value in sweep.values(by) if not is_positive(value)]
+    if odd:
+        raise BadInputError(
+            f"--by {key}: this figure's axis needs numbers above 0, {by} is {odd[0]!r}"
+        )
+    return by
+
+
 def line_keys(sweep: Sweep, by: str) -> list[str]:
     """The fewest varying keys that tell the lines of a figure over `by` apart.
 
@@ -90,9 +105,8 @@ def _determined(sweep: Sweep, key: str, by: Iterable[str]) -> bool:
 
 
 def _line_label(run: Run, keys: list[str]) -> str:
-    return ", ".join(_one_label(key, run.config.get(key, "null")) for key in keys)
-
-
-def _one_label(key: str, value: Scalar) -> str:
-    leaf = key.split(".")[-1]
-    return str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} {value}"
+    parts = []
+    for key in keys:
+        leaf, value = key.split(".")[-1], run.config.get(key, "null")
+        parts.append(str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} {value}")
+    return ", ".join(parts)

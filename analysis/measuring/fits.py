@@ -41,7 +41,7 @@ def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
         return None
     law = scaling.fit(n, [cell.mean for cell in cells], coherence=coherence)
     draws = np.stack([cell.draws for cell in cells], axis=1)
-    return Fitted(law, scaling.fit_draws(n, draws, coherence=coherence), cells)
+    return Fitted(law, [scaling.fit(n, times, coherence=coherence) for times in draws], cells)
 
 
 def describe(cells: list[Cell], learn_s: float | None) -> list[str]:

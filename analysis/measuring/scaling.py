@@ -82,8 +82,3 @@ def fit(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> La
     parallel, serial, coherent = (*weights, 0.0)[:3]
     time_1 = parallel + serial
     return Law(float(time_1), float(serial / time_1), float(coherent / time_1))
-
-
-def fit_draws(n: npt.ArrayLike, draws: npt.ArrayLike, *, coherence: bool = False) -> list[Law]:
-    """Fits the law to each bootstrap draw of the times; `draws` is [draws, points]."""
-    return [fit(n, times, coherence=coherence) for times in np.asarray(draws, float)]

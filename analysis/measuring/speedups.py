@@ -70,8 +70,8 @@ def all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[
     """
     per_run = first_reached(sweep.iterations, target)
     everyone = {run.name: np.ones(1) for run in sweep.runs}
-    asked = {(cell.line, cell.by): cell.runs for cell in measure(sweep, everyone, by)}
-    reached = {(cell.line, cell.by): cell for cell in measure(sweep, per_run, by)}
+    asked = {cell.key: cell.runs for cell in measure(sweep, everyone, by)}
+    reached = {cell.key: cell for cell in measure(sweep, per_run, by)}
     short = [
         f"{reached[key].runs if key in reached else 0} of {runs} at {by}={key[1]}"
         for key, runs in asked.items()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import Sweep, load
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from walle.analysis.writing import words
 
 FORMATS = (".png", ".svg", ".pdf")
+PAPER = "draw the papers' own points too"
+LOG = "use logarithmic axes"
+BASELINE = {"type": Path, "metavar": "DIR", "help": "draw these runs in grey too"}
 
 
 class Study(NamedTuple):
@@ -31,54 +32,46 @@ class Study(NamedTuple):
         points: every point of the figure, where the table is only a summary; else None.
     """
 
-    figure: Figure
+    figure: style.Figure
     table: pd.DataFrame
     sentences: list[str]
     points: pd.DataFrame | None = None
 
 
 def parser(
-    description: str | None, *, by: str | None = "sampler.n", formats: tuple[str, ...] = FORMATS
+    description: str | None,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    by: str | None = "sampler.n",
+    formats: tuple[str, ...] = FORMATS,
 ) -> argparse.ArgumentParser:
-    """A parser with the flags that all scripts share."""
-    p = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """A parser with the flags that all scripts share, and with a script's own `flags`.
+
+    Args:
+        description: the text above the flags.
+        flags: the arguments of `add_argument` for each flag; for a switch its help is enough.
+        by: the default of --by.
+        formats: the endings of the file to write.
+    """
+    raw = argparse.RawDescriptionHelpFormatter
+    p = argparse.ArgumentParser(description=description, formatter_class=raw)
+    about = "sweeps or single runs (default: the newest sweep under ./multirun)"
+    p.add_argument("sweep", nargs="*", type=Path, metavar="SWEEP_DIR", help=about)
+    about = f"the file to write: {', '.join(formats)} (default: in the sweep's directory)"
     p.add_argument(
-        "sweep",
-        nargs="*",
-        type=Path,
-        metavar="SWEEP_DIR",
-        help="sweeps or single runs (default: the newest sweep under ./multirun)",
+        "-o", "--output", type=lambda text: _path_ending(text, formats), metavar="FILE", help=about
     )
-    p.add_argument(
-        "-o",
-        "--output",
-        type=lambda text: _path_ending(text, formats),
-        metavar="FILE",
-        help=f"the file to write: {', '.join(formats)} (default: in the sweep's directory)",
-    )
-    p.add_argument(
-        "--csv",
-        type=Path,
-        metavar="FILE",
-        help="the file for the numbers behind the figure (default: beside the figure)",
-    )
-    p.add_argument(
-        "--by",
-        default=by,
-        metavar="KEY",
-        help=f"the configuration key to compare by (default: {by or 'sampler.n, or what varies'})",
-    )
-    p.add_argument(
-        "--warmup",
-        type=_count,
-        default=1,
-        metavar="K",
-        help="leave the first K iterations of each run out of mean times (default: 1)",
-    )
+    about = "the file for the numbers behind the figure (default: beside the figure)"
+    p.add_argument("--csv", type=Path, metavar="FILE", help=about)
+    about = f"the configuration key to compare by (default: {by or 'sampler.n, or what varies'})"
+    p.add_argument("--by", default=by, metavar="KEY", help=about)
+    about = "leave the first K iterations of each run out of mean times (default: 1)"
+    p.add_argument("--warmup", type=_count, default=1, metavar="K", help=about)
     p.add_argument("--title", help="write a title above the figure")
     p.add_argument("--show", action="store_true", help="open the figure in a viewer")
+    for flag, settings in (flags or {}).items():
+        switch = {"action": "store_true", "help": settings}
+        p.add_argument(flag, **(switch if isinstance(settings, str) else settings))
     return p
 
 
@@ -95,7 +88,8 @@ def guard(name: str, action: Callable[[], None]) -> int:
 def run(
     args: argparse.Namespace,
     name: str,
-    study: Callable[[Sweep], Study],
+    study: Callable[..., Study],
+    options: tuple[str, ...] = (),
     *,
     figure: str | None = None,
 ) -> int:
@@ -105,9 +99,17 @@ def run(
         args: the parsed flags.
         name: the script's name, which stands before an error.
         study: the script's work.
+        options: the flags that `study` takes, as keywords; the runs of `baseline` are loaded.
         figure: the name of the figure's file without its ending; by default `name`.
     """
-    return guard(name, lambda: _run(args, figure or name, study))
+
+    def asked(sweep: Sweep) -> Study:
+        chosen = given(args, *options)
+        if chosen.get("baseline"):
+            chosen["baseline"] = load(args.baseline)
+        return study(sweep, **chosen)
+
+    return guard(name, lambda: _run(args, figure or name, asked))
 
 
 def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> None:
@@ -115,12 +117,15 @@ def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -
     with style.paper():
         result = _studied(sweep, study)
         style.finish(result.figure, args.title)
-        path = figure_path(args, name, sweep)
+        path = output_path(args, sweep, f"figures/{name}.png")
         numbers = args.csv or path.with_suffix(".csv")
         _write(result, path, numbers)
-    _report(sweep, result, newest=not args.sweep)
+    newest = "" if args.sweep else " (the newest sweep)"
+    print(f"{' '.join(map(str, sweep.paths))}{newest}\n")
+    print(words.readable(result.table).to_string(index=False), end="\n\n")
+    print(*result.sentences, *words.account(sweep), sep="\n")
     print(f"figure:  {path}\nnumbers: {numbers}")
-    open_viewer(name, path.resolve().as_uri(), wanted=args.show)
+    open_viewer(args, name, path.resolve().as_uri())
 
 
 def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
@@ -130,18 +135,31 @@ def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
     except BadInputError as error:
         if not sweep.left_out:
             raise
-        raise BadInputError(" ".join([ended(error), *account(sweep)])) from error
+        raise BadInputError(" ".join([words.ended(error), *words.account(sweep)])) from error
 
 
-def open_viewer(name: str, address: str, *, wanted: bool) -> None:
-    """Opens a file or page in the desktop's viewer if `wanted`."""
-    if wanted and not webbrowser.open(address):
+def given(args: argparse.Namespace, *options: str) -> dict[str, Any]:
+    """The values of some flags, as the keywords of a function."""
+    return {option: getattr(args, option) for option in options}
+
+
+def open_viewer(args: argparse.Namespace, name: str, address: str) -> None:
+    """Opens a file or page in the desktop's viewer, if --show asks for it."""
+    if args.show and not webbrowser.open(address):
         print(f"{name}: --show: no viewer found for {address}", file=sys.stderr)
 
 
-def figure_path(args: argparse.Namespace, name: str, sweep: Sweep) -> Path:
-    """The path of the figure: -o, or figures/NAME.png in the directory of the first sweep."""
-    return args.output or sweep.paths[0] / "figures" / f"{name}.png"
+def output_path(args: argparse.Namespace, sweep: Sweep, default: str) -> Path:
+    """The path of the file to write: -o, or `default` in the directory of the first sweep."""
+    return args.output or sweep.paths[0] / default
+
+
+def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *, name: str) -> None:
+    """Writes a page called `name`, and a table with a row a run beside it; prints their paths."""
+    runs = args.csv or path.with_suffix(".csv")
+    write_text(path, text)
+    write_text(runs, sweep.summary().to_csv(index=False))
+    print(f"{name}: {path}\n{'runs:':{len(name) + 1}} {runs}")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -155,52 +173,6 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise BadInputError(_unwritable(error)) from error
-
-
-def account(sweep: Sweep) -> list[str]:
-    """Sentences about the runs: how many were used, which were left out and why, the notes."""
-    used, out = len(sweep.runs), len(sweep.left_out)
-    text = [f"{used} of {used + out} runs used."]
-    text += [f"Left out: {run.name}: {run.reason}." for run in sweep.left_out]
-    return text + [f"{note}." for note in sweep.notes]
-
-
-def ended(sentence: object) -> str:
-    """The sentence with a full stop, unless it ends in a mark already."""
-    text = str(sentence)
-    return text if text.endswith((".", "?")) else f"{text}."
-
-
-def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Drops `line` (or the given columns) where all rows have the same value."""
-    lone = [c for c in columns or ("line",) if table[c].nunique() == 1]
-    return table.drop(columns=lone)
-
-
-def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as text: intervals in brackets, four significant digits, nan as an empty cell.
-
-    Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
-    """
-    bounds = {c + end for c in table.columns for end in ("_low", "_high")}
-    shown = {}
-    for name in table.columns:
-        if name in bounds:
-            continue
-        if f"{name}_low" in table:
-            ranges = zip(table[name], table[f"{name}_low"], table[f"{name}_high"], strict=True)
-            shown[name] = [_with_range(*r) for r in ranges]
-        else:
-            shown[name] = [_plain(value) for value in table[name]]
-    return pd.DataFrame(shown)
-
-
-def _report(sweep: Sweep, result: Study, *, newest: bool) -> None:
-    where = " ".join(str(path) for path in sweep.paths)
-    print(f"{where}{' (the newest sweep)' if newest else ''}\n")
-    print(readable(result.table).to_string(index=False), end="\n\n")
-    for sentence in [*result.sentences, *account(sweep)]:
-        print(sentence)
 
 
 def _write(result: Study, figure: Path, numbers: Path) -> None:
@@ -227,21 +199,3 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
-
-
-def _with_range(value: float, low: float, high: float) -> str:
-    if low != low:
-        return _plain(value)
-    return f"{_number(value)} [{_number(low)}, {_number(high)}]"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool) or type(value).__name__ == "bool":
-        return "yes" if value else ""
-    if isinstance(value, float):
-        return "" if value != value else _number(value)
-    return str(value)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from walle.analysis.drawing import published
+from walle.analysis.drawing import published, style
 
 
 def test_the_papers_times_are_in_seconds() -> None:
@@ -14,7 +14,14 @@ def test_the_papers_times_are_in_seconds() -> None:
     assert trpo["learn_s"].isna().all()
     walle = rows[rows["source"] == published.WALLE].set_index("n")
     assert walle.loc[20, "learn_s"] == pytest.approx(0.038 * 60)
-    assert published.beyond(rows, 8) == [10.0, 20.0]
+
+
+def test_ticks_beyond_the_axis() -> None:
+    _, (axes,) = style.panels(1)
+    axes.set_xticks([1, 8], ["one", "eight"])
+    published.extend_ticks(axes, published.collection())
+    labels = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert labels == ["one", "eight", "10", "20"]
 
 
 def test_another_size_of_iterations_is_said() -> None:

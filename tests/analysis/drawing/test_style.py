@@ -31,7 +31,5 @@ def test_ticks_and_scales() -> None:
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8"]
     assert axes.get_ylim() == (0, 4 * 1.12)
     assert axes.get_lines()[-1].get_label() == "more samplers than cores"
-    style.more_ticks(axes, [20.0])
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8", "20"]
     style.scale_axes(axes, {1: 1.0}, log=True, hollow=False)
     assert axes.get_xscale() == axes.get_yscale() == "log"

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import cells
 from walle.analysis.runs import load
+from walle.analysis.writing import words
 
 
 def test_the_sample_is_a_mean_a_run_or_the_iterations_of_a_single_run(tmp_path: Path) -> None:
@@ -20,10 +19,9 @@ def test_the_sample_is_a_mean_a_run_or_the_iterations_of_a_single_run(tmp_path: 
     assert (one.repeats, two.repeats) == ("1 seed", "2 seeds")
     assert two.interval().value == two.mean == 7
     assert two.rate().value == 1 / 7
-    assert cells.repeats_label([one, two]) == "1 to 2 seeds"
-    (said,) = cells.single_run_note([one, two])
-    assert "(1 point)" in said
-    assert cells.single_run_note([two]) == []
+    assert words.repeats_label([one, two]) == "1 to 2 seeds"
+    assert "(1 point)" in words.sample(1, [one, two])[1]
+    assert words.sample(1, [two]) == [words.warmup_sentence(1)]
 
 
 def test_runs_without_values_are_left_out(tmp_path: Path) -> None:
@@ -44,15 +42,3 @@ def test_the_warm_up_is_of_every_run_and_process() -> None:
     assert cells.after_warmup(frame, 1)["iteration"].tolist() == [2, 2]
     assert cells.after_warmup(frame.drop(columns="process"), 1)["iteration"].tolist() == [1, 2, 2]
     assert cells.after_warmup(frame, 0) is frame
-
-
-def test_workers_are_counted_from_one(tmp_path: Path) -> None:
-    sweep = load(write_sweep(tmp_path / "s", [Job(max_lag=0), Job(max_lag=1)]))
-    with pytest.raises(BadInputError, match=r"numbers above 0, sampler.max_lag is 0"):
-        cells.numeric_axis(sweep, "max_lag")
-    assert cells.numeric_axis(sweep, "sampler.n") == "sampler.n"
-
-
-def test_the_label_of_a_line_stands_before_a_sentence() -> None:
-    assert cells.of_line("", "It is so.") == "It is so."
-    assert cells.of_line("Hopper-v5", "It is so.") == "Hopper-v5: It is so."

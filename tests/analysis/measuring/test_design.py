@@ -6,7 +6,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.design import design, line_keys, resolve_key, sort_key
+from walle.analysis.measuring.design import design, line_keys, numeric_axis, resolve_key, sort_key
 from walle.analysis.runs import load
 
 
@@ -53,3 +53,10 @@ def test_a_line_is_named_by_its_key_unless_the_value_says_it(tmp_path: Path) -> 
 
 def test_numbers_sort_before_words() -> None:
     assert sorted(["null", 10, 9.5, "a"], key=sort_key) == [9.5, 10, "a", "null"]
+
+
+def test_workers_are_counted_from_one(tmp_path: Path) -> None:
+    sweep = load(write_sweep(tmp_path / "s", [Job(max_lag=0), Job(max_lag=1)]))
+    with pytest.raises(BadInputError, match=r"numbers above 0, sampler.max_lag is 0"):
+        numeric_axis(sweep, "max_lag")
+    assert numeric_axis(sweep, "sampler.n") == "sampler.n"

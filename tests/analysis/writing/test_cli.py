@@ -27,7 +27,6 @@ from walle.analysis import (
     timeline,
     wandb_report,
 )
-from walle.analysis.writing import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 Main = Callable[[list[str]], int]
@@ -144,10 +143,6 @@ def test_failures_are_named_below_the_table(
 def test_learning_has_a_figure_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert iteration_time.main(["--of", "learn"]) == 0
     assert "figure:  multirun/speedup/figures/learn_time.png" in capsys.readouterr().out
-
-
-def test_a_sentence_ends_once() -> None:
-    assert [cli.ended(text) for text in ("a", "a.", "a?")] == ["a.", "a.", "a?"]
 
 
 def test_a_timeline_writes_its_trace_beside_it(

@@ -1,0 +1,99 @@
+"""Says in words what a figure is made of, and shows its table as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from walle.analysis.loading.directories import counted
+from walle.analysis.measuring.cells import Cell
+from walle.analysis.runs import Sweep
+
+
+def account(sweep: Sweep) -> list[str]:
+    """Sentences about the runs: how many were used, which were left out and why, the notes."""
+    used, out = len(sweep.runs), len(sweep.left_out)
+    text = [f"{used} of {used + out} runs used."]
+    text += [f"Left out: {run.name}: {run.reason}." for run in sweep.left_out]
+    return text + [f"{note}." for note in sweep.notes]
+
+
+def ended(sentence: object) -> str:
+    """The sentence with a full stop, unless it ends in a mark already."""
+    text = str(sentence)
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+def of_line(line: str, sentence: str) -> str:
+    """The sentence, after the line's label where the figure has several lines."""
+    return f"{line}: {sentence}" if line else sentence
+
+
+def repeats_label(cells: Iterable[Cell]) -> str:
+    """`3 seeds`, or `2 to 3 seeds` when the cells of a line have different numbers of runs."""
+    counts = sorted({(cell.runs, cell.repeats) for cell in cells})
+    if len(counts) == 1:
+        return counts[0][1]
+    return f"{counts[0][0]} to {counts[-1][1]}"
+
+
+def warmup_sentence(warmup: int) -> str:
+    """A sentence that says how many iterations are left out."""
+    if not warmup:
+        return "No warm-up: every iteration counts."
+    which = "iteration" if warmup == 1 else f"{warmup} iterations"
+    return f"Warm-up: the first {which} of each run is left out."
+
+
+def sample(warmup: int, cells: Iterable[Cell]) -> list[str]:
+    """Sentences about the sample: the warm-up, and the points whose intervals are over one run."""
+    said = [warmup_sentence(warmup)]
+    if single := sum(cell.runs == 1 for cell in cells):
+        said.append(
+            f"Where a point has one run only ({counted(single, 'point')}), its interval is over "
+            "the run's iterations and says nothing about other seeds."
+        )
+    return said
+
+
+def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Drops `line` (or the given columns) where all rows have the same value."""
+    lone = [c for c in columns or ("line",) if table[c].nunique() == 1]
+    return table.drop(columns=lone)
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as text: intervals in brackets, four significant digits, nan as an empty cell.
+
+    Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
+    """
+    bounds = {c + end for c in table.columns for end in ("_low", "_high")}
+    shown = {}
+    for name in table.columns:
+        if name in bounds:
+            continue
+        if f"{name}_low" in table:
+            ranges = zip(table[name], table[f"{name}_low"], table[f"{name}_high"], strict=True)
+            shown[name] = [_with_range(*r) for r in ranges]
+        else:
+            shown[name] = [_plain(value) for value in table[name]]
+    return pd.DataFrame(shown)
+
+
+def _with_range(value: float, low: float, high: float) -> str:
+    if low != low:
+        return _plain(value)
+    return f"{_number(value)} [{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return "" if value != value else _number(value)
+    return str(value)
