@@ -30,21 +30,14 @@ class Reacher(GymnasiumTask):
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 1.0
 
+    fields = ("qpos", "qvel", "xpos")
+
     def __post_init__(self) -> None:
         """Finds the bodies."""
         super().__post_init__()
+        self.observation_size = 4 + int(self.model.nq - 2) + 4  # see `observe`
         self._fingertip = int(self.model.body("fingertip").id)
         self._target = int(self.model.body("target").id)
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Positions, velocities and where the bodies are."""
-        return ("qpos", "qvel", "xpos")
-
-    @property
-    def observation_size(self) -> int:
-        """Two angles twice, the positions after them, two velocities, two offsets."""
-        return 4 + int(self.model.nq - 2) + 4
 
     def begin(self, random: np.random.Generator) -> State:
         """An arm nearly straight, and a target uniformly drawn from a disc of radius 0.2 m."""
@@ -89,22 +82,15 @@ class Pusher(GymnasiumTask):
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 0.1
 
+    fields = ("qpos", "qvel", "xpos")
+    observation_size = 23
+
     def __post_init__(self) -> None:
         """Finds the bodies."""
         super().__post_init__()
         self._tip, self._object, self._goal = (
             int(self.model.body(name).id) for name in ("tips_arm", "object", "goal")
         )
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Positions, velocities and where the bodies are."""
-        return ("qpos", "qvel", "xpos")
-
-    @property
-    def observation_size(self) -> int:
-        """Seven angles, seven velocities, three points."""
-        return 23
 
     def begin(self, random: np.random.Generator) -> State:
         """The arm at rest, the goal at the origin, the object at least 0.17 m from it."""

@@ -6,17 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from walle.envs.mujoco.physics import Array, Fields
 from walle.envs.mujoco.task import (
-    GymnasiumTask,
     Outcome,
-    State,
+    PoseTask,
     between,
     clip,
     every,
-    near_rest,
     never,
     square_sum,
 )
@@ -24,11 +20,10 @@ from walle.types import AnyArray, BoolArray
 
 
 @dataclass(kw_only=True)
-class _Runner(GymnasiumTask):
-    """Moves along x, and pays for its torques.
+class _Runner(PoseTask):
+    """A robot that moves along x and pays for its torques.
 
     reward = w_forward Δx / dt - w_ctrl ‖a‖²
-    obs = (positions without the first `hidden`, velocities)
     """
 
     forward_reward_weight: float = 1.0
@@ -37,34 +32,15 @@ class _Runner(GymnasiumTask):
     exclude_current_positions_from_observation: bool = True
 
     coordinates: ClassVar[int] = 1
-    """How many leading positions say where the robot is, rather than in what pose."""
+    """How many leading positions say where the robot is; the others say in what pose."""
 
-    normal_velocities: ClassVar[bool] = False
+    remembers = ("qpos",)
 
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """Where the robot was."""
-        return ("qpos",)
-
-    @property
-    def hidden(self) -> int:
-        """How many positions the observation leaves out."""
-        return self.coordinates if self.exclude_current_positions_from_observation else 0
-
-    @property
-    def observation_size(self) -> int:
-        """The positions shown and the velocities."""
-        return int(self.model.nq + self.model.nv) - self.hidden
-
-    def begin(self, random: np.random.Generator) -> State:
-        """The initial pose with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=self.normal_velocities)
-
-    def observe(self, now: Fields, out: Array) -> None:
-        """Positions, then velocities."""
-        shown = self.model.nq - self.hidden
-        out[:, :shown] = now.qpos[:, self.hidden :]
-        out[:, shown:] = now.qvel
+    def __post_init__(self) -> None:
+        """Compiles the model and decides what the observation shows."""
+        if self.exclude_current_positions_from_observation:
+            self.hidden = self.coordinates
+        super().__post_init__()
 
     def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
         """See the class."""

@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import (
-    GymnasiumTask,
-    Outcome,
-    State,
-    clip,
-    every,
-    near_rest,
-)
+from walle.envs.mujoco.task import Outcome, PoseTask, clip, every
 from walle.types import AnyArray
 
 
 @dataclass(kw_only=True)
-class InvertedPendulum(GymnasiumTask):
+class InvertedPendulum(PoseTask):
     """InvertedPendulum-v5.
 
-    reward = [not terminated], obs = (positions, velocities)
+    reward = [not terminated]
     terminated: the pole leans by more than 0.2 rad, or something is not finite.
     """
 
     xml_file: str = "inverted_pendulum.xml"
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
-
-    @property
-    def observation_size(self) -> int:
-        """Positions and velocities."""
-        return int(self.model.nq + self.model.nv)
-
-    def begin(self, random: np.random.Generator) -> State:
-        """Upright with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=False)
-
-    def observe(self, now: Fields, out: Array) -> None:
-        """See the class."""
-        nq = self.model.nq
-        out[:, :nq] = now.qpos
-        out[:, nq:] = now.qvel
 
     def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
         """See the class."""
@@ -54,7 +33,7 @@ class InvertedPendulum(GymnasiumTask):
 
 
 @dataclass(kw_only=True)
-class InvertedDoublePendulum(GymnasiumTask):
+class InvertedDoublePendulum(PoseTask):
     """InvertedDoublePendulum-v5.
 
     With the tip at (x, y) and the hinges turning at v₁ and v₂:
@@ -69,19 +48,13 @@ class InvertedDoublePendulum(GymnasiumTask):
     healthy_reward: float = 10.0
     reset_noise_scale: float = 0.1
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Positions, velocities, the tip, the constraint forces."""
-        return ("qpos", "qvel", "site_xpos", "qfrc_constraint")
+    fields = ("qpos", "qvel", "site_xpos", "qfrc_constraint")
+    normal_velocities: ClassVar[bool] = True
 
-    @property
-    def observation_size(self) -> int:
-        """Cart, two angles twice, velocities, one force."""
-        return 1 + 2 * int(self.model.nq - 1) + int(self.model.nv) + 1
-
-    def begin(self, random: np.random.Generator) -> State:
-        """Upright with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=True)
+    def __post_init__(self) -> None:
+        """Compiles the model and counts the observation's entries."""
+        super().__post_init__()
+        self.observation_size = 1 + 2 * int(self.model.nq - 1) + int(self.model.nv) + 1
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""

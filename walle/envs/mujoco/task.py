@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import gymnasium as gym
 import mujoco
@@ -40,12 +40,18 @@ class Task(ABC):
         frame_skip: physics steps per environment step.
         dt: seconds of simulated time per environment step.
         rest: [nq] the model's initial positions; its velocities are zero.
+        fields: the MuJoCo fields that the task reads.
+        remembers: the fields whose values from before the step decide the outcome.
+        observation_size: the number of entries of one lane's observation.
     """
 
     model: mujoco.MjModel
     frame_skip: int
     dt: float
     rest: Array
+    fields: tuple[str, ...] = ("qpos", "qvel")
+    remembers: tuple[str, ...] = ()
+    observation_size: int
 
     def load(self, path: Path, frame_skip: int) -> None:
         """Compiles the model: the first thing a task does."""
@@ -55,21 +61,6 @@ class Task(ABC):
         self.model = compile_model(path)
         self.dt = float(self.model.opt.timestep) * frame_skip
         self.rest = self.model.qpos0.copy()
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The MuJoCo fields that the task reads."""
-        return ("qpos", "qvel")
-
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """Those whose values from before the step decide the outcome."""
-        return ()
-
-    @property
-    @abstractmethod
-    def observation_size(self) -> int:
-        """The number of entries of one lane's observation."""
 
     @abstractmethod
     def begin(self, random: np.random.Generator) -> State:
@@ -105,6 +96,39 @@ class GymnasiumTask(Task):
     def __post_init__(self) -> None:
         """Compiles the model."""
         self.load(xml_path(self.xml_file), self.frame_skip)
+
+
+@dataclass(kw_only=True)
+class PoseTask(GymnasiumTask):
+    """A task that begins near the model's initial pose and shows positions and velocities.
+
+    obs = (positions without the first `hidden`, velocities)
+
+    Attributes:
+        reset_noise_scale: scale of the noise on the initial positions and velocities.
+        hidden: how many leading positions the observation leaves out.
+        normal_velocities: whether the noise on velocities is normal; otherwise it is uniform.
+    """
+
+    reset_noise_scale: float
+
+    hidden = 0
+    normal_velocities: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Compiles the model and counts the observation's entries."""
+        super().__post_init__()
+        self.observation_size = int(self.model.nq + self.model.nv) - self.hidden
+
+    def begin(self, random: np.random.Generator) -> State:
+        """The initial pose with noise."""
+        return near_rest(self, random, self.reset_noise_scale, normal=self.normal_velocities)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """Positions, then velocities."""
+        shown = self.model.nq - self.hidden
+        out[:, :shown] = now.qpos[:, self.hidden :]
+        out[:, shown : shown + self.model.nv] = now.qvel
 
 
 def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: bool) -> State:
