@@ -1,4 +1,4 @@
-"""Arms that reach and push: Reacher, Pusher (Gymnasium's v5)."""
+"""Arms that reach and push: Gymnasium's Reacher and Pusher, v5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free bodies that feel contact forces: Ant, Humanoid, HumanoidStandup (Gymnasium's v5)."""
+"""Free bodies that observe contact forces: Gymnasium's Ant, Humanoid and HumanoidStandup, v5."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from walle.types import AnyArray, BoolArray
 
 
 def _rows(bodies: Array) -> Array:
-    """[L, n, k] as [L, n k]: a row a lane."""
+    """[L, n, k] as [L, n k], one row for every lane."""
     return bodies.reshape(len(bodies), -1)
 
 
@@ -33,8 +33,8 @@ class Ant(PoseTask):
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
     obs = (positions without x and y, velocities, contact forces on every body but the world)
-    healthy: positions and velocities finite, height inside its closed range. x is that of
-    `main_body`.
+    healthy: positions and velocities finite, height inside its closed range.
+    x belongs to `main_body`.
     """
 
     xml_file: str = "ant.xml"
@@ -99,10 +99,11 @@ class Ant(PoseTask):
 
 @dataclass(kw_only=True)
 class _Humanoid(PoseTask):
-    """What Humanoid and HumanoidStandup share: their observation, and where they begin.
+    """The observation and the costs that Humanoid and HumanoidStandup share.
 
-    obs = (positions without x and y, velocities, and as asked for the bodies' inertia and velocity
-    about the centre of mass, actuator forces on the joints, contact forces on the bodies)
+    obs = (positions without x and y, velocities, inertia and velocity of the bodies about the
+    centre of mass, actuator forces on the joints, contact forces on the bodies); an argument
+    `include_..._in_observation` leaves each of the last four out.
     """
 
     frame_skip: int = 5
@@ -155,7 +156,7 @@ class _Humanoid(PoseTask):
         return clip(self._contact_weight * force, self._contact_range)
 
     def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
-        # Unlike the others, Gymnasium computes this from MuJoCo's double precision controls.
+        # Gymnasium computes this from MuJoCo's controls, which have double precision.
         return self.ctrl_cost_weight * square_sum(action.astype(np.float64))
 
 
@@ -164,7 +165,8 @@ class Humanoid(_Humanoid):
     """Humanoid-v5.
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖u‖² - clip(w_contact ‖f‖²)
-    x is that of the centre of mass; healthy: the height strictly inside its range.
+    healthy: height strictly inside its range.
+    x belongs to the centre of mass.
     """
 
     xml_file: str = "humanoid.xml"

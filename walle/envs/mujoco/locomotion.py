@@ -1,4 +1,4 @@
-"""Planar runners and the swimmer: HalfCheetah, Hopper, Walker2d, Swimmer (Gymnasium's v5)."""
+"""Runners in the plane and the swimmer: Gymnasium's HalfCheetah, Hopper, Walker2d, Swimmer, v5."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Walker2d(_Runner):
     reset_noise_scale: float = 5e-3
 
     def observe(self, now: Fields, out: Array) -> None:
-        """Positions, then clipped velocities."""
+        """Writes positions, then clipped velocities."""
         shown = self.model.nq - self.hidden
         out[:, :shown] = now.qpos[:, self.hidden :]
         clip(now.qvel, (-10, 10), out=out[:, shown:])
@@ -111,7 +111,7 @@ class Walker2d(_Runner):
 
 @dataclass(kw_only=True)
 class Hopper(Walker2d):
-    """Hopper-v5: as Walker2d, and all positions and velocities from the third on are bounded."""
+    """Hopper-v5: Walker2d, with bounds on all velocities and on positions from the third on."""
 
     xml_file: str = "hopper.xml"
     healthy_state_range: tuple[float, float] = (-100.0, 100.0)

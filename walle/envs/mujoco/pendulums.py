@@ -1,4 +1,4 @@
-"""Poles on carts: InvertedPendulum, InvertedDoublePendulum (Gymnasium's v5)."""
+"""Poles on carts: Gymnasium's InvertedPendulum and InvertedDoublePendulum, v5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A robot of the user's own: a MuJoCo model and three functions of whole batches."""
+"""A user's own robot: a MuJoCo model and three functions of all lanes at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from walle.types import AnyArray, BoolArray
 
 @dataclass(frozen=True, kw_only=True)
 class Robot:
-    """What walle needs to know about a robot to simulate many of them at once.
+    """A robot for which walle simulates many lanes at once.
 
     Every array has the lanes first: `now.qpos` is [L, nq], an action [L, nu], a reward [L].
 
@@ -27,13 +27,14 @@ class Robot:
         observe: now -> [L, O], what the policy sees.
         reward: (before, action, now) -> [L], what the step from `before` to `now` was worth.
         terminated: now -> [L] booleans, whether the episode has reached its end; None: never.
-        begin: (random, qpos, qvel) -> (qpos, qvel), where an episode begins, given one lane's
-            stream and the model's initial state; None adds uniform noise in ± `reset_noise_scale`.
+        begin: (random, qpos, qvel) -> (qpos, qvel), the state in which an episode begins, from one
+            lane's random stream and the model's initial state; None adds uniform noise to that
+            state.
         fields: the names of the MjData arrays that `now` has.
         remembers: the names of the arrays that `before` has; each must be in `fields`.
         frame_skip: physics steps per environment step.
         episode_limit: environment steps before an episode is truncated; None: never.
-        reset_noise_scale: see `begin`.
+        reset_noise_scale: bound on that noise, without `begin`.
     """
 
     xml_file: str | Path
@@ -70,7 +71,7 @@ class Robot:
 
 
 class RobotTask(Task):
-    """A `Robot` as a task, with everything its functions return checked."""
+    """A `Robot` as a task: checks all that the robot's functions return."""
 
     def __init__(self, robot: Robot) -> None:
         """Compiles the model and tries `observe` on one lane to learn the observation's size."""

@@ -1,4 +1,4 @@
-"""What a task is: a model, where episodes begin, and observation, reward and end of all lanes."""
+"""Tasks: a model, where its episodes begin, and the observations, rewards and ends of all lanes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Task(ABC):
     observation_size: int
 
     def load(self, path: Path, frame_skip: int) -> None:
-        """Compiles the model: the first thing a task does."""
+        """Compiles the model; a task calls this before anything else."""
         if frame_skip < 1:
             raise ConfigError(f"frame_skip={frame_skip}: at least one physics step is needed")
         self.frame_skip = frame_skip
@@ -83,7 +83,7 @@ class Task(ABC):
 
 @dataclass(kw_only=True)
 class GymnasiumTask(Task):
-    """A task of Gymnasium's. Its dataclass fields are the arguments of Gymnasium's constructor.
+    """A task that Gymnasium has too, with the same constructor arguments as dataclass fields.
 
     Attributes:
         xml_file: a path beginning with `/`, `.` or `~`, or a model that Gymnasium ships.
@@ -146,34 +146,34 @@ def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: 
 
 
 def never(lanes: int) -> BoolArray:
-    """No lane is in a terminal state."""
+    """The [L] booleans of a step that ended in no terminal state."""
     return np.zeros(lanes, dtype=np.bool_)
 
 
 def square_sum(x: AnyArray) -> npt.NDArray[np.floating]:
     """Σ_j x[i, j]² in the precision of `x`.
 
-    Actions are float32, and so is Gymnasium's control cost: its last bits depend on that.
+    The last bits depend on the precision: Gymnasium's control cost is float32, as actions are.
     """
     total: npt.NDArray[np.floating] = np.add.reduce(np.square(x), axis=1)
     return total
 
 
 def clip(x: Array, low_high: tuple[float, float], out: Array | None = None) -> Array:
-    """`np.clip`, by a shorter way: between two steps of physics every call finds cold caches."""
+    """`np.clip` in fewer calls: after a step of physics the caches are cold and calls are slow."""
     low, high = low_high
     clipped: Array = np.maximum(x, low, out=out)
     return np.minimum(clipped, high, out=clipped)
 
 
 def every(inside: BoolArray) -> BoolArray:
-    """Whether all of a row holds, [L, n] -> [L]: `all(axis=1)`, by a shorter way."""
+    """Whether all of a row holds, [L, n] -> [L]: `all(axis=1)` in fewer calls."""
     rows: BoolArray = np.logical_and.reduce(inside, axis=1)
     return rows
 
 
 def between(x: Array, low_high: tuple[float, float]) -> BoolArray:
-    """Low < x < high, entry by entry."""
+    """Whether low < x < high, entry by entry."""
     low, high = low_high
     inside: BoolArray = (low < x) & (x < high)
     return inside
