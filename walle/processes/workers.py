@@ -35,7 +35,7 @@ def allow_files(needed: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
-            f"so many samplers need {needed} open files, and the limit is {hard}; raise the limit "
+            f"so many samplers need {needed} open files, and the limit is {hard}; raise it "
             "(ulimit -Hn), or use a smaller sampler.n"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

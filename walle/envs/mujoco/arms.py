@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import GymnasiumTask, Outcome, State, never, square_sum
+from walle.envs.mujoco.task import GymnasiumTask, RewardAndEnd, State, never, square_sum
 from walle.types import AnyArray
 
 
@@ -60,12 +60,12 @@ class Reacher(GymnasiumTask):
         xpos = now.xpos
         np.subtract(xpos[:, self._fingertip, :2], xpos[:, self._target, :2], out=out[:, -2:])
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         offset = now.xpos[:, self._fingertip] - now.xpos[:, self._target]
         cost = self.reward_control_weight * square_sum(action)
         reward = -self.reward_dist_weight * _distance(offset) - cost
-        return Outcome(reward, never(len(reward)))
+        return RewardAndEnd(reward, never(len(reward)))
 
 
 @dataclass(kw_only=True)
@@ -116,11 +116,11 @@ class Pusher(GymnasiumTask):
         out[:, 17:20] = xpos[:, self._object]
         out[:, 20:] = xpos[:, self._goal]
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         xpos = now.xpos
         thing = xpos[:, self._object]
         near = self.reward_near_weight * _distance(thing - xpos[:, self._tip])
         far = self.reward_dist_weight * _distance(thing - xpos[:, self._goal])
         reward = -far - self.reward_control_weight * square_sum(action) - near
-        return Outcome(reward, never(len(reward)))
+        return RewardAndEnd(reward, never(len(reward)))

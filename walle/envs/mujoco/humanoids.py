@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields
 from walle.envs.mujoco.task import (
-    Outcome,
     PoseTask,
+    RewardAndEnd,
     between,
     clip,
     every,
@@ -81,14 +81,15 @@ class Ant(PoseTask):
         finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
         return inside & finite
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.xpos[:, self._main, 0] - before.xpos[:, self._main, 0]) / self.dt
         healthy = self.healthy(now)
         gain = velocity * self.forward_reward_weight + healthy * self.healthy_reward
         cost = self.ctrl_cost_weight * square_sum(action) + self._contact_cost(now)
         reward = gain - cost
-        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
 
     def _contact_cost(self, now: Fields) -> npt.NDArray[np.floating] | float:
         if self.contact_cost_weight == 0:
@@ -189,7 +190,7 @@ class Humanoid(_Humanoid):
         """Whether each lane stands, [L]."""
         return between(now.qpos[:, 2], self.healthy_z_range)
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         # Not a matrix product: BLAS rounds a row according to how many rows there are.
         moved = (now.xipos[:, :, 0] - before.xipos[:, :, 0]) * self._mass
@@ -198,7 +199,8 @@ class Humanoid(_Humanoid):
         gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
         cost = self._control_cost(action) + self._contact_cost(now)
         reward: Array = gain - cost
-        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
 
 
 @dataclass(kw_only=True)
@@ -220,8 +222,8 @@ class HumanoidStandup(_Humanoid):
         super().__post_init__()
         self._lay_out(self.impact_cost_weight, self.impact_cost_range)
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         height = now.qpos[:, 2] / self.model.opt.timestep
         cost = self._control_cost(action) + self._contact_cost(now)
-        return Outcome(height - cost + 1, never(len(height)))
+        return RewardAndEnd(height - cost + 1, never(len(height)))

@@ -10,7 +10,7 @@ from gymnasium.utils import seeding
 
 from walle.envs.lanes import Step
 from walle.envs.mujoco.physics import Array, Fields, make_physics
-from walle.envs.mujoco.task import Outcome, Task
+from walle.envs.mujoco.task import RewardAndEnd, Task
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import RolloutError, what_went_wrong
 from walle.types import AnyArray, BoolArray, IntArray
@@ -110,8 +110,8 @@ class MujocoLanes:
     def close(self) -> None:
         """Does nothing, since lanes hold only memory."""
 
-    def _advance(self, action: AnyArray, lanes: IntArray | None) -> tuple[Outcome, BoolArray]:
-        """Steps `lanes` (None: all) once; returns the outcome and truncations of all lanes, [L]."""
+    def _advance(self, action: AnyArray, lanes: IntArray | None) -> tuple[RewardAndEnd, BoolArray]:
+        """Steps `lanes` (None: all) once; returns rewards, ends and truncations of all lanes."""
         for array, live in self._remembered:
             np.copyto(array, live)
         self._physics.step(action, self._task.frame_skip, lanes)
@@ -121,10 +121,10 @@ class MujocoLanes:
         else:
             self._elapsed[lanes] += 1
         try:
-            outcome = self._task.outcome(self._before, action, self._now)
+            gained = self._task.reward_and_end(self._before, action, self._now)
         except Exception as fault:
             raise self._located(fault) from fault
-        return outcome, self._elapsed >= self._limit
+        return gained, self._elapsed >= self._limit
 
     def _observe(self) -> Array:
         try:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from walle.envs.mujoco.physics import Array, Fields
 from walle.envs.mujoco.task import (
-    Outcome,
     PoseTask,
+    RewardAndEnd,
     between,
     clip,
     every,
@@ -42,11 +42,11 @@ class _Runner(PoseTask):
             self.hidden = self.coordinates
         super().__post_init__()
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
         cost = self.ctrl_cost_weight * square_sum(action)
-        return Outcome(self.forward_reward_weight * velocity - cost, never(len(cost)))
+        return RewardAndEnd(self.forward_reward_weight * velocity - cost, never(len(cost)))
 
 
 @dataclass(kw_only=True)
@@ -100,13 +100,14 @@ class Walker2d(_Runner):
         height = between(qpos[:, 1], self.healthy_z_range)
         return height & between(qpos[:, 2], self.healthy_angle_range)
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
         healthy = self.healthy(now)
         gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
         reward = gain - self.ctrl_cost_weight * square_sum(action)
-        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
 
 
 @dataclass(kw_only=True)

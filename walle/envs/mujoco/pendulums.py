@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import Outcome, PoseTask, clip, every
+from walle.envs.mujoco.task import PoseTask, RewardAndEnd, clip, every
 from walle.types import AnyArray
 
 
@@ -24,12 +24,12 @@ class InvertedPendulum(PoseTask):
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         fallen = np.abs(now.qpos[:, 1]) > 0.2
         finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
         terminated = fallen | ~finite
-        return Outcome((~terminated).astype(np.float64), terminated)
+        return RewardAndEnd((~terminated).astype(np.float64), terminated)
 
 
 @dataclass(kw_only=True)
@@ -66,11 +66,11 @@ class InvertedDoublePendulum(PoseTask):
         clip(now.qvel, (-10, 10), out=out[:, 1 + 2 * n : -1])
         clip(now.qfrc_constraint[:, 0], (-10, 10), out=out[:, -1])
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         x, y = now.site_xpos[:, 0, 0], now.site_xpos[:, 0, 2]
         v1, v2 = now.qvel[:, 1], now.qvel[:, 2]
         fallen = y <= 1
         alive = self.healthy_reward * ~fallen
         swing = 1e-3 * np.square(v1) + 5e-3 * np.square(v2)
-        return Outcome(alive - (0.01 * np.square(x) + np.square(y - 2)) - swing, fallen)
+        return RewardAndEnd(alive - (0.01 * np.square(x) + np.square(y - 2)) - swing, fallen)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields, make_physics
-from walle.envs.mujoco.task import Outcome, State, Task, near_rest, never
+from walle.envs.mujoco.task import RewardAndEnd, State, Task, near_rest, never
 from walle.errors import ConfigError, RolloutError
 from walle.types import AnyArray, BoolArray
 
@@ -106,18 +106,18 @@ class RobotTask(Task):
         _check("observe", obs, out.shape)
         out[:] = obs
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """What the robot's `reward` and `terminated` return, after checking both."""
         lanes = len(action)
         reward = np.array(self.robot.reward(before, action, now), dtype=np.float64)
         _check("reward", reward, (lanes,))
         if self.robot.terminated is None:
-            return Outcome(reward, never(lanes))
+            return RewardAndEnd(reward, never(lanes))
         terminated: BoolArray = np.array(self.robot.terminated(now))
         _check("terminated", terminated, (lanes,))
         if terminated.dtype != np.bool_:
             raise RolloutError(f"terminated() returned {terminated.dtype}, not booleans")
-        return Outcome(reward, terminated)
+        return RewardAndEnd(reward, terminated)
 
     def _first_observation(self) -> AnyArray:
         physics = make_physics(self.model, 1, self.fields)

@@ -25,8 +25,8 @@ class State(NamedTuple):
     qvel: Array
 
 
-class Outcome(NamedTuple):
-    """What a step gave: `reward` [L], and whether it reached a terminal state, [L]."""
+class RewardAndEnd(NamedTuple):
+    """The `reward` of a step, [L], and whether it reached a terminal state, [L]."""
 
     reward: npt.NDArray[np.floating]
     terminated: BoolArray
@@ -41,7 +41,7 @@ class Task(ABC):
         dt: seconds of simulated time per environment step.
         rest: [nq] the model's initial positions; its velocities are zero.
         fields: the MuJoCo fields that the task reads.
-        remembers: the fields whose values from before the step decide the outcome.
+        remembers: the fields whose values from before the step the reward needs.
         observation_size: the number of entries of one lane's observation.
     """
 
@@ -71,8 +71,8 @@ class Task(ABC):
         """Writes the observations of all lanes into `out`, [L, observation_size]."""
 
     @abstractmethod
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
-        """What the step that took the lanes from `before` to `now` is worth, and what it ended."""
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
+        """The reward of the step from `before` to `now`, and the lanes whose episode it ended."""
 
     @property
     def action_space(self) -> gym.spaces.Box:
