@@ -1,9 +1,9 @@
-"""A sweep in a notebook: three lines to a table, a few more to a figure of your own.
+"""Analyses a sweep in Python: three lines give a table, a few more give your own figure.
 
     python examples/analyse_sweep.py [SWEEP_DIR]
 
-Every frame has one row an iteration, episode or process-iteration, with the configuration keys that
-differ between the runs as columns: from there it is plain pandas.
+Every frame is a pandas table with one row for each iteration, episode, or iteration of a process.
+Configuration keys that differ between the runs are columns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def main(directories: list[str]) -> int:
     seconds = sweep.iterations.groupby("sampler.n")[["collect_s", "learn_s", "iteration_s"]].mean()
     print(seconds.round(4))
 
-    # Where does a sampler's time go? One row a process and iteration, sections in columns.
+    # `timing` has a row for each process and iteration, and a column for each section of time.
     samplers = sweep.timing[sweep.timing["process"] != "agent"]
     sections = ["act_s", "env_step_s", "send_s", "wait_policy_s", "wait_slot_s"]
     print(samplers.groupby("sampler.n")[sections].mean().round(4))
 
-    # The scripts' figures are functions: a figure, the table behind it, and what it says.
+    # A script's function returns a figure, the table behind it, and sentences about it.
     with style.paper():
         try:
             study = speedup.study(sweep, warmup=1)

@@ -1,4 +1,4 @@
-"""A robot of your own: a self-balancing scooter that should roll at one metre per second.
+"""Your own robot, as an example: a self-balancing scooter that should roll at one metre per second.
 
     python -m walle.run env=gym env.id=examples.scooter:SCOOTER
 
@@ -17,24 +17,24 @@ X, Z, LEAN, AXLE = range(4)  # the joints, in the order of the XML file
 
 
 def observe(now):
-    """Height, lean and all velocities: neither the place nor the wheel's angle matters."""
+    """Height, lean and all velocities; place and wheel angle do not matter for the task."""
     return np.concatenate([now.qpos[:, [Z, LEAN]], now.qvel], axis=1)
 
 
 def reward(before, action, now):
-    """One for rolling upright at the target speed, less for every deviation and for effort."""
+    """One for rolling at the target speed; deviations, swinging and effort cost reward."""
     slip = now.qvel[:, X] - TARGET_SPEED
     swing = now.qpos[:, LEAN] - before.qpos[:, LEAN]
     return 1.0 - slip**2 - 0.5 * swing**2 - 0.01 * (action**2).sum(axis=1)
 
 
 def terminated(now):
-    """The scooter has fallen over."""
+    """Whether each scooter has fallen over."""
     return np.abs(now.qpos[:, LEAN]) > MAX_LEAN
 
 
 def begin(random, qpos, qvel):
-    """Leaning a little, at some speed."""
+    """Begins with a small lean and a random speed."""
     qpos[LEAN] = random.uniform(-0.1, 0.1)
     qvel[X] = random.uniform(-0.5, 0.5)
     return qpos, qvel
@@ -52,7 +52,7 @@ SCOOTER = Robot(
 
 
 def main():
-    """Simulates for a while and says what came of it."""
+    """Simulates 1,000 steps and prints a summary."""
     from walle.envs import EnvSpec, make_lanes
 
     lanes = make_lanes(EnvSpec("examples.scooter:SCOOTER"), lanes=range(32), seed=0)

@@ -1,4 +1,4 @@
-"""The scooter of `scooter.py` once more, as a Gymnasium environment: the same, one at a time."""
+"""The scooter of `scooter.py` as a Gymnasium environment, which simulates one scooter."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ class ScooterEnv(gym.Env):
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (6,), np.float64)
 
     def reset(self, *, seed=None, options=None):  # noqa: ARG002
-        """Leaning a little, at some speed."""
+        """Begins with a small lean and a random speed."""
         super().reset(seed=seed)
         mujoco.mj_resetData(self.model, self.data)
         self.data.joint("lean").qpos = self.np_random.uniform(-0.1, 0.1)

@@ -17,15 +17,15 @@ class WalleError(Exception):
 
 
 class ConfigError(WalleError, ValueError):
-    """Something asked for cannot be done; raised before any process starts."""
+    """The configuration asks for something impossible; raised before any process starts."""
 
 
 class RolloutError(WalleError, RuntimeError):
-    """An environment gave something that cannot be learned from, such as a NaN reward."""
+    """An environment returned a value that learning cannot use, such as a NaN reward."""
 
 
 class WorkerError(WalleError, RuntimeError):
-    """A sampler process ended when it should not have; holds its traceback or its signal."""
+    """A worker process ended too early; the message holds its traceback or its signal."""
 
 
 class Interrupted(Exception):  # noqa: N818 - asked for, not an error
@@ -33,7 +33,7 @@ class Interrupted(Exception):  # noqa: N818 - asked for, not an error
 
 
 def what_went_wrong(error: BaseException) -> str:
-    """In one line: the error's type, its first line, and the place in the code that raised it."""
+    """One line with the error's type, its first line, and the place in the code that raised it."""
     lines = str(error).strip().splitlines() or [""]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
@@ -41,9 +41,9 @@ def what_went_wrong(error: BaseException) -> str:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """A phrase that helps after a typo: the likeliest candidate, or all of them.
+    """A phrase that helps after a typo: the likeliest candidate, or all candidates.
 
-    Of dotted names the last parts are compared too: all keys of a group begin alike.
+    Dotted names are compared by their last parts too, since all keys of a group begin alike.
 
     Returns:
         "did you mean 'x'?" when one is close, else "choose one of: a, b, c".
@@ -64,7 +64,7 @@ def _close(name: str, candidates: Iterable[str], cutoff: float) -> list[str]:
 
 
 class Bound(NamedTuple):
-    """What a setting must fulfil: a test of its value, and the demand in words."""
+    """A condition on a setting: a test of its value, and the demand in words."""
 
     holds: Callable[[Any], bool]
     demand: Callable[[Any], str]
@@ -90,7 +90,7 @@ def not_negative() -> Any:
 
 
 def within(interval: str, *, example: float) -> Any:
-    """A field whose value must lie in an interval such as "[0, 1)", where 1 itself is too much."""
+    """A field whose value must lie in an interval such as "[0, 1)", which excludes 1 itself."""
     low, high = (float(end) for end in interval[1:-1].split(","))
 
     def holds(value: float) -> bool:

@@ -196,7 +196,7 @@ def test_actions_of_another_shape_are_refused():
     ("field", "message"),
     [
         ("qposs", "did you mean 'qpos'"),
-        ("efc_force", "follows the contacts"),
+        ("efc_force", "changes its size with the contacts"),
         ("sensordata", "no entries"),
         ("qfrc_inverse", "not computed"),
     ],

@@ -14,13 +14,13 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     """Builds the lanes numbered `lanes` of a run.
 
     Args:
-        spec: what to build.
+        spec: the environment and what surrounds it.
         lanes: the lanes' numbers in the whole run; a lane's number decides its random streams.
         seed: the run's seed.
-        role: training and evaluation draw from disjoint streams.
+        role: "train" or "evaluate", which draw from disjoint random streams.
 
     Raises:
-        ConfigError: the environment does not exist, or asks for what walle cannot give.
+        ConfigError: the environment does not exist, or `spec` asks for what walle cannot give.
     """
     from walle.envs.transforms import RescaledActions, TimeFeature
 
@@ -33,11 +33,12 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
 
 
 def _simulated(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> Lanes:
-    """The environments themselves, by the backend asked for or the fastest with equal results."""
-    if spec.backend == "mujoco" or (spec.backend == "auto" and _fits_mujoco(spec)):
-        from walle.envs.mujoco.registry import make_mujoco_lanes
+    """The simulation by the backend asked for, or by the fastest one that gives equal results."""
+    if spec.backend in ("mujoco", "auto"):
+        from walle.envs.mujoco.registry import make_mujoco_lanes, why_not
 
-        return make_mujoco_lanes(spec, lanes, seed, role)
+        if spec.backend == "mujoco" or why_not(spec) is None:
+            return make_mujoco_lanes(spec, lanes, seed, role)
     if spec.backend == "envpool":
         from walle.envs.envpool_lanes import EnvpoolLanes
 
@@ -45,9 +46,3 @@ def _simulated(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> La
     from walle.envs.gymnasium_lanes import GymnasiumLanes
 
     return GymnasiumLanes(spec, lanes, seed, role)
-
-
-def _fits_mujoco(spec: EnvSpec) -> bool:
-    from walle.envs.mujoco.registry import why_not
-
-    return why_not(spec) is None

@@ -1,9 +1,9 @@
 """Lanes that EnvPool runs: Weng et al. 2022, "EnvPool: a highly parallel RL environment engine".
 
-EnvPool draws its initial states by generators of its own and brings its own MuJoCo, so an
-environment of the same id is the same task but not the same numbers as Gymnasium's. That is why
-`env.backend=auto` never takes it. Every lane has a seed of its own, and what a lane does was the
-same in pools of any size, so a run remains bit-identical for every `sampler.n`.
+EnvPool draws initial states with its own generators and brings its own MuJoCo, so its environment
+is the same task as Gymnasium's of the same id, but gives other numbers. That is why
+`env.backend=auto` never takes it. Every lane has its own seed, and a lane gave the same results in
+pools of any size, so a run stays bit-identical for every `sampler.n`.
 """
 
 from __future__ import annotations
@@ -14,36 +14,37 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, Step
+from walle.envs.lanes import EnvSpec, Step, supported_actions
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
-from walle.types import AnyArray, BoolArray
+from walle.types import AnyArray
 
-_OURS = ("batch_size", "env_type", "max_episode_steps", "num_envs", "num_threads", "seed")
+_SET_BY_WALLE = ("batch_size", "env_type", "max_episode_steps", "num_envs", "num_threads", "seed")
 
 
 class EnvpoolLanes:
-    """A pool of L environments on one thread, which works while the sampler's own waits.
+    """A pool of L environments on one thread, which works while the sampler's thread waits.
 
-    EnvPool returns the last observation of an episode, and resets an environment in the step after
-    it. These lanes reset it at once instead, so that no step is lost and none is invented.
+    EnvPool by itself spends the step after an episode's end on the reset. These lanes reset an
+    environment at once, so that every step is a real one.
     """
 
-    def __init__(
-        self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"
-    ) -> None:
+    def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         """Makes the pool.
 
         Raises:
-            ConfigError: EnvPool is not installed, does not have the environment, or does not know
-                an argument; or the spaces are not those that walle takes.
+            ConfigError: EnvPool is not installed, lacks the environment or an argument, or walle
+                cannot handle the spaces.
         """
         self._lanes = list(lanes)
         # EnvPool takes seeds of 31 bits.
         seeds = [env_seed(seed, lane, role) >> 1 for lane in self._lanes]
         self._pool = _make_pool(spec, seeds)
         self.observation_space = _flat_observations(spec, self._pool.observation_space)
-        self.action_space = _supported_actions(spec, self._pool.action_space)
+        where = f"env.backend=envpool: {spec.id}"
+        self.action_space = supported_actions(
+            self._pool.action_space, where, "use env.backend=gymnasium with a wrapper"
+        )
         discrete = isinstance(self.action_space, gym.spaces.Discrete)
         self._action_dtype = np.int32 if discrete else self.action_space.dtype
         self.episode_limit: int | None = int(self._pool.spec.config.max_episode_steps)
@@ -56,7 +57,7 @@ class EnvpoolLanes:
         """Begins a new episode in every lane; returns [L, O].
 
         Raises:
-            ConfigError: seeds were given, which EnvPool takes when it is made and never again.
+            ConfigError: seeds were given; EnvPool takes them only when the pool is made.
         """
         if seeds is not None:
             raise ConfigError("env.backend=envpool cannot begin an episode from a seed of its own")
@@ -67,8 +68,7 @@ class EnvpoolLanes:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         result = self._pool.step(np.ascontiguousarray(action, self._action_dtype))
         obs, reward, terminated, truncated, _ = result
-        terminated = _as_bool(terminated)
-        truncated = _as_bool(truncated)
+        terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)
         if ended.size == 0:
             return Step(obs, reward, terminated, truncated, None)
@@ -80,10 +80,6 @@ class EnvpoolLanes:
     def close(self) -> None:
         """Ends the pool's thread."""
         self._pool.close()
-
-
-def _as_bool(flags: AnyArray) -> BoolArray:
-    return np.asarray(flags, np.bool_)
 
 
 def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
@@ -121,15 +117,13 @@ def _check(spec: EnvSpec, envpool: Any) -> None:
             f"env.frame_skip={spec.frame_skip} with env.backend=envpool, which repeats no actions; "
             "use env.frame_skip=1, or EnvPool's own argument: +env.kwargs.frame_skip=..."
         )
-    known = set(envpool.make_spec(spec.id).config._fields) - set(_OURS)
+    known = set(envpool.make_spec(spec.id).config._fields) - set(_SET_BY_WALLE)
     for name in spec.kwargs:
-        if name in _OURS:
-            raise ConfigError(f"env.kwargs.{name}: walle sets this argument of EnvPool's itself")
+        if name in _SET_BY_WALLE:
+            raise ConfigError(f"env.kwargs.{name}: walle sets this argument of EnvPool itself")
         if name not in known:
-            hint = nearest(name, known)
-            raise ConfigError(
-                f"env.kwargs.{name}: EnvPool's {spec.id} has no such argument; {hint}"
-            )
+            hint = f"EnvPool's {spec.id} has no such argument; {nearest(name, known)}"
+            raise ConfigError(f"env.kwargs.{name}: {hint}")
 
 
 def _flat_observations(spec: EnvSpec, space: gym.Space[Any]) -> gym.spaces.Box:
@@ -138,17 +132,4 @@ def _flat_observations(spec: EnvSpec, space: gym.Space[Any]) -> gym.spaces.Box:
     raise ConfigError(
         f"env.backend=envpool: {spec.id} has observations {space}; walle takes one-dimensional Box "
         "observations from EnvPool"
-    )
-
-
-def _supported_actions(
-    spec: EnvSpec, space: gym.Space[Any]
-) -> gym.spaces.Box | gym.spaces.Discrete:
-    if isinstance(space, gym.spaces.Discrete):
-        return space
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        return space
-    raise ConfigError(
-        f"env.backend=envpool: {spec.id} has actions {space}; walle takes Discrete and "
-        "one-dimensional Box actions"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, Step
+from walle.envs.lanes import EnvSpec, Step, supported_actions
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import ConfigError, RolloutError
 from walle.streams import Role, env_seed
@@ -16,7 +16,7 @@ from walle.types import AnyArray
 
 
 class GymnasiumLanes:
-    """Any registered environment, one instance a lane. Observations are flattened."""
+    """One instance of a registered environment for every lane. Observations are flattened."""
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         """Builds one environment per entry of `lanes`.
@@ -29,17 +29,21 @@ class GymnasiumLanes:
         self._warnings = catch_mujoco_warnings()
         self._envs = [make_env(spec) for _ in self._lanes]
         first = self._envs[0]
-        self.observation_space = _flat_observations(first)
-        self.action_space = _supported_actions(first)
+        assert isinstance(first.observation_space, gym.spaces.Box)
+        self.observation_space = first.observation_space
+        self.action_space = supported_actions(
+            first.action_space,
+            _name(first),
+            "wrap the environment (gymnasium.wrappers.TransformAction) to give it one of them",
+        )
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
         self._first_action = int(getattr(self.action_space, "start", 0))
         if isinstance(self.action_space, gym.spaces.Discrete):
             self.action_space = gym.spaces.Discrete(int(self.action_space.n))
         self._frame_skip = spec.frame_skip
-        self._first_step = True  # whose shapes are checked
         self._seeds: list[int] | list[None] = [env_seed(seed, lane, role) for lane in self._lanes]
-        n, shape = len(self._lanes), self.observation_space.shape
-        self._obs = np.zeros((n, *shape), self.observation_space.dtype)
+        n = len(self._lanes)
+        self._obs = np.zeros((n, *first.observation_space.shape), first.observation_space.dtype)
         self._final_obs = np.zeros_like(self._obs)
         self._reward = np.zeros(n)
         self._terminated = np.zeros(n, np.bool_)
@@ -105,7 +109,7 @@ class GymnasiumLanes:
         return self._checked(i, obs), terminated or truncated
 
     def _checked(self, i: int, obs: Any) -> AnyArray:
-        """The observation, or an error: NumPy would stretch one of a single entry to any length."""
+        """The observation, its shape checked: NumPy would repeat a single entry to any length."""
         if np.shape(obs) != self._obs.shape[1:]:
             raise RolloutError(
                 f"the environment gave an observation of shape {np.shape(obs)} in lane "
@@ -129,7 +133,7 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     """One environment as `spec` describes it, its observations flattened to one dimension.
 
     Raises:
-        ConfigError: in the user's words, whatever Gymnasium found wrong.
+        ConfigError: Gymnasium cannot make it; the message names the setting to change.
     """
     limit = {} if spec.episode_limit is None else {"max_episode_steps": spec.episode_limit}
     try:
@@ -141,7 +145,7 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={spec.id!r} needs a package that is missing: {error}") from error
     except gym.error.Error as error:
-        raise ConfigError(f"env.id={spec.id!r}: {_first_line(error)}") from error
+        raise ConfigError(f"env.id={spec.id!r}: {str(error).strip().splitlines()[0]}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.kwargs}: {spec.id} says: {error}") from error
     return _flattened(env)
@@ -154,10 +158,6 @@ def _first_of_pair(found: Any) -> AnyArray:
     return obs
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
-
-
 def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
@@ -168,29 +168,6 @@ def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
             "wrap it in an environment with Box, Discrete, Tuple or Dict observations"
         )
     return gym.wrappers.FlattenObservation(env)
-
-
-def _flat_observations(env: gym.Env[Any, Any]) -> gym.spaces.Box:
-    space = env.observation_space
-    assert isinstance(space, gym.spaces.Box)
-    return space
-
-
-def _supported_actions(env: gym.Env[Any, Any]) -> gym.spaces.Box | gym.spaces.Discrete:
-    space = env.action_space
-    if isinstance(space, gym.spaces.Discrete):
-        return space
-    if (
-        isinstance(space, gym.spaces.Box)
-        and len(space.shape) == 1
-        and np.issubdtype(space.dtype, np.floating)
-    ):
-        return space
-    raise ConfigError(
-        f"{_name(env)} has actions {space}; walle takes Discrete and one-dimensional Box actions "
-        "of real numbers: wrap the environment (gymnasium.wrappers.TransformAction) to give it one "
-        "of them"
-    )
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

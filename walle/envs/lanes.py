@@ -1,4 +1,4 @@
-"""The contract that every batch of environments keeps."""
+"""The contract between a batch of environments and the sampler that steps it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 
+from walle.errors import ConfigError
 from walle.types import AnyArray, BoolArray
 
 
@@ -19,9 +20,9 @@ class EnvSpec:
         id: a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME"
             for the `walle.envs.mujoco.robot.Robot` of that name.
         kwargs: the environment's own constructor arguments.
-        backend: "auto" takes the fastest implementation that gives Gymnasium's results; "mujoco",
-            "gymnasium" and "envpool" ask for one.
-        frame_skip: environment steps per action, rewards summed; 1 leaves the environment as is.
+        backend: "mujoco", "gymnasium" or "envpool"; "auto" takes the fastest of them that gives
+            Gymnasium's results.
+        frame_skip: environment steps per action, rewards summed.
         episode_limit: environment steps before truncation; None keeps the registered limit.
         action: "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds,
             "raw" passes actions on. Entries without finite bounds always pass unchanged.
@@ -41,11 +42,12 @@ class Step(NamedTuple):
     """What one step of L lanes gave. The arrays belong to the lanes and live until the next step.
 
     Attributes:
-        obs: [L, *O] what the policy sees next; the new episode's first where one ended.
+        obs: [L, *O] what the policy sees next: where an episode ended, the next one's first.
         reward: [L] floating point.
         terminated: [L] the episode reached a terminal state.
         truncated: [L] the episode was cut short; where both are true, `terminated` counts.
-        final_obs: [L, *O] the true successor, valid where an episode ended; None if none did.
+        final_obs: [L, *O] the last observation of each episode that ended; other rows have no
+            meaning. None if no episode ended.
     """
 
     obs: AnyArray
@@ -56,11 +58,11 @@ class Step(NamedTuple):
 
 
 class Lanes(Protocol):
-    """L environments stepping together. Lanes reset themselves when an episode ends.
+    """L environments that step together. A lane whose episode ends begins the next one itself.
 
     Attributes:
-        observation_space: of one lane, one-dimensional.
-        action_space: of one lane; a discrete one starts at 0.
+        observation_space: the observations of one lane, one-dimensional.
+        action_space: the actions of one lane; a discrete space starts at 0.
         episode_limit: environment steps after which an episode is truncated, if any.
     """
 
@@ -70,20 +72,34 @@ class Lanes(Protocol):
 
     def __len__(self) -> int:
         """The number of lanes, L."""
-        ...
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane; returns the first observations, [L, *O].
 
-        The first call seeds each lane with its own stream; later ones go on with it, or begin
-        anew from `seeds`, one a lane.
+        The first call seeds each lane's random stream. A later call continues the streams, or
+        seeds them again from `seeds`, which has one integer a lane.
         """
-        ...
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] ([L, *A], or [L] when discrete) to lane i."""
-        ...
 
     def close(self) -> None:
         """Frees what the lanes hold."""
-        ...
+
+
+def supported_actions(
+    space: gym.Space[Any], where: str, cure: str
+) -> gym.spaces.Box | gym.spaces.Discrete:
+    """The action space, if a policy of walle's can act in it.
+
+    Raises:
+        ConfigError: it cannot; the message begins with `where` and ends with `cure`.
+    """
+    if isinstance(space, gym.spaces.Discrete):
+        return space
+    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
+        return space
+    raise ConfigError(
+        f"{where} has actions {space}; walle takes Discrete and one-dimensional Box actions of "
+        f"real numbers: {cure}"
+    )

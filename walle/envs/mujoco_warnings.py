@@ -1,4 +1,4 @@
-"""MuJoCo's own messages: the known noise dropped, everything else a Python warning."""
+"""Turns MuJoCo's messages into Python warnings, except one that no user can act on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class MujocoWarnings:
     """MuJoCo's warnings, held until it is safe to issue them.
 
     MuJoCo calls back from the middle of its C code, where a Python exception ends the process, and
-    a warning is an exception under `python -W error`. So the callback only keeps the text, and
-    whoever drives the physics looks at `pending` and calls `flush`.
+    a warning is an exception under `python -W error`. So the callback only keeps the text, and the
+    caller of the physics looks at `pending` and calls `flush`.
     """
 
     def __init__(self) -> None:
@@ -35,8 +35,9 @@ class MujocoWarnings:
 def catch_mujoco_warnings() -> MujocoWarnings:
     """Diverts MuJoCo's warnings, in this process and from now on, into the object returned.
 
-    MuJoCo has one callback a process, so all callers share one object. A callback that somebody
-    else has installed stays, and goes on getting the warnings. Without MuJoCo nothing comes.
+    MuJoCo has one callback a process, so all callers share one object. A callback that another
+    program installed stays in place and keeps receiving the warnings; so this object gets none,
+    as it does where MuJoCo is not installed.
     """
     try:
         import mujoco

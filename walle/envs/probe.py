@@ -1,4 +1,4 @@
-"""Trying an environment before anything starts."""
+"""Tries an environment before any process starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def probe_lane(env: EnvSpec, seed: int) -> Lanes:
     """A lane that has been built, reset, stepped and closed.
 
     Raises:
-        ConfigError: the environment, or what it was given, breaks on the way.
+        ConfigError: the environment or one of its arguments fails on the way.
     """
     try:
         lane = make_lanes(env, [0], seed)

@@ -1,6 +1,6 @@
 """An environment whose step waits: it stands for a robot or a remote simulator.
 
-Waiting needs no core, so with it the scaling of samplers beyond a machine's cores can be measured.
+Waiting needs no core, so it shows how samplers scale past the number of a machine's cores.
 Its id is `walle.envs.slow:Slow-v0`.
 """
 

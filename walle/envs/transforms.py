@@ -1,4 +1,4 @@
-"""What stands between the policy and the lanes, for all lanes at once."""
+"""Changes the actions and observations that policy and lanes exchange, for all lanes at once."""
 
 from __future__ import annotations
 
@@ -11,21 +11,37 @@ from walle.envs.lanes import Lanes, Step
 from walle.types import AnyArray
 
 
-class RescaledActions:
+class _Wrapped:
+    """Lanes around other lanes, with the same spaces until a subclass changes them."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._inner = lanes
+        self.observation_space = lanes.observation_space
+        self.action_space = lanes.action_space
+        self.episode_limit = lanes.episode_limit
+
+    def __len__(self) -> int:
+        """The number of lanes."""
+        return len(self._inner)
+
+    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
+        """Begins a new episode in every lane."""
+        return self._inner.reset(seeds)
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        self._inner.close()
+
+
+class RescaledActions(_Wrapped):
     """Clips actions to the environment's bounds, after mapping [-1, 1] onto them if asked.
 
-    Entries without two finite bounds pass unchanged; discrete actions pass as they are.
+    Entries without two finite bounds pass unchanged, and so do discrete actions.
     """
 
     def __init__(self, lanes: Lanes, *, rescale: bool) -> None:
-        """Wraps `lanes`; `rescale` maps [-1, 1] onto the bounds, else actions are in their units.
-
-        Where the bounds are [-1, 1] the two are the same.
-        """
-        self._inner = lanes
-        self.observation_space = lanes.observation_space
-        self.action_space = lanes.action_space  # as the policy sees it
-        self.episode_limit = lanes.episode_limit
+        """Wraps `lanes`; without `rescale` actions are given in the environment's units."""
+        super().__init__(lanes)
         self._passes = isinstance(lanes.action_space, gym.spaces.Discrete)
         if isinstance(lanes.action_space, gym.spaces.Box):
             low, high = lanes.action_space.low, lanes.action_space.high
@@ -40,14 +56,6 @@ class RescaledActions:
             )
             self._only_clips = bool((self._scale == 1).all() and (self._centre == 0).all())
 
-    def __len__(self) -> int:
-        """The number of lanes."""
-        return len(self._inner)
-
-    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Begins a new episode in every lane."""
-        return self._inner.reset(seeds)
-
     def step(self, action: AnyArray) -> Step:
         """Applies the transformed actions."""
         if self._passes:
@@ -55,17 +63,13 @@ class RescaledActions:
         scaled = np.asarray(action, self._scale.dtype)
         if not self._only_clips:
             scaled = scaled * self._scale + self._centre
-        # np.clip does the same in three times the time. The result is a new array every time, for
-        # an environment may keep the action it was given.
+        # np.clip takes three times as long. Every call makes a new array, because an environment
+        # may keep the action it was given.
         clipped = np.maximum(scaled, self._low)
         return self._inner.step(np.minimum(clipped, self._high, out=clipped))
 
-    def close(self) -> None:
-        """Closes the lanes."""
-        self._inner.close()
 
-
-class TimeFeature:
+class TimeFeature(_Wrapped):
     """Appends the elapsed share of the episode to every observation.
 
     With a time limit the task is Markov only if the policy sees the clock (Pardo et al. 2018,
@@ -74,19 +78,13 @@ class TimeFeature:
 
     def __init__(self, lanes: Lanes, *, scale: float) -> None:
         """Wraps `lanes`; one step is worth `scale` of the feature."""
-        self._inner = lanes
+        super().__init__(lanes)
         space = lanes.observation_space
-        self.observation_space: gym.spaces.Box = gym.spaces.Box(
+        self.observation_space = gym.spaces.Box(
             np.append(space.low, 0), np.append(space.high, np.inf), dtype=np.float64
         )
-        self.action_space = lanes.action_space
-        self.episode_limit = lanes.episode_limit
         self._scale = scale
         self._t = np.zeros(len(lanes))
-
-    def __len__(self) -> int:
-        """The number of lanes."""
-        return len(self._inner)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane."""
@@ -103,7 +101,3 @@ class TimeFeature:
 
     def _append(self, obs: AnyArray) -> AnyArray:
         return np.column_stack((obs, self._t * self._scale))
-
-    def close(self) -> None:
-        """Closes the lanes."""
-        self._inner.close()

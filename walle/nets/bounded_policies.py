@@ -1,7 +1,7 @@
 """Policies whose actions lie in [-1, 1]: what learning from a replay buffer acts with.
 
-Acting is `policies.ActingPolicy`; besides it, each says how learning draws an action whose gradient
-reaches the parameters.
+Each is a `policies.ActingPolicy`, and has for learning a function from observations to actions
+through which the gradient reaches the parameters.
 """
 
 from __future__ import annotations
@@ -15,35 +15,41 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
-from walle.nets.policies import LOG_SQRT_2PI, LOG_STD_MAX, LOG_STD_MIN, ActingPolicy
+from walle.nets.policies import (
+    LOG_SQRT_2PI,
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    ActingPolicy,
+    GaussianNoise,
+)
 from walle.types import AnyArray
 
 _LARGEST = 1 - 2**-24  # the float32 below 1, whose inverse hyperbolic tangent is still finite
 
 
-class SquashedGaussianPolicy:
+class SquashedGaussianPolicy(GaussianNoise):
     """a = tanh(μ + σ ε), where an MLP gives both μ and log σ (Haarnoja et al. 2018b, appendix C).
 
-    `dist_params` and `dist` are the A means, then the A logarithms of the standard deviations, of
-    what is squashed. log σ is kept within [-20, 2].
+    `dist_params` and `dist` hold the A means μ, then the A logarithms of σ. log σ is kept within
+    [-20, 2].
     """
 
     def __init__(self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation):
-        """`hidden` widths; `act` lies between the layers."""
+        """`hidden` are the widths of the hidden layers, `act` the function between layers."""
         self.action_dim = action_dim
         self.dist_params_size = 2 * action_dim
         self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Uniform by the width of a layer's input."""
+        """Parameters drawn as in `MLP.init_uniform`."""
         return self.layout.flatten(self._mlp.init_uniform(generator))
 
     def draw(self, vector: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [B, A] and their log densities [B] at [B, O], for standard normal [B, A].
 
-        log π(a|s) = Σ_a [log N(u; μ, σ) - log(1 - tanh² u)], the last term as
-        2 (log 2 - u - softplus(-2 u)), which does not vanish where tanh saturates.
+        log π(a|s) = Σ_a [log N(u; μ, σ) - log(1 - tanh² u)]. The last term is computed as
+        2 (log 2 - u - softplus(-2 u)), which stays exact where tanh saturates.
         """
         mean, log_std = self._mlp(self.layout.unflatten(vector), obs).chunk(2, -1)
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
@@ -53,18 +59,6 @@ class SquashedGaussianPolicy:
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> [rows, 2 A]."""
         return self._mlp.acting(params, rows)
-
-    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
-        """`dist_params` is the whole distribution."""
-        return dist_params
-
-    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
-        """Standard normal, [steps, A]."""
-        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
-
-    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
-        """The noise itself."""
-        return noise
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """tanh(μ + σ ε)."""
@@ -77,7 +71,7 @@ class SquashedGaussianPolicy:
         return torch.tanh(dist[..., : self.action_dim])
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """Log density of `action`; one that was rounded to ±1 counts as the number before it."""
+        """Log density of `action`; ±1, a result of rounding, counts as the float nearest to it."""
         mean, log_std = dist.chunk(2, -1)
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
         raw = torch.atanh(action.clamp(-_LARGEST, _LARGEST))
@@ -85,16 +79,16 @@ class SquashedGaussianPolicy:
 
 
 def _squashed_log_prob(raw: Tensor, z: Tensor, log_std: Tensor) -> Tensor:
-    """Of tanh(raw), where raw = μ + σ z; all [..., A]: [...]."""
+    """Log density [...] of tanh(raw), where raw = μ + σ z; all arguments are [..., A]."""
     gaussian = -(0.5 * z * z + log_std + LOG_SQRT_2PI)
     log_slope = 2 * (math.log(2) - raw - functional.softplus(-2 * raw))
     return (gaussian - log_slope).sum(-1)
 
 
-class DeterministicPolicy:
-    """a = tanh μ(s), explored with Gaussian noise of a constant scale, the sum clipped to ±1.
+class DeterministicPolicy(GaussianNoise):
+    """a = tanh μ(s); collecting adds Gaussian noise of a constant scale and clips the sum to ±1.
 
-    `dist_params` and `dist` are the A entries of tanh μ.
+    `dist_params` and `dist` hold the A entries of tanh μ.
     """
 
     def __init__(
@@ -112,7 +106,7 @@ class DeterministicPolicy:
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Uniform by the width of a layer's input."""
+        """Parameters drawn as in `MLP.init_uniform`."""
         return self.layout.flatten(self._mlp.init_uniform(generator))
 
     def act(self, vector: Tensor, obs: Tensor) -> Tensor:
@@ -124,16 +118,8 @@ class DeterministicPolicy:
         forward = self._mlp.acting(params, rows)
         return lambda x: forward(x).tanh_()
 
-    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
-        """`dist_params` is the whole distribution."""
-        return dist_params
-
-    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
-        """Standard normal, [steps, A]."""
-        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
-
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
-        """Scale x noise."""
+        """Standard deviation x noise."""
         return self._std * noise
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
@@ -145,16 +131,17 @@ class DeterministicPolicy:
         return dist
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """Log density of the Gaussian before clipping, as though `action` had not been clipped."""
+        """Log density of the Gaussian at `action`, whether or not `action` was clipped."""
         z = (action - dist) / self._std
         return -(0.5 * z * z + math.log(self._std) + LOG_SQRT_2PI).sum(-1)
 
 
-class RandomFirst:
-    """A policy that draws evenly from [-1, 1] for as long as its last parameter, `random`, is 1.
+class RandomFirst(ActingPolicy):
+    """A policy that draws uniformly from [-1, 1] while its last parameter, `random`, is 1.
 
-    The switch travels with the parameters, so that every sampler turns at the same version. Both
-    kinds of noise are drawn at every step: a lane's stream does not depend on when that was.
+    This switch travels with the parameters, so that all samplers turn it off at the same version.
+    Both kinds of noise are drawn at every step, so that a lane's stream does not depend on that
+    version.
     """
 
     def __init__(self, policy: ActingPolicy, action_dim: int) -> None:
@@ -165,45 +152,45 @@ class RandomFirst:
         self.layout = Layout({**policy.layout.shapes, "random": (1,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """The policy's parameters, and 1."""
+        """The inner policy's parameters, then 1."""
         return torch.cat((self.policy.init(generator), torch.ones(1)))
 
     def acting(self, params: Params, rows: int) -> Forward:
-        """The policy's."""
+        """The inner policy's function, [rows, O] -> [rows, H]."""
         return self.policy.acting(params, rows)
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
-        """The policy's distribution, then the switch."""
+        """The inner policy's distribution, then the switch."""
         dist = self.policy.distribution(params, dist_params)
         return torch.cat((dist, params["random"].expand(*dist.shape[:-1], 1)), -1)
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
-        """The policy's, then A numbers drawn evenly from [-1, 1): [steps, N + A]."""
+        """The inner policy's noise, then A uniform numbers from [-1, 1): [steps, N + A]."""
         own = self.policy.noise(rng, steps)
-        even = rng.random((steps, self.action_dim), dtype=np.float32)
-        return np.concatenate((own, 2 * even - 1), -1, dtype=np.float32)
+        uniform = rng.random((steps, self.action_dim), dtype=np.float32)
+        return np.concatenate((own, 2 * uniform - 1), -1, dtype=np.float32)
 
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
-        """The policy's; random x the even numbers, [..., A]; and 1 - random, [..., 1]."""
+        """The inner policy's; `random` x uniform numbers, [..., A]; 1 - `random`, [..., 1]."""
         width = noise.shape[-1] - self.action_dim
-        own, even = torch.split(noise, [width, self.action_dim], -1)
+        own, uniform = torch.split(noise, [width, self.action_dim], -1)
         random = params["random"]
         kept = (1 - random).expand(*noise.shape[:-1], 1)
-        return torch.cat((self.policy.scale_noise(params, own), random * even, kept), -1)
+        return torch.cat((self.policy.scale_noise(params, own), random * uniform, kept), -1)
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
-        """The policy's action or the random one."""
+        """The inner policy's action, or the uniform numbers."""
         width = scaled_noise.shape[-1] - self.action_dim - 1
-        own, even, kept = torch.split(scaled_noise, [width, self.action_dim, 1], -1)
+        own, uniform, kept = torch.split(scaled_noise, [width, self.action_dim, 1], -1)
         self.policy.sample(dist_params, own, out)
-        out.mul_(kept).add_(even)
+        out.mul_(kept).add_(uniform)
 
     def mode(self, dist: Tensor) -> Tensor:
-        """The policy's: evaluation shows what was learned."""
+        """The inner policy's: evaluation shows what was learned."""
         return self.policy.mode(dist[..., :-1])
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """The policy's, or -A log 2 of the even draw."""
+        """The inner policy's, or -A log 2 for uniform numbers."""
         random = dist[..., -1]
         learned = self.policy.log_prob(dist[..., :-1], action)
         return torch.where(random > 0, -self.action_dim * math.log(2), learned)

@@ -40,7 +40,7 @@ class QFunctions:
         self.layout = Layout({n: s for mlp in self._mlps for n, s in mlp.shapes.items()})
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Uniform by the width of a layer's input; each its own."""
+        """Parameters drawn as in `MLP.init_uniform`, for each function apart."""
         params = [mlp.init_uniform(generator) for mlp in self._mlps]
         return torch.cat([x.reshape(-1) for found in params for x in found.values()])
 

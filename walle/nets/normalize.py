@@ -1,4 +1,4 @@
-"""Running moments, and the two normalisers made of them."""
+"""Running moments, and the normalisers of observations and rewards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunningMoments:
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        """Moments of samples of that shape; before the first, mean 0 and variance 1."""
+        """Moments of samples of `shape`: mean 0 and variance 1 before the first sample."""
         self.count = 0
         self.mean: Float64Array = np.zeros(shape)
         self._m2: Float64Array = np.zeros(shape)
@@ -44,11 +44,11 @@ class RunningMoments:
         return self._m2 / self.count if self.count else np.ones_like(self._m2)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         return {"count": self.count, "mean": self.mean.copy(), "m2": self._m2.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
         self.count, self.mean, self._m2 = state["count"], state["mean"].copy(), state["m2"].copy()
 
 
@@ -56,7 +56,7 @@ class ObservationNormalizer:
     """(obs - mean) / std, clipped. It changes only in `update`; samplers get a frozen copy."""
 
     def __init__(self, obs_dim: int, *, enabled: bool) -> None:
-        """When not enabled it is the identity."""
+        """Mean 0 and variance 1 for good unless `enabled`."""
         self.enabled = enabled
         self._moments = RunningMoments((obs_dim,))
 
@@ -72,16 +72,16 @@ class ObservationNormalizer:
         return mean, inv_std
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         return self._moments.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
         self._moments.load_state_dict(state)
 
 
 def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | None) -> Tensor:
-    """(obs - mean) x inv_std, clipped to [-clip, clip] on demand."""
+    """(obs - mean) x inv_std, clipped to [-clip, clip] unless `clip` is None."""
     scaled = (obs - mean) * inv_std
     return scaled if clip is None else scaled.clamp(-clip, clip)
 
@@ -89,7 +89,7 @@ def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | N
 def normalize_into(
     out: FloatArray, obs: FloatArray, mean: FloatArray, inv_std: FloatArray, clip: float | None
 ) -> None:
-    """`apply_normalizer` into memory that is there already: for the hot loop."""
+    """`apply_normalizer` for the hot loop: writes into `out` and allocates nothing."""
     np.subtract(obs, mean, out=out)
     np.multiply(out, inv_std, out=out)
     if clip is not None:
@@ -105,7 +105,7 @@ class RewardNormalizer:
     """
 
     def __init__(self, lanes: int, gamma: float, *, enabled: bool) -> None:
-        """`lanes` counts the lanes of the whole run; when not enabled it is the identity."""
+        """`lanes` counts the lanes of the whole run; unless `enabled`, rewards stay unchanged."""
         self.enabled = enabled
         self._gamma = gamma
         self._return = np.zeros(lanes)
@@ -138,10 +138,10 @@ class RewardNormalizer:
         return returns
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         return {"return": self._return.copy(), "moments": self._moments.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
         self._return = state["return"].copy()
         self._moments.load_state_dict(state["moments"])

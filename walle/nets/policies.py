@@ -1,4 +1,4 @@
-"""What a policy is to the samplers and to learning, and the policies of on-policy learning."""
+"""What samplers and learning ask of a policy, and the policies of on-policy learning."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class ActingPolicy(Protocol):
-    """A stochastic policy, as far as acting needs it. `dist` is one tensor, of width D.
+    """The part of a stochastic policy that acting needs. `dist` is one tensor, of width D.
 
     The distribution's parameters, `dist_params` of width H, are the part of `dist` that depends on
-    the observation. Acting is split by how often a thing must be done: `scale_noise` and
-    `distribution` once a rollout, `acting` and `sample` once a step. An action is a deterministic
-    function of `dist_params` and of noise drawn beforehand, so a lane's actions depend on its own
-    random stream alone.
+    the observation. `scale_noise` and `distribution` are called once a rollout, `acting` and
+    `sample` once a step. An action is a deterministic function of `dist_params` and of noise drawn
+    beforehand, so a lane's actions depend on its own random stream alone.
     """
 
     layout: Layout
@@ -32,54 +31,55 @@ class ActingPolicy(Protocol):
 
     def init(self, generator: torch.Generator) -> Tensor:
         """An initial parameter vector, [layout.size]."""
-        ...
 
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> parameters [rows, H], its memory allocated once."""
-        ...
 
-    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
-        """The distribution [..., D] of parameters [..., H]."""
-        ...
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
+        """The distribution [..., D] of parameters [..., H]; by default they are the same."""
+        return dist_params
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
-        """What `steps` actions of one lane will need: [steps, *N]."""
-        ...
+        """The random numbers for `steps` actions of one lane: [steps, *N]."""
 
-    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
-        """What `sample` needs of the noise [..., *N]."""
-        ...
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """The noise [..., *N] in the form that `sample` takes; by default unchanged."""
+        return noise
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Writes the actions [L, *A] of dist_params [L, H] into `out`."""
-        ...
 
     def mode(self, dist: Tensor) -> Tensor:
         """The likeliest actions, [..., *A]."""
-        ...
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
         """Log density or log probability of `action`: [...]."""
-        ...
 
 
 class Policy(ActingPolicy, Protocol):
-    """A policy whose distributions can be compared: what on-policy learning needs."""
+    """A policy whose distributions can be compared, as on-policy learning needs."""
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """The distribution at observations [..., O]: [..., D]."""
-        ...
 
     def entropy(self, dist: Tensor) -> Tensor:
         """Entropy in nats: [...]."""
-        ...
 
     def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
         """KL(p || q) in nats: [...]."""
-        ...
 
 
-class GaussianPolicy:
+class GaussianNoise(ActingPolicy, Protocol):
+    """A policy of A action entries whose noise is standard normal."""
+
+    action_dim: int
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Standard normal, [steps, A]."""
+        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
+
+
+class GaussianPolicy(GaussianNoise, Policy):
     """Independent Gaussians around an MLP's output, with a state-independent scale.
 
     `dist` holds the A means, then the A logarithms of the standard deviations.
@@ -96,7 +96,7 @@ class GaussianPolicy:
         self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01: near zero actions at first."""
+        """Orthogonal with gain sqrt(2), the last layer x0.01: first actions are near zero."""
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
         params["log_std"] = torch.full((self.action_dim,), self._initial_log_std)
         return self.layout.flatten(params)
@@ -113,12 +113,8 @@ class GaussianPolicy:
         """The means, then the log standard deviations."""
         return torch.cat((dist_params, params["log_std"].expand_as(dist_params)), -1)
 
-    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
-        """Standard normal, [steps, A]."""
-        return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
-
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
-        """Std x noise."""
+        """Standard deviation x noise."""
         return params["log_std"].exp() * noise
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
@@ -149,7 +145,7 @@ class GaussianPolicy:
 
 
 class StateScalePolicy(GaussianPolicy):
-    """Independent Gaussians whose means and scales both are an MLP's outputs.
+    """Independent Gaussians; one MLP gives both means and scales.
 
     `dist_params` is `dist`: the A means, then the A logarithms of the standard deviations, within
     [-20, 2].
@@ -186,7 +182,7 @@ class StateScalePolicy(GaussianPolicy):
         torch.addcmul(mean, std, scaled_noise, out=out)
 
 
-class CategoricalPolicy:
+class CategoricalPolicy(Policy):
     """One of K actions. `dist` holds the K log probabilities."""
 
     def __init__(self, obs_dim: int, actions: int, hidden: Sequence[int], act: Activation) -> None:
@@ -196,10 +192,8 @@ class CategoricalPolicy:
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01: near uniform at first."""
-        return self.layout.flatten(
-            self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01),
-        )
+        """Orthogonal with gain sqrt(2), the last layer x0.01: first draws are nearly uniform."""
+        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., K]."""
@@ -210,20 +204,12 @@ class CategoricalPolicy:
         logits = self._mlp.acting(params, rows)
         return lambda x: torch.log_softmax(logits(x), -1)
 
-    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
-        """`dist_params` is the whole distribution."""
-        return dist_params
-
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps]."""
         return rng.random(steps, dtype=np.float32)
 
-    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
-        """The noise itself."""
-        return noise
-
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
-        """Inverse transform: the number of cumulated probabilities that lie at or below noise."""
+        """Inverse transform: counts the cumulated probabilities at or below the noise."""
         below = dist_params.exp().cumsum(-1) <= scaled_noise.unsqueeze(-1)
         torch.sum(below, -1, out=out)
         out.clamp_(max=self.dist_params_size - 1)  # rounding may leave the sum under 1
@@ -233,7 +219,7 @@ class CategoricalPolicy:
         return dist.argmax(-1)
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """The entry of `action`."""
+        """The log probability of `action`."""
         return dist.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, dist: Tensor) -> Tensor:

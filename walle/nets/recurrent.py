@@ -1,7 +1,7 @@
 """Networks that remember: a gated recurrent unit, and the policies that act on its memory.
 
-The state of the memory after an observation, its feature, takes the observation's place: policy
-and critic are feed-forward functions of the same feature.
+The memory's state after an observation is called a feature and takes the observation's place:
+policy and critic are feed-forward functions of the same feature.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GRU:
         self.shapes: dict[str, tuple[int, ...]] = dict(zip(self._names, shapes, strict=True))
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Orthogonal weights, each gate's its own; biases zero."""
+        """Orthogonal weights, drawn for each gate apart; biases are zero."""
         params = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
         for name in self._names[:2]:
             for gate in params[name].chunk(3):
@@ -54,9 +54,9 @@ class GRU:
         """The states after every step.
 
         Args:
-            params: those of `shapes`.
+            params: the parameters, named as in `shapes`.
             x: [T, N, I].
-            began: [T, N] true where an episode begins: what was before it is forgotten.
+            began: [T, N] true where an episode begins, which clears the state.
             state: [N, H] before the first step.
 
         Returns:
@@ -75,8 +75,8 @@ class GRU:
     def acting(self, params: Params, state: Tensor) -> Forward:
         """`step` in the hot loop: [rows, I] -> `state` ([rows, H]), which it changes in place.
 
-        Whatever is done number by number NumPy does: it gives the same bits wherever in memory a
-        number lies, so that a lane does the same in whichever sampler it lives.
+        NumPy does all work number by number: it gives the same bits wherever in memory a number
+        lies, so that a lane's results do not depend on its sampler.
         """
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
         given, recalled = torch.empty(2, len(state), 3 * self.units)
@@ -127,8 +127,7 @@ def _sigmoid_in_place(x: FloatArray) -> None:
 class GRUPolicy:
     """A policy of the memory's state: a `Policy` whose observations are features, [..., H].
 
-    Its distribution, and how actions are drawn from it, are those of `readout`, a policy of
-    features.
+    The policy `readout` turns features into a distribution and draws actions from it.
     """
 
     def __init__(self, obs_dim: int, units: int, make_readout: Callable[[], Policy]) -> None:
@@ -137,22 +136,15 @@ class GRUPolicy:
         self.readout = readout = make_readout()
         self.dist_params_size = readout.dist_params_size
         self.layout = Layout({**self.memory.shapes, **readout.layout.shapes})
-        self.dist, self.acting, self.distribution = (
-            readout.dist,
-            readout.acting,
-            readout.distribution,
-        )
-        self.noise, self.scale_noise, self.sample = (
-            readout.noise,
-            readout.scale_noise,
-            readout.sample,
-        )
-        self.mode, self.log_prob, self.entropy = readout.mode, readout.log_prob, readout.entropy
-        self.kl = readout.kl
+        self.dist, self.distribution = readout.dist, readout.distribution
+        self.acting, self.noise = readout.acting, readout.noise
+        self.scale_noise, self.sample = readout.scale_noise, readout.sample
+        self.mode, self.log_prob = readout.mode, readout.log_prob
+        self.entropy, self.kl = readout.entropy, readout.kl
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The memory's parameters, then the readout's."""
-        readout = self.readout.init(generator)  # drawn first, though it lies behind the memory
+        readout = self.readout.init(generator)  # drawn before the memory, but placed after it
         memory = Layout(self.memory.shapes).flatten(self.memory.init(generator))
         return torch.cat((memory, readout))
 

@@ -1,1 +1,1 @@
-"""How worker processes begin and end: the fork server, signals, and noticing a death."""
+"""Worker processes: the fork server, signals, and the watch over processes that end."""

@@ -1,4 +1,4 @@
-"""The process that samplers are forked from. Light: it is started before torch is imported."""
+"""Starts the process that samplers are forked from. Imports little: it runs before torch loads."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from walle.machine import THREAD_VARIABLES
 
 
 def start_fork_server() -> None:
-    """A server with torch and MuJoCo loaded, from which a sampler forks in milliseconds.
+    """Starts a server that has torch and MuJoCo loaded: a sampler forks from it in milliseconds.
 
-    It loads them on a core of its own if it is started before this process loads its part.
-    Starting it again does nothing.
+    Started early, it loads them while this process does its own imports. A second call does
+    nothing.
 
-    It, and so every sampler, gets its thread limits before anything is imported, and is deaf to
+    The server and its samplers get their thread limits before they import anything, and never see
     the SIGINT and SIGTERM that a terminal, a container or Slurm sends to the whole group: the agent
-    ends them. (Python's server ignores SIGINT too, but not before it has imported torch.)
+    ends them. (Python's own server ignores SIGINT too, but only after it has imported torch.)
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["walle.collecting.sampler", "walle.envs.gymnasium_lanes", "walle.envs.mujoco.registry"]
     )
-    resource_tracker.ensure_running()  # first: it would lift the blocking again
+    resource_tracker.ensure_running()  # started first, as it unblocks signals
     limits = _environment(dict.fromkeys(THREAD_VARIABLES, "1"))
     with limits, _blocked(signal.SIGINT, signal.SIGTERM):
         forkserver.ensure_running()
@@ -34,22 +34,20 @@ def start_fork_server() -> None:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for what the body starts."""
-    before = {name: os.environ.get(name) for name in values}
+    """Sets variables for the processes that the body starts."""
+    before = {name: os.environ[name] for name in values if name in os.environ}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in values:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager
 def _blocked(*numbers: int) -> Iterator[None]:
-    """Lets what the body starts inherit blocked signals; here they come after the body."""
+    """Blocks signals in the processes that the body starts; this one gets them after the body."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do to a run."""
+"""Ends a run in order after Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from walle.errors import Interrupted
 
 
 class Signals:
-    """SIGINT and SIGTERM ask once for an orderly end; the second time they end at once.
+    """The first SIGINT or SIGTERM asks for an orderly end; the second ends the run at once.
 
-    The second one raises `KeyboardInterrupt` with the signal's number.
+    The second signal raises `KeyboardInterrupt` with the signal's number.
     """
 
     def __init__(self) -> None:
-        """Nothing is installed yet."""
+        """Installs nothing yet: see `installed`."""
         self.received: int | None = None
         self._breaks_off = False
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)
 
     @property
     def waitable(self) -> Any:
-        """Readable once a signal has arrived."""
+        """An object for `multiprocessing.connection.wait`, ready once a signal has arrived."""
         return self._reader
 
     def arrived(self) -> bool:
@@ -35,7 +35,7 @@ class Signals:
 
     @contextmanager
     def installed(self) -> Iterator[Signals]:
-        """Handles both signals in the body; outside the main thread there is nothing to do."""
+        """Handles both signals in the body; does nothing outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -49,7 +49,7 @@ class Signals:
 
     @contextmanager
     def breaking_off(self) -> Iterator[None]:
-        """Has the first signal, too, break off the body, with `Interrupted`."""
+        """Lets the first signal raise `Interrupted` in the middle of the body."""
         self._breaks_off = True
         try:
             if self.arrived():

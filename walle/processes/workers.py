@@ -1,4 +1,4 @@
-"""What worker processes have in common: how they begin, and how they end with the agent."""
+"""Begins worker processes, and ends them with the agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from walle.processes.forkserver import start_fork_server
 
 
 def forkserver_context() -> Any:
-    """A context whose server is running and has what workers need loaded."""
+    """A multiprocessing context whose fork server runs and has loaded the workers' modules."""
     start_fork_server()
     return multiprocessing.get_context("forkserver")
 
@@ -42,10 +42,10 @@ def allow_files(needed: int) -> None:
 
 
 def become_worker(threads: int) -> None:
-    """Leaves signals to the agent, dies with it, and keeps to its threads.
+    """Leaves signals to the agent, ends with the agent, and limits torch to `threads`.
 
-    A program that an environment starts inherits which signals are ignored or blocked, and no
-    handler. So it survives Ctrl-C as this process does, but its environment can terminate it.
+    A program that an environment starts inherits which signals are ignored or blocked, but no
+    handler. So the program survives Ctrl-C as this process does, and SIGTERM can still end it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -55,9 +55,9 @@ def become_worker(threads: int) -> None:
 
 
 def _die_with_agent() -> None:
-    """Ends this process when the agent's ends, by whatever signal.
+    """Ends this process when the agent's process ends, for whatever reason.
 
-    A waiting worker sees its pipes close; this covers one that is busy.
+    A waiting worker sees its pipes close; this thread ends a busy worker.
     """
     agent = multiprocessing.parent_process()
     assert agent is not None
@@ -66,14 +66,14 @@ def _die_with_agent() -> None:
 
 
 class Watch:
-    """Tells the main thread of a process's death in the middle of what it is busy with."""
+    """Interrupts the main thread when a watched process ends."""
 
     def __init__(self, sentinels: Sequence[int], report: Callable[[], object]) -> None:
-        """Watches until one of the processes ends; outside the main thread nobody is told.
+        """Watches until one of the processes ends; does nothing outside the main thread.
 
         Args:
-            sentinels: of the processes.
-            report: raises what is to be said of the one that ended.
+            sentinels: the sentinels of the processes to watch.
+            report: raises an error that describes the end of the process.
         """
         self._report = report
         self._busy = self._somebody_died = self._closed = False
@@ -106,12 +106,12 @@ class Watch:
             self._busy = False
 
     def close(self) -> None:
-        """From now on processes may end."""
+        """Ends the watch: from now on processes may end."""
         self._closed = True
 
 
 def how_it_ended(process: Any) -> str:
-    """The end of a process that has ended, in a sentence with its name."""
+    """Describes how a process ended, in a clause that begins with its name."""
     process.join()
     code = process.exitcode
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"

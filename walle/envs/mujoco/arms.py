@@ -1,4 +1,4 @@
-"""Arms that reach and push: Reacher, Pusher (Gymnasium's v5)."""
+"""Arms that reach and push: Gymnasium's Reacher and Pusher, v5."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import GymnasiumTask, Outcome, State, never, square_sum
+from walle.envs.mujoco.task import GymnasiumTask, RewardAndEnd, State, never, square_sum
 from walle.types import AnyArray
 
 
@@ -30,21 +30,14 @@ class Reacher(GymnasiumTask):
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 1.0
 
+    fields = ("qpos", "qvel", "xpos")
+
     def __post_init__(self) -> None:
         """Finds the bodies."""
         super().__post_init__()
+        self.observation_size = 4 + int(self.model.nq - 2) + 4  # see `observe`
         self._fingertip = int(self.model.body("fingertip").id)
         self._target = int(self.model.body("target").id)
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Positions, velocities and where the bodies are."""
-        return ("qpos", "qvel", "xpos")
-
-    @property
-    def observation_size(self) -> int:
-        """Two angles twice, the positions after them, two velocities, two offsets."""
-        return 4 + int(self.model.nq - 2) + 4
 
     def begin(self, random: np.random.Generator) -> State:
         """An arm nearly straight, and a target uniformly drawn from a disc of radius 0.2 m."""
@@ -67,12 +60,12 @@ class Reacher(GymnasiumTask):
         xpos = now.xpos
         np.subtract(xpos[:, self._fingertip, :2], xpos[:, self._target, :2], out=out[:, -2:])
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         offset = now.xpos[:, self._fingertip] - now.xpos[:, self._target]
         cost = self.reward_control_weight * square_sum(action)
         reward = -self.reward_dist_weight * _distance(offset) - cost
-        return Outcome(reward, never(len(reward)))
+        return RewardAndEnd(reward, never(len(reward)))
 
 
 @dataclass(kw_only=True)
@@ -89,22 +82,15 @@ class Pusher(GymnasiumTask):
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 0.1
 
+    fields = ("qpos", "qvel", "xpos")
+    observation_size = 23
+
     def __post_init__(self) -> None:
         """Finds the bodies."""
         super().__post_init__()
         self._tip, self._object, self._goal = (
             int(self.model.body(name).id) for name in ("tips_arm", "object", "goal")
         )
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Positions, velocities and where the bodies are."""
-        return ("qpos", "qvel", "xpos")
-
-    @property
-    def observation_size(self) -> int:
-        """Seven angles, seven velocities, three points."""
-        return 23
 
     def begin(self, random: np.random.Generator) -> State:
         """The arm at rest, the goal at the origin, the object at least 0.17 m from it."""
@@ -130,11 +116,11 @@ class Pusher(GymnasiumTask):
         out[:, 17:20] = xpos[:, self._object]
         out[:, 20:] = xpos[:, self._goal]
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         xpos = now.xpos
         thing = xpos[:, self._object]
         near = self.reward_near_weight * _distance(thing - xpos[:, self._tip])
         far = self.reward_dist_weight * _distance(thing - xpos[:, self._goal])
         reward = -far - self.reward_control_weight * square_sum(action) - near
-        return Outcome(reward, never(len(reward)))
+        return RewardAndEnd(reward, never(len(reward)))

@@ -1,45 +1,47 @@
-"""From an XML file to a compiled model."""
+"""Compiles an XML file into a model."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
+import gymnasium
 import mujoco
 import numpy as np
 
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import ConfigError, nearest
 
+_MODELS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
+
 
 def xml_path(xml_file: str) -> Path:
     """Where an `xml_file` argument points, by Gymnasium's rule.
 
-    A path beginning with `/`, `.` or `~` is the user's; anything else is a model Gymnasium ships.
+    A path that begins with `/`, `.` or `~` is the user's own file; any other name is a model that
+    Gymnasium ships.
 
     Raises:
         ConfigError: Gymnasium ships no such model.
     """
     if xml_file.startswith(("/", ".", "~")):
         return Path(xml_file).expanduser()
-    directory = _gymnasium_models()
-    if not (directory / xml_file).is_file():
-        hint = nearest(xml_file, (path.name for path in directory.glob("*.xml")))
+    if not (_MODELS / xml_file).is_file():
+        hint = nearest(xml_file, (path.name for path in _MODELS.glob("*.xml")))
         raise ConfigError(
             f"xml_file={xml_file!r} is not a model that Gymnasium ships; {hint} The path of a "
             "model of your own begins with '/', './' or '~'"
         )
-    return directory / xml_file
+    return _MODELS / xml_file
 
 
 def compile_model(path: Path) -> mujoco.MjModel:
-    """Compiles an XML file, with off whatever changes nothing but time, bit for bit.
+    """Compiles an XML file, without the searches that cannot find anything in this model.
 
-    With one kinematic tree there is one island at most, so none need be looked for; and where no
-    two geoms may ever touch, no contacts need be.
+    The search for islands is off with one kinematic tree, and the search for contacts is off where
+    no two geoms may ever touch. Trajectories stay the same bit for bit.
 
     Raises:
-        ConfigError: there is no file, MuJoCo does not accept it, or nothing in it can be moved.
+        ConfigError: there is no file, MuJoCo does not accept it, or it has no actuators.
     """
     if not path.is_file():
         raise ConfigError(f"xml_file: there is no file at {path.absolute()}")
@@ -53,7 +55,7 @@ def compile_model(path: Path) -> mujoco.MjModel:
     if model.nu == 0:
         raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")
     if model.ntree == 1:
-        # Older MuJoCo has no such flag, and looks for islands only when asked to.
+        # MuJoCo before this flag looks for islands only when asked to.
         model.opt.disableflags |= getattr(mujoco.mjtDisableBit, "mjDSBL_ISLAND", 0)
     if not may_touch(model):
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
@@ -78,10 +80,3 @@ def may_touch(model: mujoco.MjModel) -> bool:
         family[:] = False
     apart = (body[:, None] == body[None]) | family | family.T
     return bool(np.any(meet & ~apart))
-
-
-def _gymnasium_models() -> Path:
-    spec = importlib.util.find_spec("gymnasium")
-    if spec is None or spec.origin is None:
-        raise ConfigError("gymnasium, whose MuJoCo models are needed, is not installed")
-    return Path(spec.origin).parent / "envs" / "mujoco" / "assets"

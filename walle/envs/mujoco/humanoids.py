@@ -1,23 +1,21 @@
-"""Free bodies that feel contact forces: Ant, Humanoid, HumanoidStandup (Gymnasium's v5)."""
+"""Free bodies that observe contact forces: Gymnasium's Ant, Humanoid and HumanoidStandup, v5."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields
 from walle.envs.mujoco.task import (
-    GymnasiumTask,
-    Outcome,
-    State,
+    PoseTask,
+    RewardAndEnd,
     between,
     clip,
     every,
-    near_rest,
     never,
     square_sum,
 )
@@ -25,18 +23,18 @@ from walle.types import AnyArray, BoolArray
 
 
 def _rows(bodies: Array) -> Array:
-    """[L, n, k] as [L, n k]: a row a lane."""
+    """[L, n, k] as [L, n k], one row for every lane."""
     return bodies.reshape(len(bodies), -1)
 
 
 @dataclass(kw_only=True)
-class Ant(GymnasiumTask):
+class Ant(PoseTask):
     """Ant-v5.
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
     obs = (positions without x and y, velocities, contact forces on every body but the world)
-    healthy: positions and velocities finite, height inside its closed range. x is that of
-    `main_body`.
+    healthy: positions and velocities finite, height inside its closed range.
+    x belongs to `main_body`.
     """
 
     xml_file: str = "ant.xml"
@@ -53,41 +51,27 @@ class Ant(GymnasiumTask):
     exclude_current_positions_from_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
 
+    remembers = ("xpos",)
+    normal_velocities: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        """Finds the main body."""
+        """Finds the main body, and asks for contact forces if they are shown or cost something."""
+        if self.exclude_current_positions_from_observation:
+            self.hidden = 2
         super().__post_init__()
         self._main = int(self.model.body(self.main_body).id)
-        self._hidden = 2 if self.exclude_current_positions_from_observation else 0
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Contact forces only if they are shown or cost something."""
+        self._first_force = self.observation_size
         felt = self.include_cfrc_ext_in_observation or self.contact_cost_weight != 0
-        return ("qpos", "qvel", "xpos", *(("cfrc_ext",) if felt else ()))
-
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """Where the main body was."""
-        return ("xpos",)
-
-    @property
-    def observation_size(self) -> int:
-        """Positions shown, velocities, and six force entries a body."""
-        forces = 6 * (self.model.nbody - 1) if self.include_cfrc_ext_in_observation else 0
-        return int(self.model.nq + self.model.nv) - self._hidden + forces
-
-    def begin(self, random: np.random.Generator) -> State:
-        """The initial pose with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=True)
+        self.fields = ("qpos", "qvel", "xpos", *(("cfrc_ext",) if felt else ()))
+        if self.include_cfrc_ext_in_observation:
+            self.observation_size += 6 * int(self.model.nbody - 1)
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
-        shown = self.model.nq - self._hidden
-        out[:, :shown] = now.qpos[:, self._hidden :]
-        out[:, shown : shown + self.model.nv] = now.qvel
+        super().observe(now, out)
         if self.include_cfrc_ext_in_observation:
             forces = _rows(now.cfrc_ext[:, 1:])
-            clip(forces, self.contact_force_range, out=out[:, shown + self.model.nv :])
+            clip(forces, self.contact_force_range, out=out[:, self._first_force :])
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane is upright enough, [L]."""
@@ -97,14 +81,15 @@ class Ant(GymnasiumTask):
         finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
         return inside & finite
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.xpos[:, self._main, 0] - before.xpos[:, self._main, 0]) / self.dt
         healthy = self.healthy(now)
         gain = velocity * self.forward_reward_weight + healthy * self.healthy_reward
         cost = self.ctrl_cost_weight * square_sum(action) + self._contact_cost(now)
         reward = gain - cost
-        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
 
     def _contact_cost(self, now: Fields) -> npt.NDArray[np.floating] | float:
         if self.contact_cost_weight == 0:
@@ -114,11 +99,12 @@ class Ant(GymnasiumTask):
 
 
 @dataclass(kw_only=True)
-class _Humanoid(GymnasiumTask):
-    """What Humanoid and HumanoidStandup share: their observation, and where they begin.
+class _Humanoid(PoseTask):
+    """The observation and the costs that Humanoid and HumanoidStandup share.
 
-    obs = (positions without x and y, velocities, and as asked for the bodies' inertia and velocity
-    about the centre of mass, actuator forces on the joints, contact forces on the bodies)
+    obs = (positions without x and y, velocities, inertia and velocity of the bodies about the
+    centre of mass, actuator forces on the joints, contact forces on the bodies); an argument
+    `include_..._in_observation` leaves each of the last four out.
     """
 
     frame_skip: int = 5
@@ -130,9 +116,12 @@ class _Humanoid(GymnasiumTask):
     include_qfrc_actuator_in_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
 
-    def __post_init__(self) -> None:
-        """Lays the observation out: field, first row or entry shown, columns."""
-        super().__post_init__()
+    def _lay_out(self, contact_weight: float, contact_range: tuple[float, float]) -> None:
+        """Lays the observation out: field, first row or entry shown, columns.
+
+        `contact_weight` times the squared contact forces, clipped to `contact_range`, is a cost.
+        """
+        self._contact_weight, self._contact_range = contact_weight, contact_range
         hidden = 2 if self.exclude_current_positions_from_observation else 0
         bodies = self.model.nbody - 1
         parts = [
@@ -150,42 +139,25 @@ class _Humanoid(GymnasiumTask):
             if shown:
                 self._layout.append((field, first, slice(start, start + size)))
                 start += size
-        self._observation_size = start
-
-    @property
-    @abstractmethod
-    def impact_weight(self) -> float:
-        """What the squared contact forces cost."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """What the observation shows and the reward needs."""
-        shown = (field for field, _, _ in self._layout)
-        felt = ("cfrc_ext",) if self.impact_weight != 0 else ()
-        return tuple(dict.fromkeys((*shown, *self.remembers, *felt)))
-
-    @property
-    def observation_size(self) -> int:
-        """The parts asked for, together."""
-        return self._observation_size
-
-    def begin(self, random: np.random.Generator) -> State:
-        """The initial pose with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=False)
+        self.observation_size = start
+        visible = (field for field, _, _ in self._layout)
+        felt = ("cfrc_ext",) if contact_weight != 0 else ()
+        self.fields = tuple(dict.fromkeys((*visible, *self.remembers, *felt)))
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
         for field, first, columns in self._layout:
             out[:, columns] = _rows(getattr(now, field)[:, first:])
 
-    def _impact_cost(self, now: Fields, low_high: tuple[float, float]) -> Array | float:
-        if self.impact_weight == 0:
-            return min(max(0.0, low_high[0]), low_high[1])
-        impact = square_sum(_rows(now.cfrc_ext)).astype(np.float64, copy=False)
-        return clip(self.impact_weight * impact, low_high)
+    def _contact_cost(self, now: Fields) -> Array | float:
+        low, high = self._contact_range
+        if self._contact_weight == 0:
+            return min(max(0.0, low), high)
+        force = square_sum(_rows(now.cfrc_ext)).astype(np.float64, copy=False)
+        return clip(self._contact_weight * force, self._contact_range)
 
     def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
-        # Unlike the others, Gymnasium computes this from MuJoCo's double precision controls.
+        # Gymnasium computes this from MuJoCo's controls, which have double precision.
         return self.ctrl_cost_weight * square_sum(action.astype(np.float64))
 
 
@@ -194,7 +166,8 @@ class Humanoid(_Humanoid):
     """Humanoid-v5.
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖u‖² - clip(w_contact ‖f‖²)
-    x is that of the centre of mass; healthy: the height strictly inside its range.
+    healthy: height strictly inside its range.
+    x belongs to the centre of mass.
     """
 
     xml_file: str = "humanoid.xml"
@@ -205,35 +178,29 @@ class Humanoid(_Humanoid):
     terminate_when_unhealthy: bool = True
     healthy_z_range: tuple[float, float] = (1.0, 2.0)
 
+    remembers = ("xipos",)
+
     def __post_init__(self) -> None:
         """Weighs the bodies."""
         super().__post_init__()
+        self._lay_out(self.contact_cost_weight, self.contact_cost_range)
         self._mass = self.model.body_mass / self.model.body_mass.sum()
-
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """Where the bodies' masses were."""
-        return ("xipos",)
-
-    @property
-    def impact_weight(self) -> float:
-        """The contact cost's weight."""
-        return self.contact_cost_weight
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane stands, [L]."""
         return between(now.qpos[:, 2], self.healthy_z_range)
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         # Not a matrix product: BLAS rounds a row according to how many rows there are.
         moved = (now.xipos[:, :, 0] - before.xipos[:, :, 0]) * self._mass
         velocity = np.add.reduce(moved, axis=1) / self.dt
         healthy = self.healthy(now)
         gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
-        cost = self._control_cost(action) + self._impact_cost(now, self.contact_cost_range)
+        cost = self._control_cost(action) + self._contact_cost(now)
         reward: Array = gain - cost
-        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
 
 
 @dataclass(kw_only=True)
@@ -250,13 +217,13 @@ class HumanoidStandup(_Humanoid):
     impact_cost_weight: float = 0.5e-6
     impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
 
-    @property
-    def impact_weight(self) -> float:
-        """The impact cost's weight."""
-        return self.impact_cost_weight
+    def __post_init__(self) -> None:
+        """Compiles the model and lays the observation out."""
+        super().__post_init__()
+        self._lay_out(self.impact_cost_weight, self.impact_cost_range)
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         height = now.qpos[:, 2] / self.model.opt.timestep
-        cost = self._control_cost(action) + self._impact_cost(now, self.impact_cost_range)
-        return Outcome(height - cost + 1, never(len(height)))
+        cost = self._control_cost(action) + self._contact_cost(now)
+        return RewardAndEnd(height - cost + 1, never(len(height)))

@@ -1,4 +1,4 @@
-"""Lanes of one MuJoCo task: everything but the physics is computed for all of them at once."""
+"""Lanes of one MuJoCo task: observations, rewards and ends are computed for all lanes at once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gymnasium.utils import seeding
 
 from walle.envs.lanes import Step
 from walle.envs.mujoco.physics import Array, Fields, make_physics
-from walle.envs.mujoco.task import Outcome, Task
+from walle.envs.mujoco.task import RewardAndEnd, Task
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import RolloutError, what_went_wrong
 from walle.types import AnyArray, BoolArray, IntArray
 
 
 class MujocoLanes:
-    """L lanes of one task, equal to as many Gymnasium environments reset with the same seeds.
+    """L lanes of one task, which give the same numbers as L Gymnasium environments of equal seeds.
 
-    Every lane draws its initial states from a generator of its own, made as Gymnasium makes it.
+    Every lane draws its initial states from its own generator, made as Gymnasium makes it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class MujocoLanes:
 
         Args:
             task: what to simulate.
-            seeds: one a lane.
+            seeds: an integer for every lane.
             episode_limit: environment steps before an episode is truncated; None: never.
             repeat: environment steps an action is applied for, rewards summed. An episode's end
                 cuts the repetition short.
@@ -82,7 +82,7 @@ class MujocoLanes:
 
         Raises:
             ValueError: the action has another shape.
-            RolloutError: a function of the user's robot returned what it must not.
+            RolloutError: a function of the user's robot failed or returned a wrong shape or type.
         """
         if action.shape != self._action_shape:
             raise ValueError(
@@ -108,10 +108,10 @@ class MujocoLanes:
         return Step(self._observe(), reward, terminated, truncated, final_obs)
 
     def close(self) -> None:
-        """Does nothing: lanes hold only memory."""
+        """Does nothing, since lanes hold only memory."""
 
-    def _advance(self, action: AnyArray, lanes: IntArray | None) -> tuple[Outcome, BoolArray]:
-        """One environment step of `lanes` (None: all); what it gave, and truncations, for all."""
+    def _advance(self, action: AnyArray, lanes: IntArray | None) -> tuple[RewardAndEnd, BoolArray]:
+        """Steps `lanes` (None: all) once; returns rewards, ends and truncations of all lanes."""
         for array, live in self._remembered:
             np.copyto(array, live)
         self._physics.step(action, self._task.frame_skip, lanes)
@@ -121,10 +121,10 @@ class MujocoLanes:
         else:
             self._elapsed[lanes] += 1
         try:
-            outcome = self._task.outcome(self._before, action, self._now)
+            gained = self._task.reward_and_end(self._before, action, self._now)
         except Exception as fault:
             raise self._located(fault) from fault
-        return outcome, self._elapsed >= self._limit
+        return gained, self._elapsed >= self._limit
 
     def _observe(self) -> Array:
         try:
@@ -141,7 +141,7 @@ class MujocoLanes:
         self._elapsed[lanes] = 0
 
     def _located(self, fault: Exception) -> RolloutError:
-        """A robot's functions see all lanes at once, so none of them can be named."""
+        """Adds step and lanes to `fault`: a robot's functions see all lanes at once."""
         first, last = self._numbers[0], self._numbers[-1]
         where = f"(step {self._steps} of lanes {first} to {last})"
         if isinstance(fault, RolloutError):

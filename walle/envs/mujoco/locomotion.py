@@ -1,4 +1,4 @@
-"""Planar runners and the swimmer: HalfCheetah, Hopper, Walker2d, Swimmer (Gymnasium's v5)."""
+"""Runners in the plane and the swimmer: Gymnasium's HalfCheetah, Hopper, Walker2d, Swimmer, v5."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from walle.envs.mujoco.physics import Array, Fields
 from walle.envs.mujoco.task import (
-    GymnasiumTask,
-    Outcome,
-    State,
+    PoseTask,
+    RewardAndEnd,
     between,
     clip,
     every,
-    near_rest,
     never,
     square_sum,
 )
@@ -24,11 +20,10 @@ from walle.types import AnyArray, BoolArray
 
 
 @dataclass(kw_only=True)
-class _Runner(GymnasiumTask):
-    """Moves along x, and pays for its torques.
+class _Runner(PoseTask):
+    """A robot that moves along x and pays for its torques.
 
     reward = w_forward Δx / dt - w_ctrl ‖a‖²
-    obs = (positions without the first `hidden`, velocities)
     """
 
     forward_reward_weight: float = 1.0
@@ -37,40 +32,21 @@ class _Runner(GymnasiumTask):
     exclude_current_positions_from_observation: bool = True
 
     coordinates: ClassVar[int] = 1
-    """How many leading positions say where the robot is, rather than in what pose."""
+    """How many leading positions say where the robot is; the others say in what pose."""
 
-    normal_velocities: ClassVar[bool] = False
+    remembers = ("qpos",)
 
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """Where the robot was."""
-        return ("qpos",)
+    def __post_init__(self) -> None:
+        """Compiles the model and decides what the observation shows."""
+        if self.exclude_current_positions_from_observation:
+            self.hidden = self.coordinates
+        super().__post_init__()
 
-    @property
-    def hidden(self) -> int:
-        """How many positions the observation leaves out."""
-        return self.coordinates if self.exclude_current_positions_from_observation else 0
-
-    @property
-    def observation_size(self) -> int:
-        """The positions shown and the velocities."""
-        return int(self.model.nq + self.model.nv) - self.hidden
-
-    def begin(self, random: np.random.Generator) -> State:
-        """The initial pose with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=self.normal_velocities)
-
-    def observe(self, now: Fields, out: Array) -> None:
-        """Positions, then velocities."""
-        shown = self.model.nq - self.hidden
-        out[:, :shown] = now.qpos[:, self.hidden :]
-        out[:, shown:] = now.qvel
-
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
         cost = self.ctrl_cost_weight * square_sum(action)
-        return Outcome(self.forward_reward_weight * velocity - cost, never(len(cost)))
+        return RewardAndEnd(self.forward_reward_weight * velocity - cost, never(len(cost)))
 
 
 @dataclass(kw_only=True)
@@ -113,7 +89,7 @@ class Walker2d(_Runner):
     reset_noise_scale: float = 5e-3
 
     def observe(self, now: Fields, out: Array) -> None:
-        """Positions, then clipped velocities."""
+        """Writes positions, then clipped velocities."""
         shown = self.model.nq - self.hidden
         out[:, :shown] = now.qpos[:, self.hidden :]
         clip(now.qvel, (-10, 10), out=out[:, shown:])
@@ -124,18 +100,19 @@ class Walker2d(_Runner):
         height = between(qpos[:, 1], self.healthy_z_range)
         return height & between(qpos[:, 2], self.healthy_angle_range)
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
         healthy = self.healthy(now)
         gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
         reward = gain - self.ctrl_cost_weight * square_sum(action)
-        return Outcome(reward, ~healthy if self.terminate_when_unhealthy else never(len(reward)))
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
 
 
 @dataclass(kw_only=True)
 class Hopper(Walker2d):
-    """Hopper-v5: as Walker2d, and all positions and velocities from the third on are bounded."""
+    """Hopper-v5: Walker2d, with bounds on all velocities and on positions from the third on."""
 
     xml_file: str = "hopper.xml"
     healthy_state_range: tuple[float, float] = (-100.0, 100.0)

@@ -1,28 +1,22 @@
-"""Poles on carts: InvertedPendulum, InvertedDoublePendulum (Gymnasium's v5)."""
+"""Poles on carts: Gymnasium's InvertedPendulum and InvertedDoublePendulum, v5."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import (
-    GymnasiumTask,
-    Outcome,
-    State,
-    clip,
-    every,
-    near_rest,
-)
+from walle.envs.mujoco.task import PoseTask, RewardAndEnd, clip, every
 from walle.types import AnyArray
 
 
 @dataclass(kw_only=True)
-class InvertedPendulum(GymnasiumTask):
+class InvertedPendulum(PoseTask):
     """InvertedPendulum-v5.
 
-    reward = [not terminated], obs = (positions, velocities)
+    reward = [not terminated]
     terminated: the pole leans by more than 0.2 rad, or something is not finite.
     """
 
@@ -30,31 +24,16 @@ class InvertedPendulum(GymnasiumTask):
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
 
-    @property
-    def observation_size(self) -> int:
-        """Positions and velocities."""
-        return int(self.model.nq + self.model.nv)
-
-    def begin(self, random: np.random.Generator) -> State:
-        """Upright with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=False)
-
-    def observe(self, now: Fields, out: Array) -> None:
-        """See the class."""
-        nq = self.model.nq
-        out[:, :nq] = now.qpos
-        out[:, nq:] = now.qvel
-
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         fallen = np.abs(now.qpos[:, 1]) > 0.2
         finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
         terminated = fallen | ~finite
-        return Outcome((~terminated).astype(np.float64), terminated)
+        return RewardAndEnd((~terminated).astype(np.float64), terminated)
 
 
 @dataclass(kw_only=True)
-class InvertedDoublePendulum(GymnasiumTask):
+class InvertedDoublePendulum(PoseTask):
     """InvertedDoublePendulum-v5.
 
     With the tip at (x, y) and the hinges turning at v₁ and v₂:
@@ -69,19 +48,13 @@ class InvertedDoublePendulum(GymnasiumTask):
     healthy_reward: float = 10.0
     reset_noise_scale: float = 0.1
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Positions, velocities, the tip, the constraint forces."""
-        return ("qpos", "qvel", "site_xpos", "qfrc_constraint")
+    fields = ("qpos", "qvel", "site_xpos", "qfrc_constraint")
+    normal_velocities: ClassVar[bool] = True
 
-    @property
-    def observation_size(self) -> int:
-        """Cart, two angles twice, velocities, one force."""
-        return 1 + 2 * int(self.model.nq - 1) + int(self.model.nv) + 1
-
-    def begin(self, random: np.random.Generator) -> State:
-        """Upright with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=True)
+    def __post_init__(self) -> None:
+        """Compiles the model and counts the observation's entries."""
+        super().__post_init__()
+        self.observation_size = 1 + 2 * int(self.model.nq - 1) + int(self.model.nv) + 1
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
@@ -93,11 +66,11 @@ class InvertedDoublePendulum(GymnasiumTask):
         clip(now.qvel, (-10, 10), out=out[:, 1 + 2 * n : -1])
         clip(now.qfrc_constraint[:, 0], (-10, 10), out=out[:, -1])
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:  # noqa: ARG002
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         x, y = now.site_xpos[:, 0, 0], now.site_xpos[:, 0, 2]
         v1, v2 = now.qvel[:, 1], now.qvel[:, 2]
         fallen = y <= 1
         alive = self.healthy_reward * ~fallen
         swing = 1e-3 * np.square(v1) + 5e-3 * np.square(v2)
-        return Outcome(alive - (0.01 * np.square(x) + np.square(y - 2)) - swing, fallen)
+        return RewardAndEnd(alive - (0.01 * np.square(x) + np.square(y - 2)) - swing, fallen)

@@ -1,7 +1,7 @@
 """The physics of L lanes of one model: step them, begin episodes, read MuJoCo's fields.
 
-Two engines give bit-identical trajectories. `BatchPhysics` lets MuJoCo 4's own batch loop run in C.
-`LoopPhysics` keeps one MjData a lane and loops in Python: for older MuJoCo, and for fields that
+Two engines give bit-identical trajectories. `BatchPhysics` calls MuJoCo 4's batch loop in C.
+`LoopPhysics` keeps one MjData a lane and loops in Python; it serves older MuJoCo, and fields that
 `mj_step` does not compute.
 """
 
@@ -21,7 +21,7 @@ from walle.types import AnyArray, IntArray
 Array = npt.NDArray[np.float64]
 _Compute = Callable[[mujoco.MjModel, mujoco.MjData], None]
 
-# Fields that mj_step leaves alone, and the function that computes them after it.
+# Fields that mj_step does not compute, and the function that computes them after it.
 _AFTER_STEP: dict[str, _Compute] = {
     "cacc": mujoco.mj_rnePostConstraint,
     "cfrc_int": mujoco.mj_rnePostConstraint,
@@ -36,8 +36,8 @@ _ARENA = ("efc_", "efm_", "iefc_", "iacc", "ifrc_", "island_", "map_", "dof_isla
 class Fields:
     """MuJoCo's arrays for all lanes: `fields.qpos` is [L, nq], `fields.xpos` [L, nbody, 3].
 
-    The names are those of MjData. The values are what `mj_step` leaves behind: `qpos` and `qvel`
-    are the new state, everything derived from them belongs to the start of the last substep.
+    Names are MjData's. Values are those after `mj_step`: `qpos` and `qvel` are the new state, and
+    all that MuJoCo derives from them belongs to the start of the last substep.
     """
 
     def __init__(self, arrays: dict[str, Array]) -> None:
@@ -48,7 +48,7 @@ class Fields:
             self.__dict__[name] = view
 
     def __getattr__(self, name: str) -> Array:
-        """Only reached for a field that was not asked for."""
+        """Raises: Python calls this only for a field that is not kept."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
@@ -64,15 +64,12 @@ class Physics(Protocol):
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
         """Sets the controls of all lanes, [L, nu], and advances `lanes` (None: all) in time."""
-        ...
 
     def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
         """Puts `lanes` into fresh states: time 0, no warm start, `qpos` [n, nq], `qvel` [n, nv]."""
-        ...
 
     def warned(self) -> list[int]:
-        """The lanes in which MuJoCo has found something wrong."""
-        ...
+        """The lanes in which MuJoCo has counted a warning."""
 
 
 class BatchPhysics:
@@ -113,8 +110,8 @@ class LoopPhysics:
         self._model = model
         self._datas = [mujoco.MjData(model) for _ in range(lanes)]
         self._after = list({id(f): f for f in map(_AFTER_STEP.get, fields) if f}.values())
-        # A view costs more to make than to copy, and a call more than the numbers it copies: the
-        # views are made once, and one concatenation fetches all fields of all lanes.
+        # Making a view costs more than copying it, and a call costs more than the numbers it
+        # copies. So views are made once, and one concatenation fetches all fields of all lanes.
         self._ctrls = [data.ctrl for data in self._datas]
         self._sources = [[getattr(d, name).reshape(-1) for name in fields] for d in self._datas]
         self._all_sources = [source for lane in self._sources for source in lane]
@@ -173,7 +170,7 @@ def batch_available() -> bool:
 
 
 def _batchable(model: mujoco.MjModel, fields: tuple[str, ...]) -> bool:
-    """Whether one MjData can serve all lanes in turn without anything being lost between steps."""
+    """Whether one MjData can serve all lanes in turn and still compute every field."""
     if not batch_available():
         return False
     sleeps = model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP
@@ -187,7 +184,7 @@ def _check_fields(data: mujoco.MjData, fields: tuple[str, ...]) -> None:
             hint = nearest(name, arrays)
             raise ConfigError(f"field {name!r} is not an array of MuJoCo's MjData; {hint}")
         if name.startswith(_ARENA):
-            raise ConfigError(f"field {name!r} follows the contacts of the moment: it has no batch")
+            raise ConfigError(f"field {name!r} changes its size with the contacts: it has no batch")
         if getattr(data, name).size == 0:
             raise ConfigError(f"field {name!r} has no entries in this model")
         if name in _NEVER_COMPUTED:

@@ -1,4 +1,4 @@
-"""Which environments the MuJoCo lanes can stand in for, and how to build them."""
+"""Decides which environments MuJoCo lanes can simulate, and builds those lanes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MODULES: Mapping[str, type[GymnasiumTask]] = {
     "walker2d_v5": Walker2d,
 }
 
-# By Gymnasium's entry point, so that an id registered anew for the same class is recognised too.
+# The keys are Gymnasium's entry points: another id registered for the same class is found too.
 TASKS: Mapping[str, type[GymnasiumTask]] = {
     f"gymnasium.envs.mujoco.{module}:{task.__name__}Env": task for module, task in _MODULES.items()
 }
@@ -79,8 +79,8 @@ def make_mujoco_lanes(
     """Builds the lanes numbered `lanes` of a run.
 
     Raises:
-        ConfigError: MuJoCo lanes cannot stand in for this environment, an argument is unknown, or
-            the model does not load.
+        ConfigError: MuJoCo lanes cannot simulate this environment, an argument is unknown, or the
+            model does not load.
     """
     reason = why_not(spec)
     if reason is not None:
@@ -96,7 +96,7 @@ def make_mujoco_lanes(
 
 
 def find_robot(env_id: str) -> Robot | None:
-    """The `Robot` that an id of the form "module:NAME" points to, if it points to one."""
+    """The `Robot` that an id of the form "module:NAME" names, or None."""
     module, _, name = env_id.rpartition(":")
     if not module:
         return None
@@ -105,7 +105,7 @@ def find_robot(env_id: str) -> Robot | None:
 
 
 def _build(spec: EnvSpec) -> tuple[Task, int | None]:
-    """The task of `spec`, and the episode limit it comes with."""
+    """The task of `spec`, and the episode limit registered with it."""
     robot = find_robot(spec.id)
     if robot is not None:
         _check_arguments(Robot, spec)

@@ -1,4 +1,4 @@
-"""A robot of the user's own: a MuJoCo model and three functions of whole batches."""
+"""A user's own robot: a MuJoCo model and three functions of all lanes at once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields, make_physics
-from walle.envs.mujoco.task import Outcome, State, Task, near_rest, never
+from walle.envs.mujoco.task import RewardAndEnd, State, Task, near_rest, never
 from walle.errors import ConfigError, RolloutError
 from walle.types import AnyArray, BoolArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Robot:
-    """What walle needs to know about a robot to simulate many of them at once.
+    """A robot for which walle simulates many lanes at once.
 
     Every array has the lanes first: `now.qpos` is [L, nq], an action [L, nu], a reward [L].
 
@@ -27,13 +27,14 @@ class Robot:
         observe: now -> [L, O], what the policy sees.
         reward: (before, action, now) -> [L], what the step from `before` to `now` was worth.
         terminated: now -> [L] booleans, whether the episode has reached its end; None: never.
-        begin: (random, qpos, qvel) -> (qpos, qvel), where an episode begins, given one lane's
-            stream and the model's initial state; None adds uniform noise in ± `reset_noise_scale`.
+        begin: (random, qpos, qvel) -> (qpos, qvel), the state in which an episode begins, from one
+            lane's random stream and the model's initial state; None adds uniform noise to that
+            state.
         fields: the names of the MjData arrays that `now` has.
-        remembers: those that `before` has; each must be in `fields`.
+        remembers: the names of the arrays that `before` has; each must be in `fields`.
         frame_skip: physics steps per environment step.
         episode_limit: environment steps before an episode is truncated; None: never.
-        reset_noise_scale: see `begin`.
+        reset_noise_scale: bound on that noise, without `begin`.
     """
 
     xml_file: str | Path
@@ -48,10 +49,10 @@ class Robot:
     reset_noise_scale: float = 0.0
 
     def __post_init__(self) -> None:
-        """Checks what can be checked without compiling the model."""
+        """Checks the arguments; the model is compiled later."""
         for name in ("fields", "remembers"):
-            if isinstance(getattr(self, name), str):
-                value = getattr(self, name)
+            value = getattr(self, name)
+            if isinstance(value, str):
                 raise ConfigError(f"{name}={value!r} must be a tuple of names, as in ({value!r},)")
         for name, least in (("frame_skip", 1), ("episode_limit", 1), ("reset_noise_scale", 0)):
             value = getattr(self, name)
@@ -70,28 +71,14 @@ class Robot:
 
 
 class RobotTask(Task):
-    """A `Robot` as a task, with everything its functions return checked."""
+    """A `Robot` as a task: checks all that the robot's functions return."""
 
     def __init__(self, robot: Robot) -> None:
         """Compiles the model and tries `observe` on one lane to learn the observation's size."""
         self.robot = robot
+        self.fields, self.remembers = robot.fields, robot.remembers
         self.load(Path(robot.xml_file).expanduser(), robot.frame_skip)
-        self._observation_size = int(self._first_observation().shape[1])
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """As the robot says."""
-        return self.robot.fields
-
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """As the robot says."""
-        return self.robot.remembers
-
-    @property
-    def observation_size(self) -> int:
-        """As `observe` returned at first."""
-        return self._observation_size
+        self.observation_size = int(self._first_observation().shape[1])
 
     @property
     def action_space(self) -> gym.spaces.Box:
@@ -103,7 +90,7 @@ class RobotTask(Task):
         )
 
     def begin(self, random: np.random.Generator) -> State:
-        """Where the robot says, checked."""
+        """Draws an initial state by the robot's `begin`, and checks its shapes."""
         if self.robot.begin is None:
             return near_rest(self, random, self.robot.reset_noise_scale, normal=False)
         model = self.model
@@ -114,23 +101,23 @@ class RobotTask(Task):
         return state
 
     def observe(self, now: Fields, out: Array) -> None:
-        """What `observe` returns, checked."""
+        """Writes what the robot's `observe` returns, after checking its shape."""
         obs = np.asarray(self.robot.observe(now))
         _check("observe", obs, out.shape)
         out[:] = obs
 
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
-        """What `reward` and `terminated` return, checked."""
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
+        """What the robot's `reward` and `terminated` return, after checking both."""
         lanes = len(action)
         reward = np.array(self.robot.reward(before, action, now), dtype=np.float64)
         _check("reward", reward, (lanes,))
         if self.robot.terminated is None:
-            return Outcome(reward, never(lanes))
+            return RewardAndEnd(reward, never(lanes))
         terminated: BoolArray = np.array(self.robot.terminated(now))
         _check("terminated", terminated, (lanes,))
         if terminated.dtype != np.bool_:
             raise RolloutError(f"terminated() returned {terminated.dtype}, not booleans")
-        return Outcome(reward, terminated)
+        return RewardAndEnd(reward, terminated)
 
     def _first_observation(self) -> AnyArray:
         physics = make_physics(self.model, 1, self.fields)
@@ -148,6 +135,6 @@ class RobotTask(Task):
 def _check(name: str, value: AnyArray, shape: tuple[int, ...]) -> None:
     if value.shape != shape:
         raise RolloutError(
-            f"{name} has shape {value.shape} where {shape} is needed: it must be the same for "
-            "every step, with the lanes first"
+            f"{name} has shape {value.shape} where {shape} is needed: the shape must be the same "
+            "in every step, with the lanes first"
         )

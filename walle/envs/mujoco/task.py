@@ -1,11 +1,11 @@
-"""What a task is: a model, where episodes begin, and observation, reward and end of all lanes."""
+"""Tasks: a model, where its episodes begin, and the observations, rewards and ends of all lanes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import gymnasium as gym
 import mujoco
@@ -25,8 +25,8 @@ class State(NamedTuple):
     qvel: Array
 
 
-class Outcome(NamedTuple):
-    """What a step gave: `reward` [L], and whether it reached a terminal state, [L]."""
+class RewardAndEnd(NamedTuple):
+    """The `reward` of a step, [L], and whether it reached a terminal state, [L]."""
 
     reward: npt.NDArray[np.floating]
     terminated: BoolArray
@@ -40,36 +40,27 @@ class Task(ABC):
         frame_skip: physics steps per environment step.
         dt: seconds of simulated time per environment step.
         rest: [nq] the model's initial positions; its velocities are zero.
+        fields: the MuJoCo fields that the task reads.
+        remembers: the fields whose values from before the step the reward needs.
+        observation_size: the number of entries of one lane's observation.
     """
 
     model: mujoco.MjModel
     frame_skip: int
     dt: float
     rest: Array
+    fields: tuple[str, ...] = ("qpos", "qvel")
+    remembers: tuple[str, ...] = ()
+    observation_size: int
 
     def load(self, path: Path, frame_skip: int) -> None:
-        """Compiles the model: the first thing a task does."""
+        """Compiles the model; a task calls this before anything else."""
         if frame_skip < 1:
             raise ConfigError(f"frame_skip={frame_skip}: at least one physics step is needed")
         self.frame_skip = frame_skip
         self.model = compile_model(path)
         self.dt = float(self.model.opt.timestep) * frame_skip
         self.rest = self.model.qpos0.copy()
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The MuJoCo fields that the task reads."""
-        return ("qpos", "qvel")
-
-    @property
-    def remembers(self) -> tuple[str, ...]:
-        """Those whose values from before the step decide the outcome."""
-        return ()
-
-    @property
-    @abstractmethod
-    def observation_size(self) -> int:
-        """The number of entries of one lane's observation."""
 
     @abstractmethod
     def begin(self, random: np.random.Generator) -> State:
@@ -80,8 +71,8 @@ class Task(ABC):
         """Writes the observations of all lanes into `out`, [L, observation_size]."""
 
     @abstractmethod
-    def outcome(self, before: Fields, action: AnyArray, now: Fields) -> Outcome:
-        """What the step that took the lanes from `before` to `now` is worth, and what it ended."""
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
+        """The reward of the step from `before` to `now`, and the lanes whose episode it ended."""
 
     @property
     def action_space(self) -> gym.spaces.Box:
@@ -92,7 +83,7 @@ class Task(ABC):
 
 @dataclass(kw_only=True)
 class GymnasiumTask(Task):
-    """A task of Gymnasium's. Its dataclass fields are the arguments of Gymnasium's constructor.
+    """A task that Gymnasium has too, with the same constructor arguments as dataclass fields.
 
     Attributes:
         xml_file: a path beginning with `/`, `.` or `~`, or a model that Gymnasium ships.
@@ -105,6 +96,39 @@ class GymnasiumTask(Task):
     def __post_init__(self) -> None:
         """Compiles the model."""
         self.load(xml_path(self.xml_file), self.frame_skip)
+
+
+@dataclass(kw_only=True)
+class PoseTask(GymnasiumTask):
+    """A task that begins near the model's initial pose and shows positions and velocities.
+
+    obs = (positions without the first `hidden`, velocities)
+
+    Attributes:
+        reset_noise_scale: scale of the noise on the initial positions and velocities.
+        hidden: how many leading positions the observation leaves out.
+        normal_velocities: whether the noise on velocities is normal; otherwise it is uniform.
+    """
+
+    reset_noise_scale: float
+
+    hidden = 0
+    normal_velocities: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Compiles the model and counts the observation's entries."""
+        super().__post_init__()
+        self.observation_size = int(self.model.nq + self.model.nv) - self.hidden
+
+    def begin(self, random: np.random.Generator) -> State:
+        """The initial pose with noise."""
+        return near_rest(self, random, self.reset_noise_scale, normal=self.normal_velocities)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """Positions, then velocities."""
+        shown = self.model.nq - self.hidden
+        out[:, :shown] = now.qpos[:, self.hidden :]
+        out[:, shown : shown + self.model.nv] = now.qvel
 
 
 def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: bool) -> State:
@@ -122,34 +146,34 @@ def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: 
 
 
 def never(lanes: int) -> BoolArray:
-    """No lane is in a terminal state."""
+    """The [L] booleans of a step that ended in no terminal state."""
     return np.zeros(lanes, dtype=np.bool_)
 
 
 def square_sum(x: AnyArray) -> npt.NDArray[np.floating]:
     """Σ_j x[i, j]² in the precision of `x`.
 
-    Actions are float32, and so is Gymnasium's control cost: its last bits depend on that.
+    The last bits depend on the precision: Gymnasium's control cost is float32, as actions are.
     """
     total: npt.NDArray[np.floating] = np.add.reduce(np.square(x), axis=1)
     return total
 
 
 def clip(x: Array, low_high: tuple[float, float], out: Array | None = None) -> Array:
-    """`np.clip`, by a shorter way: between two steps of physics every call finds cold caches."""
+    """`np.clip` in fewer calls: after a step of physics the caches are cold and calls are slow."""
     low, high = low_high
     clipped: Array = np.maximum(x, low, out=out)
     return np.minimum(clipped, high, out=clipped)
 
 
 def every(inside: BoolArray) -> BoolArray:
-    """Whether all of a row holds, [L, n] -> [L]: `all(axis=1)`, by a shorter way."""
+    """Whether all of a row holds, [L, n] -> [L]: `all(axis=1)` in fewer calls."""
     rows: BoolArray = np.logical_and.reduce(inside, axis=1)
     return rows
 
 
 def between(x: Array, low_high: tuple[float, float]) -> BoolArray:
-    """Low < x < high, entry by entry."""
+    """Whether low < x < high, entry by entry."""
     low, high = low_high
     inside: BoolArray = (low < x) & (x < high)
     return inside
