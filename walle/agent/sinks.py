@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from walle.agent.csv_file import Row
-
-
-class Sink(Protocol):
-    """A destination for iterations and evaluations."""
-
-    def iteration(self, row: Row) -> None:
-        """Takes a row of iterations.csv."""
-        ...
-
-    def evaluation(self, row: Row) -> None:
-        """Takes a row of eval.csv."""
-        ...
-
-    def close(self, summary: Row) -> None:
-        """Takes the run's final figures and closes the sink."""
-        ...
 
 
 class TensorBoardSink:
@@ -78,6 +62,9 @@ class WandbSink:
 
 def _numbers(row: Row) -> dict[str, float | int]:
     return {name: value for name, value in row.items() if isinstance(value, int | float)}
+
+
+Sink = TensorBoardSink | WandbSink
 
 
 def make_sinks(

@@ -44,7 +44,7 @@ class A3C(A2C):
     capabilities: ClassVar[Capabilities] = Capabilities(
         A3CSettings,
         modes=("free",),
-        reason="it learns from each rollout when it arrives, without rounds; algo=a2c has rounds",
+        reason="it learns from each rollout on arrival, without rounds; for rounds use algo=a2c",
         every_rollout=True,
     )
 

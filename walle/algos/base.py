@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.errors import check_bounds
+from walle.errors import check_bounds, one_of
+from walle.learning.compiled import MODES
 from walle.learning.optimizer import Optimizer
 from walle.learning.replay import Replay
 from walle.nets.policies import ActingPolicy
@@ -49,6 +50,18 @@ class AlgorithmSettings:
     def single_learner_cure(self) -> str:
         """Advice for the error message when only one learner can learn with these settings."""
         return "use learner.n=1, and learner.threads for more cores"
+
+
+@dataclass(kw_only=True)
+class CompilableSettings(AlgorithmSettings):
+    """Settings of an algorithm with parts that can be compiled."""
+
+    compile: str = one_of(*MODES)
+
+    def __post_init__(self) -> None:
+        """Checks the bounds of all fields."""
+        self.compile = str(self.compile).lower()  # YAML's true and false are not strings
+        super().__post_init__()
 
 
 class Capabilities(NamedTuple):

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.algos.base import AlgorithmSettings, Capabilities
+from walle.algos.base import Capabilities, CompilableSettings
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.errors import ConfigError, not_negative, one_of, positive, within
-from walle.learning.compiled import MODES, Compilable, Compiling
+from walle.errors import ConfigError, not_negative, positive, within
+from walle.learning.compiled import Compilable, Compiling
 from walle.learning.gradient_steps import leaves, rebuild
 from walle.learning.off_policy_updates import Updates
 from walle.learning.optimizer import Optimizer
@@ -36,7 +36,7 @@ _AT_ONCE = 64  # the most minibatches in one draw
 
 
 @dataclass(kw_only=True)
-class OffPolicySettings(AlgorithmSettings):
+class OffPolicySettings(CompilableSettings):
     """Settings of every off-policy algorithm; its YAML explains every key."""
 
     gamma: float = within("[0, 1]", example=0.99)
@@ -46,12 +46,6 @@ class OffPolicySettings(AlgorithmSettings):
     buffer_size: int = positive()
     learning_starts: int = not_negative()
     updates_per_step: float = positive()
-    compile: str = one_of(*MODES)
-
-    def __post_init__(self) -> None:
-        """Checks the bounds of all fields."""
-        self.compile = str(self.compile).lower()  # YAML's true and false are not strings
-        super().__post_init__()
 
     @property
     def random_steps(self) -> int:

@@ -10,21 +10,21 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.base import AlgorithmSettings, Capabilities
+from walle.algos.base import Capabilities, CompilableSettings
 from walle.algos.experience import Experience, Normalizers, values
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
-from walle.learning.compiled import MODES, Compiling
+from walle.learning.compiled import Compiling
 from walle.learning.optimizer import Optimizer
 from walle.nets.critics import Critic
 from walle.types import PolicySnapshot, Rollout
 
 
 @dataclass(kw_only=True)
-class OnPolicySettings(AlgorithmSettings):
+class OnPolicySettings(CompilableSettings):
     """Settings of every on-policy algorithm; its YAML explains every key."""
 
     gamma: float = within("[0, 1]", example=0.99)
@@ -34,12 +34,6 @@ class OnPolicySettings(AlgorithmSettings):
     normalize_rewards: bool
     obs_clip: float = positive()
     correction: str = one_of("none", "truncated", "vtrace")
-    compile: str = one_of(*MODES)
-
-    def __post_init__(self) -> None:
-        """Checks the bounds of all fields."""
-        self.compile = str(self.compile).lower()  # YAML's true and false are not strings
-        super().__post_init__()
 
 
 class Estimates(NamedTuple):
