@@ -1,4 +1,4 @@
-"""Programs that take their turn when asked: a line in, a line of JSON out."""
+"""Programs that answer each line of input with a line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE_THREAD_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threa
 
 
 def limits(threads: int) -> dict[str, str]:
-    """Variables that hold every library to so many threads; JAX knows one or all."""
+    """Environment variables that limit all libraries to `threads` threads; JAX takes one or all."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     jax = {"XLA_FLAGS": _ONE_THREAD_XLA} if threads == 1 else {}
     return {**dict.fromkeys(names, str(threads)), **jax, "JAX_PLATFORMS": "cpu"}
@@ -28,7 +28,7 @@ def limits(threads: int) -> dict[str, str]:
 def answering(
     python: str, program: Path, cores: int, threads: int = 1
 ) -> Iterator[subprocess.Popen[str]]:
-    """The process of a program that answers, on that many cores; gone after the body."""
+    """A context with the process of an answering program, which ends after the body."""
     pinned = sorted(os.sched_getaffinity(0))[:cores]
     process = subprocess.Popen(
         [python, "-W", "ignore", str(program)],
@@ -51,7 +51,7 @@ def answering(
 
 
 def asked(process: subprocess.Popen[str], question: str) -> dict[str, Any]:
-    """What the program answers to a line."""
+    """The program's answer to a line."""
     assert process.stdin
     assert process.stdout
     process.stdin.write(f"{question}\n")

@@ -1,19 +1,20 @@
-"""How fast experience is collected, next to MuJoCo alone and to other systems.
+"""The speed of collection, compared with MuJoCo alone and with other systems.
 
     python benchmarks/collect.py --peers PEERS/bin/python --sample-factory SF/bin/python
 
-Every contestant is a program of its own that collects for ever on the same cores. They take turns
-(benchmarks/turns.py): `--repetitions` times each is let go on for `--steps` steps.
+Every contestant is a separate program that collects for ever on the same cores. The contestants
+take turns (benchmarks/turns.py): each one runs `--repetitions` times for `--steps` steps.
 
 limit              N pinned processes looping mj_step(model, data, frame_skip) on recorded actions
-walle              python -m walle.run with N pinned samplers; its collect_s alone, not its learning
+walle              python -m walle.run with N pinned samplers; only its collect_s counts
 one-sampler        walle with sampler.n=1 and everything else equal
 envpool-*          EnvPool on N threads, synchronous or not, with the same policy in torch
 sb3-*              Stable-Baselines3's PPO.collect_rollouts
 gymnasium-*        Gymnasium's vector environments with the same policy in torch
 sample-factory     Sample Factory end to end: it collects while it learns
 
-Peers are installed apart: benchmarks/requirements.txt, benchmarks/requirements-sample-factory.txt.
+The peers need separate environments: benchmarks/requirements.txt and
+benchmarks/requirements-sample-factory.txt.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ TASKS = [
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measures, prints, writes."""
+    """Measures all contestants, prints a table, writes JSON."""
     options = arguments(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the contestants would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the contestants keep running
     cores = sorted(os.sched_getaffinity(0))[: options.cores]
     found: dict[str, dict[str, list[float]]] = {}
     pythons = {"peers": options.peers, "sample-factory": options.sample_factory}
@@ -72,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,7 +99,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def measure_task(
     env_id: str, cores: list[int], options: argparse.Namespace
 ) -> dict[str, list[float]]:
-    """Rates in steps per second of every contestant, one a repetition."""
+    """The rates of every contestant in steps per second, one for each repetition."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         entries = present(everyone(env_id, cores, options, directory), options.only)
@@ -110,7 +111,7 @@ def measure_task(
 def everyone(
     env_id: str, cores: list[int], options: argparse.Namespace, directory: Path
 ) -> Iterator[Entry]:
-    """Who might take part."""
+    """All contestants, including those that are not installed."""
     n = len(cores)
     limits = [
         Program(loop(sys.executable, "limit.py", env_id, lanes=options.lanes // n, seed=i), [core])
@@ -124,7 +125,7 @@ def everyone(
 
 
 def peers(env_id: str, cores: list[int], options: argparse.Namespace) -> Iterator[Entry]:
-    """The contestants from elsewhere."""
+    """The contestants from other projects."""
     n = len(cores)
 
     def entry(name: str, package: str, file: str, **arguments: object) -> Entry:
@@ -152,7 +153,7 @@ def peers(env_id: str, cores: list[int], options: argparse.Namespace) -> Iterato
 
 
 def walle(env_id: str, samplers: int, options: argparse.Namespace) -> dict[str, object]:
-    """A lock-step run whose policy stays what it was: the physics stays that of the others."""
+    """A lock-step run with a constant policy, so that its physics costs as much as the others'."""
     return {
         "env": "gym",
         "env.id": env_id,

@@ -1,4 +1,4 @@
-"""Collecting and learning together: walle next to other systems, on HalfCheetah.
+"""Collection and learning together: walle compared with other systems, on HalfCheetah.
 
     python benchmarks/end_to_end.py rounds --peers PEERS/bin/python --sample-factory SF/bin/python
     python benchmarks/end_to_end.py race --seeds 3 --peers PEERS/bin/python --json race.json
@@ -8,15 +8,16 @@ rounds  the same PPO for all: seconds for 20,000 environment steps, collected an
         compiling are over before the first turn, and shown apart.
 race    walle's default configuration next to the peers' recommended ones: seconds from the command
         to a mean return of the last 100 training episodes, to all steps, to the end of the process.
-        Whole programs one after the other, one seed a repetition, the first one changing.
+        Whole programs run one after the other, one seed a repetition; the order rotates.
 
 walle             python -m walle.run; -overlapped with sampler.max_lag=1; -cold: nothing compiled
 sb3, sbx          Stable-Baselines3 and SBX; -zoo: the Zoo's settings; -ours: walle's
 sb3-cleanrl       CleanRL's settings, in SB3 (CleanRL is no library that could be installed)
-sample-factory    as near to the same as it can be told (rounds), as its MuJoCo example is (race)
+sample-factory    the nearest settings it has (rounds), its MuJoCo example (race)
 
-Peers are installed apart: benchmarks/requirements.txt, benchmarks/requirements-sample-factory.txt.
-Who is missing is left out, and it is said.
+The peers need separate environments: benchmarks/requirements.txt and
+benchmarks/requirements-sample-factory.txt.
+Missing peers are left out with a message.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from benchmarks.provenance import provenance
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures, prints, writes."""
+    """Measures all contestants, prints tables, writes JSON."""
     options = arguments(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the contestants would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the contestants keep running
     pythons = {"peers": options.peers, "sample-factory": options.sample_factory}
     report: dict[str, Any] = {"provenance": provenance(pythons), "settings": plain(options)}
     cores = sorted(os.sched_getaffinity(0))[: options.cores]
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -77,7 +78,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def plain(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that say what is measured."""
+    """The options that decide the measurement, as plain values."""
     return {k: v for k, v in vars(options).items() if k not in ("json", "peers", "sample_factory")}
 
 

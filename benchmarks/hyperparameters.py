@@ -1,6 +1,6 @@
-"""PPO's settings for HalfCheetah, by whose they are, as Stable-Baselines3 and SBX take them.
+"""PPO's settings for HalfCheetah from several sources, as Stable-Baselines3 and SBX take them.
 
-A set is plain data, so that it can be handed to a program and written beside a result.
+A set is plain data, so that it can be passed to a program and stored with a result.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ TANH_64 = {"width": 64, "activation": "tanh", "log_std_init": -0.5}
 
 
 def same(samples: int, envs: int) -> dict[str, Any]:
-    """What walle's default learner does, in rounds of `samples` and with a constant step size.
+    """The settings of walle's default learner, with rounds of `samples` and a constant step size.
 
-    What walle does besides, the advantages made anew before each epoch, the peers cannot.
+    Only walle recomputes the advantages before each epoch; the peers cannot.
     """
     return {
         "envs": envs,
@@ -43,7 +43,7 @@ def ours() -> dict[str, Any]:
 def zoo() -> dict[str, Any]:
     """RL Baselines3 Zoo, hyperparams/ppo.yml, HalfCheetah-v4: tuned.
 
-    SBX has no list of its own: its documentation sends its users to the Zoo.
+    SBX has no list of settings; its documentation refers to the Zoo.
     """
     return {
         "envs": 1,
@@ -91,7 +91,7 @@ def cleanrl() -> dict[str, Any]:
 
 
 def sample_factory_same(samples: int) -> dict[str, Any]:
-    """`same` as Sample Factory can be told: whole minibatches only, its own losses."""
+    """The settings nearest to `same` in Sample Factory: whole minibatches only, its own losses."""
     return {
         "rollout": 32,
         "batch_size": 64,

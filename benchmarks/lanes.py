@@ -1,12 +1,12 @@
-"""What a step costs against the number of lanes of a sampler, and where the time goes.
+"""The cost of a step for several numbers of lanes of a sampler, split into sections.
 
     python benchmarks/lanes.py [--tasks HalfCheetah Reacher] [--lanes 1 2 4 8 16 32 64 128 256]
 
 One sampler's loop in this process, pinned to one core, without queues: `LaneSampler.fill` on the
 arrays a process would write to. Times are microseconds of the process's CPU time per environment
-step, the median of `--repetitions` rollouts; on a machine that does something else meanwhile they
-hold better than the wall clock. `once` is what a rollout costs before its first and after its last
-step; `physics` is the call that steps MuJoCo.
+step, the median of `--repetitions` rollouts; on a busy machine CPU
+time varies less than the wall clock. `once` is the cost of a rollout before its first and after its
+last step; `physics` is the call that steps MuJoCo.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class Cost(NamedTuple):
 
 
 class CpuTimer(Timer):
-    """Sections in CPU time; `collect` calls it as it calls the other."""
+    """A timer of sections in CPU time, with the interface of `Timer` that `collect` uses."""
 
     def __init__(self) -> None:
-        """Nothing is charged yet."""
+        """Starts with zero in all sections."""
         super().__init__(SAMPLER_SECTIONS)
         self.spent = dict.fromkeys(SAMPLER_SECTIONS, 0)
         self._name, self._at = "other", time.thread_time_ns()
 
     def switch(self, section: str) -> int:
-        """As `Timer.switch`."""
+        """See `Timer.switch`."""
         now = time.thread_time_ns()
         self.spent[self._name] += now - self._at
         self._name, self._at = section, now
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
-    """The median over rollouts of `steps` steps of so many lanes."""
+    """The median cost over rollouts of `steps` steps."""
     numbers = list(range(lanes))
     simulated = make_lanes(EnvSpec(env_id), numbers, seed=0)
     obs_dim, width = (
@@ -101,7 +101,7 @@ def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
 
 
 def clocked_physics(lanes: Any) -> list[int]:
-    """Has the lanes' physics add its CPU nanoseconds to the list returned."""
+    """Makes the lanes' physics append its CPU nanoseconds to the returned list."""
     while not hasattr(lanes, "_physics"):
         lanes = lanes._inner
     inner, spent = lanes._physics.step, [0]
@@ -118,7 +118,7 @@ def clocked_physics(lanes: Any) -> list[int]:
 def one_rollout(
     sampler: LaneSampler, slot: Slot, snapshot: PolicySnapshot, spent: list[int], env_steps: int
 ) -> Cost:
-    """Where one rollout's time went."""
+    """The cost of one rollout, by section."""
     timer = CpuTimer()
     spent[0] = 0
     begin = time.thread_time_ns()

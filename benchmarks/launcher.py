@@ -1,4 +1,4 @@
-"""What the launcher costs: seconds between two jobs, and a sweep of a thousand that do nothing.
+"""The cost of the launcher: seconds between two jobs, and a sweep of a thousand empty jobs.
 
     python benchmarks/launcher.py overhead [--jobs 6]
     python benchmarks/launcher.py many [--jobs 1000]
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 @contextmanager
 def sweep(task: str, directory: Path, *overrides: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A sweep in the background."""
+    """Starts a sweep in the background."""
     path = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
     environ = os.environ | {
         "PYTHONPATH": path,
@@ -62,24 +62,24 @@ def sweep(task: str, directory: Path, *overrides: str) -> Iterator[subprocess.Po
 
 
 def finish(process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Waits for the sweep's end.
+    """Waits for the end of the sweep.
 
     Raises:
-        RuntimeError: it failed; holds what it printed.
+        RuntimeError: the sweep failed; the message holds its output.
     """
     if process.wait() != 0:
         raise RuntimeError((directory / "output").read_text())
 
 
 def read_stamps(directory: Path) -> list[tuple[str, float]]:
-    """Events and their times, in the order they were written."""
+    """The events and their times, in the order in which they were written."""
     file = directory / "stamps"
     lines = file.read_text().splitlines() if file.exists() else []
     return [(event, float(seconds)) for event, _, seconds in (ln.partition(" ") for ln in lines)]
 
 
 def gaps(stamps: list[tuple[str, float]]) -> list[float]:
-    """Seconds from each end to the first step that follows it."""
+    """The seconds from each end of a job to the next first step."""
     found, ended = [], None
     for event, seconds in sorted(stamps, key=lambda stamp: stamp[1]):
         if event == "end":
@@ -118,7 +118,7 @@ def many(jobs: int) -> None:
 
 
 def watch(pid: int, directory: Path) -> list[Sample]:
-    """Memory over time, until the process ends."""
+    """Samples of jobs and memory until the process ends."""
     samples = []
     while (launcher_mb := resident_mb(pid)) is not None:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -154,7 +154,7 @@ def report(samples: list[Sample], ends: list[float], whole_s: float) -> None:
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Reads the command line and runs the chosen benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
     for what, jobs in (("overhead", 6), ("many", 1000)):

@@ -1,6 +1,6 @@
-"""What the launcher's benchmark sweeps over: walle's own run with time stamps, or nothing at all.
+"""The application of the launcher's benchmark: walle's run with time stamps, or an empty job.
 
-An environment named `launcher_app:Stamped-v0` notes when it is stepped for the first time.
+The environment `launcher_app:Stamped-v0` records the time of its first step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STAMPS = "WALLE_BENCHMARK_STAMPS"
 
 
 def stamp(event: str) -> None:
-    """Appends an event and the clock that all processes of the machine share."""
+    """Appends an event and its time on the clock that all processes of the machine share."""
     with Path(os.environ[STAMPS]).open("a") as file:
         file.write(f"{event} {time.monotonic()}\n")
 
@@ -43,7 +43,7 @@ gymnasium.register("Stamped-v0", StampedEnv, max_episode_steps=500)
 
 
 def stamped_run(config: DictConfig) -> float | None:
-    """A run of walle, with a stamp at its end."""
+    """Runs walle and stamps the end."""
     from walle.run import run
 
     try:
@@ -53,7 +53,7 @@ def stamped_run(config: DictConfig) -> float | None:
 
 
 def nothing(config: DictConfig) -> int:
-    """A job that only says that it ran."""
+    """An empty job that only stamps its run."""
     stamp("end")
     return int(config.seed)
 

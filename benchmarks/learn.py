@@ -3,13 +3,13 @@
     python benchmarks/learn.py --peers PEERS/bin/python --json learn.json
     python benchmarks/learn.py --minibatches 64 --widths 64 --repeats 5
 
-20,000 rows, 10 epochs (`--wide-epochs` where nets are wider than 64, for that is slow), actor and
-critic of 17 inputs and 6 actions, one core (`--learners k` cores for k learners). All contestants
-live side by side and take their turns one at a time, so that what disturbs one disturbs all;
-compiling is over before a case's first turn. A contestant takes no further turn of a case once its
-own have come to `--seconds`, after two. The floor is the matrix products of the same gradient steps
-alone, by torch.mm. The peers need an environment of their own (benchmarks/requirements.txt) and are
-left out without `--peers`. Each case is printed and written as soon as it is over.
+20,000 rows, 10 epochs (`--wide-epochs` for nets wider than 64, which are slow), actor and critic of
+17 inputs and 6 actions, one core (`--learners k` cores for k learners). All contestants exist at
+the same time and take turns, so that a disturbance of the machine affects all; compiling ends
+before the first turn of a case. A contestant takes at least two turns of a case, and no more once
+its turns have lasted `--seconds` in all. The floor is the matrix products of the same gradient
+steps alone, by torch.mm. The peers need a separate environment (benchmarks/requirements.txt) and
+are left out without `--peers`. Each case is printed and written as soon as it is over.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BASELINE = "walle-compiled"
 
 
 class Contestant(NamedTuple):
-    """Who takes part: a name, which function of the worker's it is, with how many learners."""
+    """A contestant: its name, the worker's function, and the number of learners."""
 
     name: str
     system: str
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,7 +82,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def contestants(args: argparse.Namespace) -> list[Contestant]:
-    """Who takes part; says in a line why a peer does not."""
+    """The contestants; prints a line for each peer that cannot take part."""
     found = [Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)]
     for name, package in PEERS.items():
         reason = why_absent(args.peers, (package,), "--peers")
@@ -98,7 +98,7 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
 def worker(
     args: argparse.Namespace, contestant: Contestant
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A contestant's process, pinned to as many cores as it has learners."""
+    """A context with a contestant's process, pinned to as many cores as it has learners."""
     python = args.peers if contestant.system in PEERS else sys.executable
     return answering(python, WORKER, contestant.learners)
 
@@ -109,7 +109,7 @@ def measure(
     minibatch: int,
     width: int,
 ) -> dict[str, Any]:
-    """Seconds an update of every contestant, turn by turn."""
+    """The seconds of an update of every contestant in every turn."""
     epochs = args.epochs if width <= 64 else args.wide_epochs
     case = {"minibatch": minibatch, "width": width, "samples": args.samples, "epochs": epochs}
     hello = {
@@ -127,12 +127,12 @@ def measure(
 
 
 def has_turn(turns: Sequence[Mapping[str, float]], seconds: float) -> bool:
-    """Whether a contestant that took these turns takes another."""
+    """Whether a contestant takes another turn after these turns."""
     return len(turns) < FEWEST_TURNS or sum(turn["update_s"] for turn in turns) < seconds
 
 
 def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds how many times walle's compiled update each takes, where that takes part."""
+    """Adds each time as a multiple of walle's compiled update, if that was measured."""
     if BASELINE in results:
         ours = results[BASELINE]["median_s"]
         for result in results.values():
@@ -141,7 +141,7 @@ def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def summary(turns: list[dict[str, float]], steps: int) -> dict[str, Any]:
-    """Median, range, microseconds a step; and seconds of CPU, which others disturb less."""
+    """The median, the range, microseconds a step, and seconds of CPU, which vary less."""
     seconds = [turn["update_s"] for turn in turns]
     median = statistics.median(seconds)
     return {
@@ -156,7 +156,7 @@ def summary(turns: list[dict[str, float]], steps: int) -> dict[str, Any]:
 
 
 def table(case: Mapping[str, Any]) -> str:
-    """A case for people."""
+    """The table of a case."""
     title = (
         f"minibatch {case['minibatch']}, nets {case['width']}x{case['width']}: "
         f"{case['samples']:,} samples, {case['epochs']} epochs, {case['steps']:,} steps"

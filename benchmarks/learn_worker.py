@@ -28,13 +28,13 @@ Update = Callable[[], None]
 
 
 def main() -> int:
-    """Answers until there are no more questions."""
+    """Answers until the input ends."""
     answer(lambda case: SYSTEMS[case["system"]](case))
     return 0
 
 
 def answer(setup: Callable[[dict[str, Any]], tuple[Update, Update]]) -> None:
-    """Sets a case up, takes its update, as often as asked; then closes it."""
+    """Sets up a case, takes an update for each line of input, then closes the case."""
     update: Update = nothing
     close: Update = nothing
     for line in sys.stdin:
@@ -42,7 +42,7 @@ def answer(setup: Callable[[dict[str, Any]], tuple[Update, Update]]) -> None:
         if line.startswith("{"):
             close()
             update, close = setup(json.loads(line))
-            update()  # compiles, where that is done on first use
+            update()  # compiles, if the system compiles on first use
             say(setup_s=time.perf_counter() - begin, versions=versions())
         else:
             update()
@@ -51,23 +51,23 @@ def answer(setup: Callable[[dict[str, Any]], tuple[Update, Update]]) -> None:
 
 
 def say(**fields: Any) -> None:
-    """A line for whoever asked."""
+    """Prints a line and flushes it."""
     print(json.dumps(fields), flush=True)
 
 
 def versions() -> dict[str, str]:
-    """Of what is installed here."""
+    """The versions of the installed packages."""
     wanted = {"torch", "stable-baselines3", "sbx-rl", "jax", "numpy"}
     found = {str(d.metadata["Name"]).lower().replace("_", "-"): d for d in metadata.distributions()}
     return {name: found[name].version for name in sorted(wanted & set(found))}
 
 
 def nothing() -> None:
-    """Nothing to do."""
+    """Does nothing."""
 
 
 def walle(case: dict[str, Any]) -> tuple[Update, Update]:
-    """PPO of this project: eager, compiled, or with several learners."""
+    """Walle's PPO: eager, compiled, or with several learners."""
     import torch
 
     torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
 
 
 def shape(case: dict[str, Any]) -> tuple[int, int]:
-    """Steps and lanes of a round: 32 lanes where they divide it."""
+    """The steps and the lanes of a round: 32 lanes if they divide the rows."""
     lanes = int(np.gcd(case["samples"], 32))
     return case["samples"] // lanes, lanes
 
@@ -138,18 +138,18 @@ def experience(steps: int, lanes: int) -> tuple[Any, Any, Any]:
 
 
 class Idle(gym.Env[Any, Any]):
-    """Spaces, and nothing behind them."""
+    """An environment that has spaces but never steps."""
 
     observation_space = OBS_SPACE
     action_space = ACTION_SPACE
 
     def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
-        """Zeros."""
+        """Returns zeros."""
         return np.zeros(OBS, np.float32), {}
 
 
 def baseline(case: dict[str, Any], make: Callable[[Any, dict[str, Any]], Any]) -> Update:
-    """Stable-Baselines3's way of holding a round; `make` gives its PPO or SBX's."""
+    """Fills Stable-Baselines3's rollout buffer; `make` builds its PPO or SBX's."""
     import torch
     from stable_baselines3.common.logger import configure
     from stable_baselines3.common.vec_env import DummyVecEnv

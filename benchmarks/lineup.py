@@ -18,14 +18,14 @@ _PACKAGES = {
 
 
 def needed(options: argparse.Namespace, whom: str) -> Need:
-    """What has to be installed for sb3, sbx or sample-factory."""
+    """The packages that sb3, sbx or sample-factory need."""
     if whom == "sample-factory":
         return Need(options.sample_factory, _PACKAGES[whom], "--sample-factory")
     return Need(options.peers, _PACKAGES[whom], "--peers")
 
 
 def same_in_walle(task: str, samples: int, samplers: int, max_lag: int) -> dict[str, object]:
-    """`hyperparameters.same`, as walle's command line has it: most of it is the default."""
+    """Walle's overrides for `hyperparameters.same`; most of its values are defaults."""
     return {
         "env": "gym",
         "env.id": task,
@@ -45,7 +45,7 @@ def same_in_walle(task: str, samples: int, samplers: int, max_lag: int) -> dict[
 def default_walle(
     task: str, steps: int, samplers: int, max_lag: int, seed: int
 ) -> dict[str, object]:
-    """The default configuration of walle, evaluations and checkpoints included."""
+    """The default configuration of walle, including evaluations and checkpoints."""
     return {
         "env": "gym",
         "env.id": task,
@@ -87,7 +87,7 @@ def sample_factory(
     seed: int,
     steps: int,
 ) -> Program:
-    """Sample Factory with a worker a core and 64 environments in all; scratch files go there."""
+    """Sample Factory with a worker a core and 64 environments in all; it writes scratch files."""
     command = loop(
         options.sample_factory,
         "sample_factory_loop.py",

@@ -1,9 +1,9 @@
-"""How long it takes, and how much memory, to load a sweep of 1,000 runs of 500 iterations.
+"""The time and the memory to load a sweep of 1,000 runs of 500 iterations.
 
     python benchmarks/load.py [--runs 1000] [--iterations 500] [--tables iterations timing ...]
 
 The files are written first, with the columns of real runs; then each table is loaded in a fresh
-process pinned to one core, so that its peak memory is its own.
+process pinned to one core, so that its peak memory can be measured.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ print(rows, imported - start, loaded - imported, time.process_time(),
 
 
 def main() -> int:
-    """Writes the sweep, loads it, prints what it took."""
+    """Writes the sweep, loads it, prints time and memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--iterations", type=int, default=500)
@@ -114,7 +114,7 @@ def main() -> int:
 
 
 def measure(sweep: Path, table: str) -> str:
-    """Loads one table in a process of its own on one core."""
+    """Loads one table in a separate process on one core."""
     core = min(os.sched_getaffinity(0))
     run = subprocess.run(
         [sys.executable, "-c", CHILD, str(sweep), table],

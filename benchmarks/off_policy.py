@@ -4,11 +4,12 @@
     python benchmarks/off_policy.py --peers PEERS/bin/python --end-to-end 100000
 
 Networks of 256x256, minibatches of 256 transitions of 17 observations and 6 actions, on as many
-cores as threads. All contestants of a case live side by side and take their turns one at a time, so
-that what disturbs one disturbs all; compiling is over before the first turn. The floor is the
+cores as threads. All contestants of a case exist at the same time and take turns, so that a
+disturbance of the machine affects all; compiling ends before the first turn. The floor is the
 products of hidden layers alone. With `--end-to-end` SAC is trained on HalfCheetah from start to
-end, start-up and compiling included, by walle and by SB3, who take turns of some seconds. The peers
-need an environment of their own (benchmarks/requirements.txt); without `--peers` they are left out.
+end, start-up and compiling included, by walle and by SB3, which take turns of some seconds. The
+peers need a separate environment (benchmarks/requirements.txt); without `--peers` they are left
+out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ON_PATH = {"PYTHONPATH": str(ROOT)}
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints tables, writes JSON on request."""
     args = arguments(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the contestants would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the contestants keep running
     report: dict[str, Any] = {"provenance": provenance({"peers": args.peers}), "cases": []}
     if args.end_to_end:
         report["end_to_end"] = whole_runs(args)
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,7 +84,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def contestants(args: argparse.Namespace) -> list[str]:
-    """Who takes part; says in a line why a peer does not."""
+    """The contestants; prints a line for each peer that cannot take part."""
     found = list(OWN)
     for name, package in PEERS.items():
         reason = why_absent(args.peers, (package,), "--peers")
@@ -97,7 +98,7 @@ def contestants(args: argparse.Namespace) -> list[str]:
 def measure(
     args: argparse.Namespace, names: Sequence[str], algorithm: str, threads: int
 ) -> dict[str, Any]:
-    """Updates a second of every contestant, turn by turn."""
+    """The updates a second of every contestant in every turn."""
     wanted = ("minibatch", "width", "updates", "at_once")
     same = {"algorithm": algorithm, "threads": threads, **{k: getattr(args, k) for k in wanted}}
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
@@ -116,7 +117,7 @@ def measure(
 
 
 def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds how many times each one's speed walle's compiled updates have, if those take part."""
+    """Adds the speed of walle's compiled updates as a multiple of each speed, if measured."""
     if "walle-compiled" in results:
         ours = results["walle-compiled"]["per_s"]
         for result in results.values():
@@ -125,7 +126,7 @@ def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def summary(turns: list[dict[str, float]], updates: int) -> dict[str, Any]:
-    """Updates a second: of the median turn, the slowest and the fastest."""
+    """The updates a second of the median, the slowest and the fastest turn."""
     seconds = [turn["update_s"] for turn in turns]
     return {
         "seconds": seconds,
@@ -137,7 +138,7 @@ def summary(turns: list[dict[str, float]], updates: int) -> dict[str, Any]:
 
 
 def table(case: dict[str, Any]) -> str:
-    """A case for people."""
+    """The table of a case."""
     nets = f"nets {case['width']}x{case['width']}"
     lines = [
         f"{case['algorithm']}, minibatch {case['minibatch']}, {nets}, {case['threads']} thread(s): "
@@ -155,7 +156,7 @@ def table(case: dict[str, Any]) -> str:
 
 
 def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds from start to end of walle's run and of SB3's, in turns."""
+    """The seconds of walle's run and of SB3's run, which take turns."""
     threads = max(args.threads)
     cores = sorted(os.sched_getaffinity(0))[:threads]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -184,7 +185,7 @@ def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def walle_command(args: argparse.Namespace, threads: int, directory: Path) -> list[str]:
-    """A run as a user would start it."""
+    """The command of walle's run."""
     settings = {
         "algo": "sac",
         "env": "halfcheetah",
@@ -198,7 +199,7 @@ def walle_command(args: argparse.Namespace, threads: int, directory: Path) -> li
 
 
 def sb3_command(args: argparse.Namespace, threads: int) -> list[str]:
-    """The same task and steps."""
+    """The command of SB3's run, with the same task and steps."""
     case = {
         "algorithm": "sac",
         "env": ENV,
@@ -211,7 +212,7 @@ def sb3_command(args: argparse.Namespace, threads: int) -> list[str]:
 
 @contextmanager
 def paused(program: Program, out: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program stopped as soon as it began; ended after the body."""
+    """A context with a program that is paused from its start, and ends after the body."""
     process = program.start(out, out.with_suffix(".errors"))
     try:
         os.killpg(process.pid, signal.SIGSTOP)
@@ -223,7 +224,7 @@ def paused(program: Program, out: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def take_turns(processes: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, float]:
-    """Lets each go on for a while in turn until all have ended; the seconds that each had."""
+    """Resumes each program in turn until all have ended; returns the seconds of each."""
     seconds = dict.fromkeys(processes, 0.0)
     running = dict(processes)
     while running:
@@ -243,7 +244,7 @@ def take_turns(processes: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, fl
 
 
 def race_table(found: dict[str, Any]) -> str:
-    """Whole runs for people."""
+    """The table of whole runs."""
     ours = found["seconds"]["walle"]
     lines = [f"SAC, {ENV}, {found['steps']:,} steps, {found['threads']} thread(s), start to end"]
     for name, seconds in found["seconds"].items():

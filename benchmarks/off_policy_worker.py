@@ -3,8 +3,8 @@
     python off_policy_worker.py
     python off_policy_worker.py '{"algorithm": "sac", "steps": 100000, ...}'
 
-Reads lines, as learn_worker.py does. Given a case in its command line it trains Stable-Baselines3
-from start to end instead.
+It reads lines like learn_worker.py. With a case as an argument it trains Stable-Baselines3 from
+start to end instead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RATES = {"sac": 3e-4, "td3": 1e-3}
 
 
 def main() -> int:
-    """Answers, or trains."""
+    """Answers lines of input, or trains."""
     if len(sys.argv) > 1:
         return sb3_run(json.loads(sys.argv[1]))
     answer(lambda case: (SYSTEMS[case["system"]](case), nothing))
@@ -57,7 +57,7 @@ def transitions() -> tuple[Any, Any, Any, Any]:
 
 
 def walle(case: dict[str, Any]) -> Update:
-    """This project's, eager or compiled."""
+    """Walle's updates, eager or compiled."""
     import torch
 
     torch.set_num_threads(case["threads"])
@@ -115,7 +115,7 @@ def baseline(case: dict[str, Any], model: Any) -> Update:
 
 
 def arguments(case: dict[str, Any]) -> dict[str, Any]:
-    """What both libraries are given."""
+    """The arguments of both libraries."""
     return {
         "policy_kwargs": {"net_arch": [case["width"]] * 2},
         "learning_rate": RATES[case["algorithm"]],
@@ -128,7 +128,7 @@ def arguments(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def sb3(case: dict[str, Any]) -> Update:
-    """Stable-Baselines3's."""
+    """Stable-Baselines3's updates."""
     import stable_baselines3
     import torch
 
@@ -138,7 +138,7 @@ def sb3(case: dict[str, Any]) -> Update:
 
 
 def sbx(case: dict[str, Any]) -> Update:
-    """SBX's, in JAX."""
+    """SBX's updates, in JAX."""
     import sbx
 
     algorithm = getattr(sbx, case["algorithm"].upper())
@@ -152,8 +152,8 @@ def floor(case: dict[str, Any]) -> Update:
     torch.set_num_threads(case["threads"])
     rows, width = case["minibatch"], case["width"]
     x, w, out = torch.randn(rows, width), torch.randn(width, width), torch.empty(rows, width)
-    # Critics: the policy and both targets forward; both forward, and two products each backward.
-    # Policy: forward and two backward; through the critics (TD3: one of them) forward and back.
+    # Critics: forward through policy, targets and critics; two products backward for each critic.
+    # Policy: forward and two products backward; forward and back through the critics (TD3: one).
     critics, policy = 1 + 2 + 2 + 4, 1 + 2
     products = critics + {"sac": policy + 4, "td3": (policy + 2) / 2}[case["algorithm"]]
 
@@ -165,7 +165,7 @@ def floor(case: dict[str, Any]) -> Update:
 
 
 def sb3_run(case: dict[str, Any]) -> int:
-    """Trains on a task with Stable-Baselines3's defaults, but for walle's first random steps."""
+    """Trains with Stable-Baselines3's defaults, except for walle's number of random steps."""
     import stable_baselines3
     import torch
 

@@ -1,4 +1,4 @@
-"""Types of command-line options: what cannot be measured is refused before anything starts."""
+"""Types of command-line options, which refuse bad values before anything starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """Parses a whole number of 1 at least."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} must be 1 at least")
@@ -16,7 +16,7 @@ def positive(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """A number above 0."""
+    """Parses a number above 0."""
     number = float(text)
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{number} must be above 0")
@@ -24,7 +24,7 @@ def duration(text: str) -> float:
 
 
 def core_count(text: str) -> int:
-    """As many cores as this process may use, at most."""
+    """Parses a number of cores, at most those that this process may use."""
     number, usable = positive(text), len(os.sched_getaffinity(0))
     if number > usable:
         raise argparse.ArgumentTypeError(f"{number} is more than the {usable} usable cores")
@@ -32,10 +32,10 @@ def core_count(text: str) -> int:
 
 
 def chosen(names: Iterable[str], only: Sequence[str] | None) -> list[str]:
-    """The names that begin with one of `only`; all of them without.
+    """The names that begin with a string of `only`; all names if `only` is empty.
 
     Raises:
-        SystemExit: a beginning that no name has.
+        SystemExit: no name begins with a string of `only`.
     """
     known = list(names)
     for beginning in only or ():

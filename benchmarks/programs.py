@@ -1,4 +1,4 @@
-"""The programs that take part in a benchmark, and what they wrote so far."""
+"""The programs that take part in a benchmark, and their output files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Program(NamedTuple):
-    """A command and how it runs.
+    """A command with its cores, threads and environment variables.
 
     Attributes:
         command: program and arguments.
-        cores: it may use.
-        threads: of the mathematical libraries; None leaves that to them.
-        environ: variables besides those it inherits.
+        cores: the cores that it may use.
+        threads: threads of the mathematical libraries; None for their default.
+        environ: environment variables in addition to the inherited ones.
     """
 
     command: Sequence[str]
@@ -32,7 +32,7 @@ class Program(NamedTuple):
     environ: Mapping[str, str] = {}
 
     def start(self, out: Path, errors: Path) -> subprocess.Popen[bytes]:
-        """In a session of its own, so that all it starts can be signalled with it."""
+        """Starts the program in a new session, so that its children can be signalled with it."""
         limits = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
         with out.open("wb") as stdout, errors.open("ab") as stderr:
             return subprocess.Popen(
@@ -48,7 +48,7 @@ class Program(NamedTuple):
 
 
 class Need(NamedTuple):
-    """Packages of another interpreter, and the option of the command line that names that one."""
+    """Packages that another interpreter needs, and the command-line option for that interpreter."""
 
     python: str | None
     packages: tuple[str, ...]
@@ -56,25 +56,25 @@ class Need(NamedTuple):
 
 
 def loop(python: str | None, file: str, *words: object, **options: object) -> list[str]:
-    """The command of a program in benchmarks/contestants; python None where it cannot run."""
+    """The command of a program in benchmarks/contestants; without `python` it cannot run."""
     named = [word for key, value in options.items() for word in (f"--{key}", value)]
     return [python or "", "-W", "ignore", str(_LOOPS / file), *map(str, (*words, *named))]
 
 
 def walle_run(settings: Mapping[str, object], directory: Path) -> list[str]:
-    """The command of a run that writes into `directory`/run and says nothing."""
+    """The command of a run that writes into `directory`/run and prints nothing."""
     quiet = {"logger.progress": "quiet", "hydra.run.dir": directory / "run"}
     words = [f"{key}={value}" for key, value in {**settings, **quiet}.items()]
     return [sys.executable, "-m", "walle.run", *words]
 
 
 def whole_lines(file: Path) -> list[str]:
-    """The lines that are complete; none while there is no file."""
+    """The complete lines of a file; an empty list if the file does not exist."""
     if not file.exists():
         return []
     return file.read_text().rpartition("\n")[0].splitlines()
 
 
 def read_csv(file: Path) -> list[dict[str, str]]:
-    """The rows that are complete; none while there is no file."""
+    """The complete rows of a file; an empty list if the file does not exist."""
     return list(csv.DictReader(whole_lines(file)))

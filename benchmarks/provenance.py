@@ -1,4 +1,4 @@
-"""What a benchmark writes beside its numbers: command, date, commit, machine, versions."""
+"""The provenance of a result: command, date, commit, machine, versions."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _LIST_VERSIONS = (
 
 
 def provenance(pythons: Mapping[str, str | None]) -> dict[str, Any]:
-    """Everything but the numbers; call it before measuring, for the load.
+    """The provenance of a report; call it before measuring, because it records the load.
 
     Args:
-        pythons: the interpreters that take part, by whose they are; None where there is none.
+        pythons: the interpreters by system; None for a missing interpreter.
     """
     return {
         "command": shlex.join(["python", *sys.orig_argv[1:]]),
@@ -60,7 +60,7 @@ def provenance(pythons: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def write_json(path: Path | None, report: dict[str, Any]) -> None:
-    """Writes the report as far as it got, whole or not at all; nothing without a path."""
+    """Writes the report atomically; does nothing without a path."""
     if path is None:
         return
     report["provenance"] |= {"written": now(), "load_after": os.getloadavg()}
@@ -70,12 +70,12 @@ def write_json(path: Path | None, report: dict[str, Any]) -> None:
 
 
 def now() -> str:
-    """UTC, to the second."""
+    """The present time in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def commit() -> str | None:
-    """Of the working tree, `-dirty` where it differs; None where git knows nothing of it."""
+    """The commit, with `-dirty` if the working tree differs; None outside a git checkout."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     if shutil.which("git") is None:
         return None
@@ -83,7 +83,7 @@ def commit() -> str | None:
 
 
 def cpu_model() -> str:
-    """As the kernel calls it."""
+    """The kernel's name of the processor."""
     path = Path("/proc/cpuinfo")
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith("model name"):
@@ -92,18 +92,18 @@ def cpu_model() -> str:
 
 
 def versions(python: str) -> dict[str, str]:
-    """What that python has of `PACKAGES`, and its own version."""
+    """The versions of an interpreter and of its `PACKAGES`."""
     run = subprocess.run([python, "-c", _LIST_VERSIONS, *PACKAGES], capture_output=True, check=True)
     return dict(json.loads(run.stdout))
 
 
 def why_absent(python: str | None, packages: Sequence[str], option: str) -> str | None:
-    """Why a contestant cannot take part, in words; None if it can.
+    """The reason why a contestant cannot take part; None if it can.
 
     Args:
-        python: the interpreter that ought to have the packages, if one was given.
-        packages: as in `PACKAGES`.
-        option: of the command line, that names the interpreter.
+        python: the interpreter that needs the packages; None if it was not given.
+        packages: names from `PACKAGES`.
+        option: the command-line option for the interpreter.
     """
     if not python:
         return f"it needs {option}, a python that has {' and '.join(packages)}"

@@ -1,4 +1,4 @@
-"""Whole training programs one after the other: seconds from the command to a return."""
+"""A race of whole training programs: seconds from the command to a return."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLL_S = 0.1
 
 
 class Racer(NamedTuple):
-    """Who takes part: a name, the program of a seed that writes into a directory, its needs."""
+    """A contestant: its name, a function (seed, directory) -> program, and its needs."""
 
     name: str
     program: Callable[[int, Path], Program]
@@ -35,7 +35,7 @@ class Racer(NamedTuple):
 
     @property
     def log(self) -> str:
-        """The file in its directory that grows by a line a round."""
+        """The file in the contestant's directory that grows by a line a round."""
         return "stdout" if self.need else "run/iterations.csv"
 
 
@@ -64,7 +64,7 @@ def run(options: Options, cores: list[int], report: dict[str, Any]) -> None:
 
 
 def everyone(options: Options, cores: Sequence[int]) -> Iterator[Racer]:
-    """Who might take part."""
+    """All contestants, including those that are not installed."""
     yield Racer(BASELINE, walle(options, cores))
     yield Racer("walle-overlapped", walle(options, cores, max_lag=1))
     yield Racer("walle-cold", walle(options, cores, cold=True))
@@ -83,7 +83,7 @@ def everyone(options: Options, cores: Sequence[int]) -> Iterator[Racer]:
 def other(
     options: Options, library: str, settings: dict[str, Any], cores: Sequence[int]
 ) -> Callable[[int, Path], Program]:
-    """SB3 or SBX with those settings."""
+    """SB3 or SBX with given settings."""
 
     def program(seed: int, _: Path) -> Program:
         return peer(options, library, settings, cores, seed=seed, steps=options.steps)
@@ -92,7 +92,7 @@ def other(
 
 
 def factory(options: Options, cores: Sequence[int]) -> Callable[[int, Path], Program]:
-    """Sample Factory as in its MuJoCo example."""
+    """Sample Factory with the settings of its MuJoCo example."""
     settings = hyperparameters.sample_factory_mujoco()
 
     def program(seed: int, directory: Path) -> Program:
@@ -105,7 +105,7 @@ def factory(options: Options, cores: Sequence[int]) -> Callable[[int, Path], Pro
 def walle(
     options: Options, cores: Sequence[int], *, max_lag: int = 0, cold: bool = False
 ) -> Callable[[int, Path], Program]:
-    """The default of walle; `cold` with empty caches, as if it had never compiled."""
+    """Walle's default run; `cold` starts with empty caches of compiled code."""
     caches = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR") if cold else ()
 
     def program(seed: int, directory: Path) -> Program:
@@ -117,7 +117,7 @@ def walle(
 
 
 def fill_cache(options: Options, cores: Sequence[int]) -> None:
-    """Short runs after which everything is compiled that the warm ones load."""
+    """Fills the cache of compiled code with short runs."""
     for max_lag in (0, 1):
         settings = default_walle(options.task, 2048, len(cores), max_lag, 0)
         settings |= {"algo.compile": "true", "eval.every": "null"}
@@ -130,7 +130,7 @@ def fill_cache(options: Options, cores: Sequence[int]) -> None:
 
 
 def lap(racer: Racer, seed: int, limit_s: float) -> Lap:
-    """One run from the command to its end, or to the limit."""
+    """Runs a program until its end or the time limit."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         begin = time.monotonic()
@@ -147,15 +147,15 @@ def lap(racer: Racer, seed: int, limit_s: float) -> Lap:
 
 
 class Log:
-    """A file that a run adds a line to after each round: walle's iterations.csv, or JSON."""
+    """A file that grows by a line a round: walle's iterations.csv, or lines of JSON."""
 
     def __init__(self, file: Path) -> None:
-        """Nothing is read yet, and the file need not be there."""
+        """Reads nothing yet; the file need not exist."""
         self._file, self._at = file, 0
         self._columns: list[str] = []
 
     def news(self) -> list[tuple[int, float | None]]:
-        """Environment steps and mean return of each line that is new and whole."""
+        """The environment steps and the mean return of each new complete line."""
         if not self._file.exists():
             return []
         with self._file.open("rb") as file:
@@ -181,7 +181,7 @@ class Log:
 def followed(
     process: subprocess.Popen[bytes], log: Path, begin: float, limit_s: float
 ) -> list[Mark]:
-    """What the log told, and when it did, until the process ended or the time was over."""
+    """The marks of the log, with their times, until the process ends or the time is over."""
     marks: list[Mark] = []
     file = Log(log)
     running = True
@@ -195,14 +195,14 @@ def followed(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends whatever is left of it."""
+    """Ends the process and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def launched(racer: Racer, directory: Path, marks: Sequence[Mark]) -> Launch:
-    """What the start took; walle says how long it compiled, a peer's first round shows it."""
+    """The times of the start; the first round of a peer shows its compiling time."""
     round_s = marks[0].env_steps * pace(marks)
     first_s = marks[0].at_s
     if racer.need is None:

@@ -1,4 +1,4 @@
-"""The same work for all: seconds to collect so many steps and learn from them, turn by turn."""
+"""The same work for all contestants: seconds to collect a number of steps and learn from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOREVER = 10**12
 
 
 def run(options: argparse.Namespace, cores: list[int], report: dict[str, Any]) -> None:
-    """Measures; the report gets `rounds`, and what the peers were told."""
+    """Measures; adds `rounds` and the peers' hyperparameters to the report."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         entries = present(everyone(options, cores, directory), options.only)
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, cores: list[int], report: dict[str, Any]) -
 
 
 def everyone(options: argparse.Namespace, cores: Sequence[int], directory: Path) -> Iterator[Entry]:
-    """Who might take part."""
+    """All contestants, including those that are not installed."""
     for name, max_lag in ((BASELINE, 0), ("walle-overlapped", 1)):
         settings = same_in_walle(options.task, options.samples, len(cores), max_lag)
         program = Program(walle_run(settings, directory / name), cores, threads=None)
@@ -58,7 +58,7 @@ def everyone(options: argparse.Namespace, cores: Sequence[int], directory: Path)
 def summary(
     turns: Mapping[str, Sequence[Sequence[Block]]], samples: int
 ) -> dict[str, dict[str, Any]]:
-    """Seconds for `samples` steps of each turn; and divided by walle's of that repetition."""
+    """The seconds for `samples` steps of each turn, and their ratios to walle's."""
     seconds = {name: [samples / rate(blocks) for blocks in mine] for name, mine in turns.items()}
     found: dict[str, dict[str, Any]] = {}
     for name, mine in seconds.items():
@@ -70,7 +70,7 @@ def summary(
 
 
 def spread(values: Sequence[float], unit: str) -> dict[str, float]:
-    """Median and range."""
+    """The median and the range."""
     return {
         f"median_{unit}": statistics.median(values),
         f"min_{unit}": min(values),
@@ -79,7 +79,7 @@ def spread(values: Sequence[float], unit: str) -> dict[str, float]:
 
 
 def table(found: Mapping[str, Mapping[str, Any]], title: str) -> str:
-    """For people."""
+    """The table of all contestants."""
     head = (
         f"{'median':>9}  {'range':>15}  {'/ walle (range)':>22}  {'start-up':>8}  {'compiling':>9}"
     )

@@ -1,9 +1,9 @@
-"""Hashes of what seeded runs learned: does a change of the code leave every number as it was?
+"""Hashes of seeded runs, which show whether a change of the code changed any number.
 
-    python benchmarks/seeded_runs.py --save before.json      # on the code as it was
+    python benchmarks/seeded_runs.py --save before.json      # on the code before
     python benchmarks/seeded_runs.py --compare before.json   # on the changed code
 
-A hash covers iterations.csv, episodes.csv and eval.csv, times left out. Processors round
+A hash covers iterations.csv, episodes.csv and eval.csv, without times. Processors round
 differently, so hashes of two machines cannot be compared.
 """
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_case(overrides: Sequence[str]) -> str:
-    """Runs one configuration in a temporary directory; the hash of its learning columns."""
+    """Runs one configuration in a temporary directory; returns the hash of its learning columns."""
     with tempfile.TemporaryDirectory() as directory:
         own = {override.partition("=")[0] for override in overrides}
         common = [override for override in COMMON if override.partition("=")[0] not in own]
@@ -98,7 +98,7 @@ def run_case(overrides: Sequence[str]) -> str:
 
 
 def learning_hash(run: Path) -> str:
-    """Sixteen hexadecimal digits of every column of the run's files but times."""
+    """A hash of sixteen digits of all columns of the run's files except times."""
     digest = hashlib.sha256()
     for name in FILES:
         path = run / name
@@ -112,7 +112,7 @@ def learning_hash(run: Path) -> str:
 
 
 def is_time(column: str) -> bool:
-    """Whether a column holds seconds, or what follows from seconds."""
+    """Whether a column holds seconds or a value computed from seconds."""
     return column.endswith(("_s", "_share"))
 
 

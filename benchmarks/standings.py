@@ -1,4 +1,4 @@
-"""What whole runs came to: seconds to a return, medians over seeds, and the table of them."""
+"""The results of whole runs: seconds to a return, medians over seeds, and their table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BASELINE = "walle"
 
 
 class Mark(NamedTuple):
-    """How far a run had got `at_s` seconds after the command: a round is learned from."""
+    """The steps and the return of a run after a round, `at_s` seconds after the command."""
 
     at_s: float
     env_steps: int
@@ -21,15 +21,15 @@ class Mark(NamedTuple):
 
 
 class Lap(NamedTuple):
-    """One run.
+    """A run of a contestant.
 
     Attributes:
-        name: whose.
-        seed: of the run.
-        completed: whether it ended by itself, and well, within the time.
-        total_s: from the command to the end of the process.
-        launch: what its start took; None if it never ended a round.
-        marks: one a round.
+        name: the contestant.
+        seed: the seed of the run.
+        completed: whether the run ended without an error within the time.
+        total_s: seconds from the command to the end of the process.
+        launch: times of the start; None if no round ended.
+        marks: a mark for each round.
     """
 
     name: str
@@ -40,28 +40,28 @@ class Lap(NamedTuple):
     marks: list[Mark]
 
     def reached(self, return_mean: float) -> float:
-        """Seconds to that return; infinite if it was never reached."""
+        """The seconds to a return; infinite if the run did not reach it."""
         found = (m.at_s for m in self.marks if (m.return_mean or -math.inf) >= return_mean)
         return next(found, math.inf)
 
     def stepped(self, env_steps: int) -> float:
-        """Seconds to so many steps; infinite if it never came to that."""
+        """The seconds to a number of steps; infinite if the run did not reach it."""
         return next((m.at_s for m in self.marks if m.env_steps >= env_steps), math.inf)
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain values for JSON."""
         launch = self.launch._asdict() if self.launch else None
         return {**self._asdict(), "launch": launch}
 
 
 def pace(marks: Sequence[Mark]) -> float:
-    """Seconds a step after the first round; 0 where there was but one."""
+    """The seconds a step after the first round; 0 for a single round."""
     steps = marks[-1].env_steps - marks[0].env_steps
     return (marks[-1].at_s - marks[0].at_s) / steps if steps else 0.0
 
 
 def summary(laps: Sequence[Lap], returns: Sequence[float], steps: int) -> dict[str, dict[str, Any]]:
-    """Medians over the seeds; a time that most of them never reached is None."""
+    """Medians over the seeds; None if most seeds did not reach the return."""
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(each.name for each in laps):
         mine = [each for each in laps if each.name == name]
@@ -79,19 +79,19 @@ def summary(laps: Sequence[Lap], returns: Sequence[float], steps: int) -> dict[s
 
 
 def times(seconds: Sequence[float]) -> dict[str, Any]:
-    """Median and each; None for never."""
+    """The median and all values; None for a return that was not reached."""
     each = [s if math.isfinite(s) else None for s in seconds]
     return {"median_s": median(seconds), "seconds": each}
 
 
 def median(values: Sequence[float]) -> float | None:
-    """None where there is none, or where it is infinite."""
+    """The median; None without values, or if it is infinite."""
     middle = statistics.median_low(values) if values else math.inf
     return middle if math.isfinite(middle) else None
 
 
 def told(found: Lap) -> str:
-    """One run in one line."""
+    """A line about a run."""
     last = found.marks[-1] if found.marks else Mark(0.0, 0, None)
     mean = "none" if last.return_mean is None else f"{last.return_mean:,.0f}"
     end = "" if found.completed else ", not to the end"
@@ -102,7 +102,7 @@ def told(found: Lap) -> str:
 
 
 def table(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float], steps: int) -> str:
-    """For people: median seconds, and how many times walle's in brackets."""
+    """The table of median seconds; brackets hold the ratio to walle's."""
     columns = [*(f"to {r:,.0f}" for r in returns), f"{steps:,} steps", "whole process"]
     head = "".join(f"{column:>17}" for column in columns)
     lines = [f"{'':<18}{head}{'start-up':>10}{'compiling':>10}{'final':>8}"]
@@ -123,7 +123,7 @@ def places(row: Mapping[str, Any]) -> list[float | None]:
 
 
 def cell(seconds: float | None, base: float | None = None) -> str:
-    """Seconds, and their ratio to `base`."""
+    """A cell with seconds and their ratio to `base`."""
     if seconds is None:
         return "-"
     ratio = f" ({seconds / base:.2f})" if base else ""
@@ -131,7 +131,7 @@ def cell(seconds: float | None, base: float | None = None) -> str:
 
 
 def best_peers(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float]) -> list[str]:
-    """For each return a sentence: walle, the quickest of the others, the ratio."""
+    """A sentence for each return: walle, the quickest peer, the ratio."""
     sentences = []
     for r in returns:
         medians = {name: row["to_return"][str(r)]["median_s"] for name, row in found.items()}

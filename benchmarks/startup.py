@@ -1,11 +1,11 @@
-"""How soon N samplers deliver their first round, and how much memory each adds.
+"""The time until N samplers deliver their first round, and the memory that each adds.
 
     python benchmarks/startup.py [--samplers 16] [--cores 2] [--env HalfCheetah-v5]
 
-A real run is started, `python -m walle.run` as a user types it. From its files come the moment its
-samplers' first round had arrived; from /proc the private memory (PSS: pages shared by k processes
-count 1/k in each) of the samplers and of the whole run, with few samplers and with many, so that
-what one more sampler adds is the difference divided by their number.
+The benchmark starts `python -m walle.run` with one sampler and with many. The run's files hold the
+time at which the first round had arrived. /proc holds the private memory of the samplers and of the
+whole run (PSS: a page shared by k processes counts 1/k in each). The memory of a sampler is the
+difference of both runs divided by the difference of their samplers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMIT_S = 120
 
 
 class Found(NamedTuple):
-    """Of one run: seconds and mebibytes."""
+    """The measurements of a run in seconds and mebibytes."""
 
     first_round_s: float
     samplers: int
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def describe(found: Found) -> str:
-    """One line."""
+    """A line about a run."""
     return (
         f"{found.samplers:>3} samplers: first round after {found.first_round_s:.2f} s; a sampler "
         f"has {found.pss_per_sampler_mib:.0f} MiB PSS, {found.unshared_per_sampler_mib:.0f} MiB "
@@ -74,7 +74,7 @@ def describe(found: Found) -> str:
 
 
 def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
-    """One run until its first round, looked at, and ended."""
+    """Starts a run, measures it after its first round, and ends it."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         command = walle_run(settings(samplers, env_id), directory)
@@ -83,18 +83,18 @@ def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
         run = program.start(directory / "stdout", directory / "stderr")
         try:
             row = first_round(run, directory)
-            # The row is written when the round has been learned from: that is taken off again.
+            # The row is written after learning from the round, so learning is subtracted.
             first_round_s = time.monotonic() - begin - float(row["learn_s"])
             os.killpg(run.pid, signal.SIGSTOP)
             return looked_at(run.pid, samplers, first_round_s)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+            with contextlib.suppress(ProcessLookupError):  # the run may have ended by itself
                 os.killpg(run.pid, signal.SIGKILL)
             run.wait()
 
 
 def settings(samplers: int, env_id: str) -> dict[str, object]:
-    """Of a run of rounds of 2,048 steps that goes on until it is ended."""
+    """The settings of a run with rounds of 2,048 steps that never ends by itself."""
     return {
         "env": "gym",
         "env.id": env_id,
@@ -106,7 +106,7 @@ def settings(samplers: int, env_id: str) -> dict[str, object]:
 
 
 def first_round(run: subprocess.Popen[bytes], directory: Path) -> dict[str, str]:
-    """Waits for the first row."""
+    """Waits for the first row of the run's files."""
     deadline = time.monotonic() + LIMIT_S
     while not (rows := read_csv(directory / "run" / "iterations.csv")):
         if run.poll() is not None or time.monotonic() > deadline:
@@ -120,7 +120,7 @@ def looked_at(pid: int, samplers: int, first_round_s: float) -> Found:
     """The memory of the process `pid` and its descendants."""
     family = descendants(pid)
     memory = {member: smaps(member) for member in family}
-    # The agent's children are helpers; the samplers are the fork server's.
+    # The samplers are children of the fork server; the agent's children only help.
     grown = [member for member in family if parent(member) not in (pid, os.getpid())]
     assert len(grown) == samplers, f"{len(grown)} samplers found instead of {samplers}"
     return Found(
@@ -134,18 +134,18 @@ def looked_at(pid: int, samplers: int, first_round_s: float) -> Found:
 
 
 def descendants(pid: int) -> list[int]:
-    """The process itself and all that came of it."""
+    """The process itself and all its descendants."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(member for child in children for member in descendants(int(child)))]
 
 
 def parent(pid: int) -> int:
-    """Who started it."""
+    """The parent of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def smaps(pid: int) -> dict[str, float]:
-    """Mebibytes of each kind."""
+    """The kinds of a process's memory in mebibytes."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
 

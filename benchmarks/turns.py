@@ -1,7 +1,7 @@
-"""Programs that work for ever, take turns on the same cores, and write down how far they got.
+"""Programs that work for ever, take turns on the same cores, and record their steps.
 
-All are started, then stopped by SIGSTOP; each in turn is let go on for a while. So whatever else
-the machine does meets all alike, and nobody's start-up counts.
+All programs are started and then stopped by SIGSTOP; each in turn runs for a while. So a
+disturbance of the machine affects all programs, and start-up does not count.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from benchmarks.programs import Need, Program, read_csv, whole_lines
 from benchmarks.provenance import why_absent
 
 START_UP_S = 180
-POLL_S = 0.5  # looking more often would take part of a core from whoever needs both
+POLL_S = 0.5  # polling more often would take time from a contestant that needs all cores
 
 
 class Block(NamedTuple):
-    """A stretch of work of one of a contestant's processes."""
+    """A piece of work of a contestant's process."""
 
     worker: int
     steps: int
@@ -33,12 +33,12 @@ class Block(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What a start took, in seconds.
+    """The times of a start, in seconds.
 
     Attributes:
-        startup_s: from the command until it could work, compiling left out.
-        compile_s: spent compiling.
-        first_s: from the command until the first stretch of work was over.
+        startup_s: from the command until the first work, without compiling.
+        compile_s: time of compiling.
+        first_s: from the command to the end of the first piece of work.
     """
 
     startup_s: float
@@ -47,7 +47,7 @@ class Launch(NamedTuple):
 
 
 class Contestant:
-    """Programs that print a line of JSON, [steps, start, end, ...], for each stretch of work."""
+    """A contestant whose programs print a line of JSON, [steps, start, end, ...], for each work."""
 
     def __init__(self, name: str, programs: list[Program], directory: Path) -> None:
         """Starts the programs, which report on their standard output."""
@@ -65,22 +65,22 @@ class Contestant:
 
     @property
     def workers(self) -> int:
-        """How many processes report."""
+        """The number of processes that report."""
         return len(self._running)
 
     def signal(self, number: int) -> None:
-        """To all its processes, children included."""
+        """Sends a signal to all its processes, including children."""
         for process in self._running:
             if process.poll() is None:
                 os.killpg(process.pid, number)
 
     def resume(self) -> None:
-        """Goes on; what it began before is not counted."""
+        """Resumes all its processes; blocks that began earlier do not count."""
         self._since_s = time.monotonic()
         self.signal(signal.SIGCONT)
 
     def pause(self) -> None:
-        """Stops in the middle of whatever it does."""
+        """Stops all its processes at once."""
         self.signal(signal.SIGSTOP)
 
     def end(self) -> None:
@@ -90,11 +90,11 @@ class Contestant:
             process.wait()
 
     def all_blocks(self) -> list[Block]:
-        """Everything that was ever ended."""
+        """All completed blocks."""
         return self._begun_since(0.0)
 
     def blocks(self) -> list[Block]:
-        """What was begun and ended since `resume`."""
+        """The blocks that began and ended since `resume`."""
         return self._begun_since(self._since_s)
 
     def _begun_since(self, since_s: float) -> list[Block]:
@@ -106,9 +106,9 @@ class Contestant:
         ]
 
     def launch(self, step_s: float) -> Launch:
-        """How it started, given the seconds that a step takes in the long run.
+        """The times of the start, given the mean seconds of a step.
 
-        Code is compiled in the first stretch, wherever that took longer than it should have.
+        The first block includes compiling if it took longer than the mean.
         """
         first, begun_s = self.all_blocks()[0], self.first_s or 0.0
         return Launch(
@@ -116,12 +116,12 @@ class Contestant:
         )
 
     def look(self) -> None:
-        """Notes when it first ended something, in seconds after its launch."""
+        """Records the time of the first completed block, in seconds after the launch."""
         if self.first_s is None and self.all_blocks():
             self.first_s = time.monotonic() - self._launched_s
 
     def check(self, deadline_s: float = math.inf) -> None:
-        """Fails with the program's own words if one has ended, or if it is too late."""
+        """Raises with the program's output if a program has ended, or if the time is over."""
         if time.monotonic() > deadline_s:
             raise SystemExit(f"{self.name} did nothing in {START_UP_S} s")
         for process in self._running:
@@ -131,42 +131,42 @@ class Contestant:
 
 
 class WalleRun(Contestant):
-    """A real run: its iterations.csv says how long each round took to collect."""
+    """A contestant that is a run of walle; iterations.csv holds the time to collect each round."""
 
     column = "collect_s"
     _seen = 0
 
     def all_blocks(self) -> list[Block]:
-        """Every round."""
+        """All rounds."""
         rows = read_csv(self.directory / "run" / "iterations.csv")
         steps = [int(row["env_steps"]) for row in rows]
         taken = [after - before for before, after in zip([0, *steps], steps, strict=False)]
         return [Block(0, n, float(row[self.column])) for n, row in zip(taken, rows, strict=True)]
 
     def blocks(self) -> list[Block]:
-        """The rounds since `resume`, without the first, during which the run stood still."""
+        """The rounds since `resume`, without the first, in which the run was paused."""
         return self.all_blocks()[self._seen + 1 :]
 
     def resume(self) -> None:
-        """Goes on; what it began before is not counted."""
+        """Resumes all its processes; blocks that began earlier do not count."""
         self._seen = len(self.all_blocks())
         super().resume()
 
     def launch(self, step_s: float) -> Launch:
-        """What the run charged to compiling is told from the rest of its start."""
+        """The times of the start, with the section `compile` of the run."""
         compile_s = charged_to_compiling(self.directory / "run")
         begun_s, round_s = self.first_s or 0.0, self.all_blocks()[0].steps * step_s
         return Launch(begun_s - round_s - compile_s, compile_s, begun_s)
 
 
 def charged_to_compiling(run: Path) -> float:
-    """The seconds of that section in a run's timing.csv."""
+    """The seconds of the section `compile` in a run's timing.csv."""
     rows = read_csv(run / "timing.csv")
     return sum(float(row["compile_s"] or 0) for row in rows if row["process"] == "agent")
 
 
 class WalleRounds(WalleRun):
-    """A real run: how long each round took, collecting and learning and everything else."""
+    """A run of walle whose whole rounds count, with collection, learning and all else."""
 
     column = "iteration_s"
 
@@ -175,7 +175,7 @@ Kind = Callable[[str, list[Program], Path], Contestant]
 
 
 class Entry(NamedTuple):
-    """Who takes part: a name, the programs behind it, how they tell what they did."""
+    """An entry: its name, its programs, and the class that reads their reports."""
 
     name: str
     programs: list[Program]
@@ -184,11 +184,11 @@ class Entry(NamedTuple):
 
 
 def present(entries: Iterable[Entry], only: Sequence[str] | None = None) -> list[Entry]:
-    """Those whose packages are there; says of each other one in a line why it is left out.
+    """The entries whose packages are installed; prints a line for each other entry.
 
     Args:
-        entries: who might take part.
-        only: the beginnings of the names asked for; all where None.
+        entries: all entries.
+        only: beginnings of the wanted names; None for all names.
     """
     entries = list(entries)
     names = chosen([entry.name for entry in entries], only)
@@ -208,7 +208,7 @@ def present(entries: Iterable[Entry], only: Sequence[str] | None = None) -> list
 
 @contextmanager
 def lined_up(entries: Sequence[Entry], directory: Path) -> Iterator[list[Contestant]]:
-    """All contestants, each started alone and paused; ended after the body."""
+    """A context with all contestants, each started alone and paused; they end after the body."""
     contestants: list[Contestant] = []
     try:
         for name, programs, kind, _ in entries:
@@ -220,7 +220,7 @@ def lined_up(entries: Sequence[Entry], directory: Path) -> Iterator[list[Contest
 
 
 def started(contestant: Contestant) -> Contestant:
-    """Waits until it has done something, then pauses it."""
+    """Starts a contestant, waits for its first work, and pauses it."""
     deadline = time.monotonic() + START_UP_S
     try:
         while len({block.worker for block in contestant.blocks()}) < contestant.workers:
@@ -238,16 +238,16 @@ def started(contestant: Contestant) -> Contestant:
 def in_turn(
     contestants: Sequence[Contestant], repetitions: int, steps: int, seconds: float = math.inf
 ) -> dict[str, list[list[Block]]]:
-    """Lets each go on in turn; every repetition begins with another one.
+    """Gives each contestant its turns; every repetition begins with another contestant.
 
     Args:
-        contestants: paused.
-        repetitions: turns of each.
+        contestants: paused contestants.
+        repetitions: number of turns of each contestant.
         steps: environment steps of a turn.
-        seconds: a turn's end, if sooner.
+        seconds: the longest time of a turn.
 
     Returns:
-        what each did in each of its turns.
+        the blocks of each contestant in each of its turns.
     """
     turns: dict[str, list[list[Block]]] = {contestant.name: [] for contestant in contestants}
     for repetition in range(repetitions):
@@ -257,13 +257,13 @@ def in_turn(
 
 
 def rotated(items: Sequence[Any], by: int) -> list[Any]:
-    """The same in the same order, beginning with another one; nothing stays nothing."""
+    """The items rotated by one place more in each repetition; an empty list stays empty."""
     first = by % max(1, len(items))
     return [*items[first:], *items[:first]]
 
 
 def turn(contestant: Contestant, steps: int, seconds: float = math.inf) -> list[Block]:
-    """One turn of so many environment steps or seconds, whichever comes first."""
+    """One turn, which ends after the environment steps or the seconds, whichever comes first."""
     with going(contestant):
         begin = time.monotonic()
         while True:
@@ -280,7 +280,7 @@ def turn(contestant: Contestant, steps: int, seconds: float = math.inf) -> list[
 
 @contextmanager
 def going(contestant: Contestant) -> Iterator[None]:
-    """Only in the body."""
+    """A context in which the contestant runs."""
     contestant.resume()
     try:
         yield
@@ -289,7 +289,7 @@ def going(contestant: Contestant) -> Iterator[None]:
 
 
 def rate(blocks: Sequence[Block]) -> float:
-    """Steps per second: the sum over workers of steps / seconds."""
+    """The steps per second: the sum over workers of steps / seconds."""
     total = 0.0
     for worker in {block.worker for block in blocks}:
         own = [block for block in blocks if block.worker == worker]

@@ -9,7 +9,7 @@ from walle.agent.run_directory import update_status
 from walle.launcher.identity import Identity
 from walle.launcher.lock import locked
 from walle.launcher.records import JobRecord, Manifest, write_manifest
-from walle.sweep import main, rows
+from walle.sweep import job_rows, main
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def sweep(tmp_path):
 
 def test_a_running_sweep(sweep):
     with locked(sweep, 0):
-        running, pending = rows(sweep)
+        running, pending = job_rows(sweep)
     assert (running.state, running.label, running.cores) == ("running", "seed=0", "2-3")
     assert (running.progress.iteration, running.remaining_s) == (2, 20.0)
     assert (pending.num, pending.state, pending.remaining_s) == (1, "pending", None)
 
 
 def test_a_running_job_without_a_launcher_is_lost(sweep):
-    assert [(row.state, row.remaining_s) for row in rows(sweep)] == [
+    assert [(row.state, row.remaining_s) for row in job_rows(sweep)] == [
         ("lost", None),
         ("pending", None),
     ]

@@ -1,4 +1,4 @@
-"""This machine: its cores, clock and memory, and the variables that limit a library's threads."""
+"""Facts about this machine: cores, clock, memory, and the variables that limit threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
-# Numerical libraries read these once, when they are imported.
+# Numerical libraries read these variables once, when they are imported.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -21,25 +21,25 @@ THREAD_VARIABLES = (
 
 
 def memory_bytes() -> int:
-    """The machine's memory."""
+    """The machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def usable_cores() -> list[int]:
-    """The cores this process may run on; a container or a launcher may have narrowed them."""
+    """The cores on which this process may run; a container or a launcher may limit them."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def cpu_model() -> str:
-    """The processor's name."""
+    """The name of the processor."""
     names = [processor["model name"] for processor in _cpuinfo() if "model name" in processor]
     return names[0] if names else platform.processor() or platform.machine()
 
 
 def physical_cores() -> int:
-    """Cores of the machine that are not hyperthreads of one another."""
+    """The number of physical cores; hyperthreads of a core count once."""
     pairs = {
         (processor.get("physical id", ""), processor["core id"])
         for processor in _cpuinfo()
@@ -49,7 +49,7 @@ def physical_cores() -> int:
 
 
 def clock_mhz(cores: Sequence[int]) -> float | None:
-    """Mean clock frequency of `cores` at this moment; None where the kernel hides it."""
+    """The present mean clock frequency of `cores` in MHz; None if the kernel does not show it."""
     found = [mhz for core in cores if (mhz := _scaling_mhz(core)) is not None]
     if not found:
         listed = {p.get("processor"): float(p["cpu MHz"]) for p in _cpuinfo() if "cpu MHz" in p}
@@ -63,15 +63,15 @@ def _scaling_mhz(core: int) -> float | None:
 
 
 def oom_kills() -> int:
-    """Processes that the kernel has killed for lack of memory since the machine started."""
+    """The number of processes killed for lack of memory since the machine started."""
     match = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.M)
     return int(match[1]) if match else 0
 
 
 def _cpuinfo() -> list[dict[str, str]]:
     """The fields of each processor in /proc/cpuinfo; empty on a system without that file."""
-    blocks = _CPUINFO.read_text().split("\n\n") if _CPUINFO.exists() else []
-    return [dict(_field(line) for line in block.splitlines()) for block in blocks]
+    paragraphs = _CPUINFO.read_text().split("\n\n") if _CPUINFO.exists() else []
+    return [dict(_field(line) for line in text.splitlines()) for text in paragraphs]
 
 
 def _field(line: str) -> tuple[str, str]:

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 def run(composed: DictConfig) -> float | None:
-    """Hydra's task: one run in Hydra's output directory; returns the final return_mean.
+    """Trains one policy in Hydra's output directory; returns the final return_mean.
 
-    Exits with 2 when the configuration cannot work, 1 when a worker failed or died, 128 + the
-    signal's number when interrupted.
+    The exit code is 2 if the configuration cannot work, 1 if a worker failed or died, and 128 + the
+    signal's number if the run was interrupted.
     """
     from walle.errors import ConfigError, WalleError
 
     try:
         return _run(composed)
     except ConfigError as error:
-        sys.exit(_told(error, 2))
+        sys.exit(_report(error, 2))
     except WalleError as error:
-        sys.exit(_told(error, 1))
+        sys.exit(_report(error, 1))
     except KeyboardInterrupt as stop:
         from walle.processes.signals import stopped_by
 
@@ -41,29 +41,29 @@ def _run(composed: DictConfig) -> float | None:
 
     config = validate(composed)
     if config.sampler.name == "process":
-        start_fork_server()  # it imports torch and MuJoCo while this process builds its part
+        start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
 
     from walle.train import train
 
     hydra = HydraConfig.get()
     directory = Path(hydra.runtime.output_dir)
-    outcome = train(config, directory, list(hydra.overrides.task))
+    result = train(config, directory, list(hydra.overrides.task))
     if config.logger.progress != "quiet":
-        told = "-" if outcome.return_mean is None else f"{outcome.return_mean:,.1f}"
+        return_text = "-" if result.return_mean is None else f"{result.return_mean:,.1f}"
         print(
-            f"{outcome.env_steps:,} steps in {outcome.wall_s:,.1f} s, return {told}; "
+            f"{result.env_steps:,} steps in {result.wall_s:,.1f} s, return {return_text}; "
             f"files in {os.path.relpath(directory)}"
         )
-    if outcome.signal is not None:
-        sys.exit(128 + outcome.signal)
-    return outcome.return_mean
+    if result.signal is not None:
+        sys.exit(128 + result.signal)
+    return result.return_mean
 
 
 def main() -> None:
-    """Runs Hydra; what a user got wrong is one line on stderr and exit code 2."""
+    """Runs Hydra; a user's mistake gives one line on stderr and exit code 2."""
     try:
         _main()
-    except KeyboardInterrupt:  # before there was a run
+    except KeyboardInterrupt:  # before a run began
         sys.exit(130)
 
 
@@ -78,11 +78,11 @@ def _main() -> None:
 
     from walle.config import config_directory, explain, sweeps_directory
 
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through; they are told below
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     named, placed = (
         _flag(sys.argv, *f) for f in (("-cn", "--config-name"), ("-cd", "--config-dir"))
     )
-    if named and not placed:  # then it may lie in sweeps/
+    if named and not placed:  # the named file may lie in sweeps/
         sys.argv += ["--config-dir", str(sweeps_directory())]
     app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
         run
@@ -90,22 +90,22 @@ def _main() -> None:
     try:
         app()
     except HydraException as error:
-        sys.exit(_told(explain(error), 2))
+        sys.exit(_report(explain(error), 2))
     except ValueError as error:
-        if not str(error).startswith("Config group override"):  # Hydra's, of `GROUP=null`
+        if not str(error).startswith("Config group override"):  # Hydra raises that for `GROUP=null`
             raise
-        sys.exit(_told(f"{error}: give a group one of its options, as in logger=files", 2))
+        sys.exit(_report(f"{error}: give a group one of its options, as in logger=files", 2))
     except OSError as error:
         if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
             raise
-        sys.exit(_told(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))
+        sys.exit(_report(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))
 
 
 def _flag(arguments: list[str], *names: str) -> bool:
     return any(a in names or a.startswith(tuple(f"{n}=" for n in names)) for a in arguments)
 
 
-def _told(error: object, code: int) -> int:
+def _report(error: object, code: int) -> int:
     notes = getattr(error, "__notes__", [])
     print(f"walle: {error}", *notes, sep="\n", file=sys.stderr)
     return code

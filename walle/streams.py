@@ -9,9 +9,9 @@
         (2,)                        the agent: initial networks, orders of minibatches, replay
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
-so no two streams meet: a lane of fixed rounds has only the child 0, and the rounds of whole
-episodes lie below the child 1, which nothing else uses. A lane's number counts the lanes of the
-whole run, so its streams do not depend on the sampler that runs it.
+so all streams differ: a lane of fixed rounds uses only child 0, and the rounds of whole episodes
+use only child 1. A lane's number counts the lanes of the whole run, so its streams do not depend on
+the sampler that runs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AGENT = 2
 
 
 def env_seed(seed: int, lane: int, role: Role = "train") -> int:
-    """The integer that a lane's environment is reset with, of 32 bits."""
+    """The seed of 32 bits for the first reset of a lane's environment."""
     return _word(_sequence(seed, ROLES[role], lane))
 
 
@@ -37,7 +37,7 @@ def action_noise(seed: int, lane: int) -> np.random.Generator:
 
 
 def episode_env_seed(seed: int, lane: int, round_: int) -> int:
-    """The integer that a lane's environment is reset with before a round of whole episodes."""
+    """The seed of 32 bits for the reset of a lane before a round of whole episodes."""
     return _word(_sequence(seed, ROLES["train"], lane, _EPISODE_ROUNDS, round_))
 
 
@@ -47,7 +47,7 @@ def episode_action_noise(seed: int, lane: int, round_: int) -> np.random.Generat
 
 
 def agent_seed(seed: int) -> int:
-    """The integer that seeds the agent's generator, of 63 bits."""
+    """The seed of 63 bits for the agent's generator."""
     return int(_sequence(seed, _AGENT).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

@@ -16,8 +16,8 @@ from walle.launcher.texts import cores_text, job_label, states_text
 BAD_INPUT = 2
 
 
-def rows(sweep: Path) -> list[Row]:
-    """Reads how far every job of the sweep has come.
+def job_rows(sweep: Path) -> list[Row]:
+    """Reads the state and the progress of every job of the sweep.
 
     A job in state `running` is shown as `lost` when no launcher runs the sweep: the job died with
     its launcher.
@@ -52,7 +52,7 @@ def show_status(sweep: Path) -> None:
     """
     from rich.console import Console
 
-    jobs = rows(sweep)
+    jobs = job_rows(sweep)
     Console().print(job_table(jobs))
     print(f"{sweep}: {states_text(job.state for job in jobs)}")
 

@@ -1,4 +1,4 @@
-"""Where the time goes: exclusive sections on one monotonic clock."""
+"""Time measurement in exclusive sections on one monotonic clock."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ AGENT_SECTIONS = (
 
 
 def timestamp() -> str:
-    """The present time for files: ISO 8601, UTC, to the millisecond."""
+    """The present time in ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Span(NamedTuple):
-    """One uninterrupted stay in a section, in nanoseconds of the system's monotonic clock."""
+    """An uninterrupted interval in one section, in nanoseconds of the monotonic clock."""
 
     section: str
     start_ns: int
@@ -36,10 +36,10 @@ class Span(NamedTuple):
 
 
 class Timer:
-    """Splits a process's wall clock into named sections that never overlap.
+    """A timer splits the wall clock of a process into named sections that never overlap.
 
-    There is always exactly one current section, `other` to begin with, so the sections sum to the
-    elapsed time by construction. Entering a section inside another one suspends the outer one.
+    Exactly one section is current at any time, so the sections sum to the elapsed time. Entering a
+    section inside another one suspends the outer one.
 
     The clock is `time.monotonic_ns`, which all processes of one machine share.
     """
@@ -48,8 +48,8 @@ class Timer:
         """Starts the clock in section `other`.
 
         Args:
-            sections: the names that may be entered; must contain `other`.
-            trace: also keep every span, for a timeline.
+            sections: the names of all sections; must contain `other`.
+            trace: whether to keep every span, for a timeline.
         """
         if "other" not in sections:
             raise ValueError(f"sections must contain 'other', got {sections}")
@@ -63,7 +63,7 @@ class Timer:
     def switch(self, section: str) -> int:
         """Leaves the current section for `section`; returns the clock in nanoseconds.
 
-        The hot loop's way in: one clock reading, no context manager.
+        It reads the clock once and needs no context manager, for use in hot loops.
         """
         now = time.monotonic_ns()
         self._ns[self._current] += now - self._since
@@ -75,7 +75,7 @@ class Timer:
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Charges the body to `name`, then goes back to the section it came from."""
+        """Measures the body in section `name`, then returns to the outer section."""
         outer = self.sections[self._current]
         self.switch(name)
         try:
@@ -84,14 +84,14 @@ class Timer:
             self.switch(outer)
 
     def take(self) -> dict[str, float]:
-        """Seconds of every section since the last call, in the order of `sections`."""
+        """The seconds of every section since the last call, in the order of `sections`."""
         self.switch(self.sections[self._current])
         seconds = {name: ns * 1e-9 for name, ns in zip(self.sections, self._ns, strict=True)}
         self._ns = [0] * len(self._ns)
         return seconds
 
     def spans(self) -> list[Span]:
-        """The spans since the last call, empty stays left out; empty when not tracing."""
+        """The spans since the last call that are longer than 0; an empty list without a trace."""
         if self._spans is None:
             return []
         spans, self._spans = self._spans, []
@@ -99,7 +99,7 @@ class Timer:
 
 
 class TraceFile:
-    """Appends spans to trace.csv; several processes may append to the same file."""
+    """A writer that appends spans to trace.csv; several processes may use the same file."""
 
     def __init__(self, path: Path, process: str, zero_ns: int) -> None:
         """`zero_ns` is the run's start on the monotonic clock."""
@@ -109,11 +109,11 @@ class TraceFile:
 
     @staticmethod
     def create(path: Path) -> None:
-        """Begins the file with its header."""
+        """Creates the file with its header."""
         path.write_text("process,section,start_s,end_s\n")
 
     def write(self, spans: list[Span]) -> None:
-        """One row a span, in one write."""
+        """Appends a row for each span, in one write."""
         rows = [
             f"{self._process},{span.section},{self._seconds(span.start_ns)},"
             f"{self._seconds(span.end_ns)}\n"

@@ -1,4 +1,4 @@
-"""Start everything, run the agent, stop everything, whatever happens."""
+"""Starts the parts of a run, runs the agent, and stops all parts in every case."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from walle.learning.learners import Learners
 
 
-class Outcome(NamedTuple):
-    """How a run ended.
+class RunResult(NamedTuple):
+    """The result of a run.
 
     Attributes:
-        return_mean: mean return of the last episodes; None if none ended.
+        return_mean: mean return of the last episodes; None if no episode ended.
         env_steps: environment steps learned from.
         wall_s: seconds from start to end.
-        signal: the signal that interrupted the run, if one did.
+        signal: number of the signal that interrupted the run; None without a signal.
     """
 
     return_mean: float | None
@@ -63,15 +63,15 @@ class Outcome(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run before anything has started.
+    """The parts of a run before its processes start.
 
     Attributes:
-        config: checked.
-        directory: where it writes.
-        env: what its lanes are.
-        problem: what the algorithm is told.
-        algorithm: with its initial parameters.
-        timer: of the agent, running since the run began.
+        config: the checked configuration.
+        directory: the run's directory.
+        env: description of the environment.
+        problem: description of the run for the algorithm.
+        algorithm: the algorithm with its initial parameters.
+        timer: the agent's timer, started when the run began.
         start_ns: the run's start on the monotonic clock.
     """
 
@@ -85,38 +85,40 @@ class Run(NamedTuple):
 
     @property
     def wall_s(self) -> float:
-        """Seconds since the start."""
+        """The seconds since the run began."""
         return (time.monotonic_ns() - self.start_ns) * 1e-9
 
 
-def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Outcome:
-    """Runs `config`, writing into `directory`.
+def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> RunResult:
+    """Runs `config` and writes the results into `directory`.
 
     Raises:
-        ConfigError: the environment or the combination of settings cannot work; nothing started.
-        WorkerError: a sampler ended.
+        ConfigError: the environment or the settings cannot work; no process has started.
+        WorkerError: a sampler or a learner ended.
     """
     start_ns = time.monotonic_ns()
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
-    torch.set_num_threads(config.learner.threads)  # first: even QR's bits depend on it
+    torch.set_num_threads(
+        config.learner.threads
+    )  # before any computation: even QR's bits depend on it
     problem, env = make_problem(config)
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, env, problem, algorithm, timer, start_ns)
     directory.mkdir(parents=True, exist_ok=True)
     again = set_aside_previous(directory)
     write_provenance(directory, to_dict(config), list(overrides))
-    with Signals().installed() as signals:  # first: a status that says "running" must end
+    with Signals().installed() as signals:  # before the status: a signal must end "running"
         status = Status(directory, config_hash(config), again=again)
-        with status.told():
+        with status.recording_failure():
             try:
-                outcome = _run(run, signals)
-            except Interrupted:  # before there was anything to keep
-                outcome = Outcome(None, 0, run.wall_s, signals.received)
-        status.end_with(outcome.signal)
-    return outcome
+                result = _run(run, signals)
+            except Interrupted:  # before the agent could learn
+                result = RunResult(None, 0, run.wall_s, signals.received)
+        status.end_with(result.signal)
+    return result
 
 
-def _run(run: Run, signals: Signals) -> Outcome:
+def _run(run: Run, signals: Signals) -> RunResult:
     config = run.config
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path:
@@ -136,11 +138,11 @@ def _run(run: Run, signals: Signals) -> Outcome:
             agent.run(config.total_steps, signals)
         except Interrupted:
             agent.save_last()
-        return Outcome(agent.return_mean, agent.env_steps, run.wall_s, signals.received)
+        return RunResult(agent.return_mean, agent.env_steps, run.wall_s, signals.received)
 
 
 def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
-    """What the algorithm is told; a lane that takes a step shows whether the environment works.
+    """Builds the problem from a trial lane, which takes a step to test the environment.
 
     Raises:
         ConfigError: the environment does not work, or does not fit the settings.
@@ -150,8 +152,8 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
     limit = lane.episode_limit
     if config.whole_episodes and limit is None:
         raise ConfigError(
-            f"sampler.collect=episodes: {env.id} sets its episodes no limit, so one might never"
-            " end; give env.episode_limit, or use sampler.collect=fixed"
+            f"sampler.collect=episodes: {env.id} has no limit of an episode's steps, so an episode"
+            " might never end; set env.episode_limit, or use sampler.collect=fixed"
         )
     problem = Problem(
         lane.observation_space,
@@ -168,34 +170,37 @@ def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
 
 
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:
-    """The algorithm that `config` names, with its initial parameters.
+    """Builds the algorithm of `config` with its initial parameters.
 
     Raises:
-        ConfigError: several learners are asked for, and its updates are one learner's.
+        ConfigError: several learners are configured, and they cannot share the updates.
     """
     name, learners = config.algo.name, config.learner.n
     algorithm = algos.load(name)(config.algo, NetSettings.of(config.net), problem)
     if learners > 1 and not algorithm.optimizers():
         raise ConfigError(
-            f"learner.n={learners} with algo={name}, whose updates one learner takes; "
-            f"{config.algo.cannot_share}"
+            f"learner.n={learners} with algo={name}, whose updates need a single learner; "
+            f"{config.algo.single_learner_cure}"
         )
     return algorithm
 
 
 def start_learners(config: Config, problem: Problem) -> Learners | None:
-    """Starts the learners besides the agent, if there are to be any."""
+    """Starts all learners except the agent; returns None if the agent is the only learner."""
     learner = config.learner
     if learner.n == 1:
         return None
-    from walle.learning.learners import Learners, make_learner_tasks  # torch.distributed is heavy
+    from walle.learning.learners import (  # torch.distributed imports slowly
+        Learners,
+        make_learner_tasks,
+    )
 
     make = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
     return Learners(make_learner_tasks(learner.n, make, problem, learner.threads))
 
 
 def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
-    """One task a sampler, with a contiguous block of lanes."""
+    """Makes a task with contiguous lanes for each sampler."""
     config, cores, lag = run.config, usable_cores(), Lag(run.config.sampler.max_lag)
     counted = not lag.free_running and not config.rounds_vary
     return [
@@ -220,10 +225,10 @@ def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
 def make_sampling(
     run: Run, tasks: list[SamplerTask], signals: Signals, learners: Learners | None
 ) -> Sampling:
-    """Starts the samplers, or builds the one that is this process itself.
+    """Starts the sampler processes, or builds a sampler in this process for sampler=serial.
 
     Raises:
-        ConfigError: this machine cannot hold the rounds.
+        ConfigError: the rounds need more memory than this machine has.
     """
     config, slots = run.config, run.config.slots
     shapes = [rollout_shape(config, run.problem, len(task.lanes)) for task in tasks]
@@ -242,7 +247,7 @@ def make_sampling(
 
 
 def rollout_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
-    """The arrays of a sampler that has `lanes` lanes."""
+    """The shape of the rollouts of a sampler with `lanes` lanes."""
     batch_size = config.largest_batch or config.batch_size
     steps, packed = batch_size // config.lanes, 0
     if config.whole_episodes:
@@ -254,7 +259,7 @@ def rollout_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
 
 
 def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
-    """Where the agent writes and what a person sees."""
+    """Makes the files, the sinks and the display of the run."""
     config, logger = run.config, run.config.logger
     options = {**logger.options, "job_type": config.algo.name}
     return Outputs(
@@ -267,7 +272,7 @@ def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
 
 
 def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
-    """The agent, with its evaluation, its cadences and its files."""
+    """Makes the agent with its evaluator, its cadences and its recorder."""
     config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
     sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
     tracker = EpisodeTracker(sampler_of_lane, config.logger.return_window)

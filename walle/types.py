@@ -1,4 +1,4 @@
-"""What travels: experience to the agent, policies to the samplers, and the lag between them."""
+"""Rollouts for the agent, policy snapshots for the samplers, and the lag between them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ LANE_FIELDS = ("lane", "policy_version", "state")
 class Rollout(NamedTuple):
     """T steps of L lanes, each lane under one policy version for the whole rollout.
 
-    `obs[t + 1]` is what the policy saw next. Where an episode ended at step t that is the first
-    observation of the next episode, and the true successor of step t is `final_obs[t]` instead;
-    `successors` puts the two together. Rows of `final_obs` are undefined where no episode ended.
+    `obs[t + 1]` is the next observation of the policy. If an episode ended at step t, it is the
+    first observation of the next episode, and `final_obs[t]` is the true successor of step t;
+    `successors` combines the two. `final_obs` is undefined where no episode ended.
 
     Attributes:
         obs: [T+1, L, *O] raw observations, not normalised.
         final_obs: [T, L, *O] the last observation of an episode, where one ended.
         action: [T, L, *A] as the policy drew them, before clipping or rescaling.
         reward: [T, L] raw rewards.
-        terminated: [T, L] the episode reached a terminal state: its value is zero.
-        truncated: [T, L] the episode was cut: the successor's value still counts.
+        terminated: [T, L] the episode reached a terminal state, whose value is zero.
+        truncated: [T, L] the episode was cut; the successor's value still counts.
         log_prob: [T, L] of `action` under the policy that drew it.
         lane: [L] the number of each lane in the whole run.
-        policy_version: [L] the version each lane acted under.
-        state: [L, S] the policy's memory before the first step; S = 0 where it has none.
-        lag: [L] how many versions the learning policy is ahead of the acting one; filled in by the
-            agent, which counts the versions.
+        policy_version: [L] the version of the policy that acted.
+        state: [L, S] the policy's memory before the first step; S = 0 without a memory.
+        lag: [L] the learning policy's version minus `policy_version`; the agent fills it in.
     """
 
     obs: AnyArray
@@ -59,16 +58,16 @@ class Rollout(NamedTuple):
 
     @property
     def ended(self) -> BoolArray:
-        """[T, L]: an episode ended with this step, whichever way."""
+        """Whether an episode ended with the step, terminated or truncated: [T, L]."""
         return self.terminated | self.truncated
 
     def between(self, begin: int, end: int) -> Rollout:
-        """Views of the steps from `begin` up to, but without, `end`; `state` stays as it is."""
+        """Views of the steps from `begin` to `end` (excluded); `state` does not change."""
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in STEP_FIELDS}
         return self._replace(**{**cut, "obs": self.obs[begin : end + 1]})
 
     def successors(self) -> AnyArray:
-        """[T, L, *O]: the true successor of every step, across episode ends too."""
+        """The true successor of every step, also where an episode ended: [T, L, *O]."""
         shape = self.ended.shape + (1,) * (self.obs.ndim - self.ended.ndim)
         return np.where(self.ended.reshape(shape), self.final_obs, self.obs[1:])
 
@@ -76,14 +75,14 @@ class Rollout(NamedTuple):
 def unique_lane_groups(lane: IntArray) -> list[IntArray]:
     """Splits columns into groups so that no lane appears twice in a group.
 
-    A free-running round may hold two rollouts of one sampler. What is remembered of a lane from
-    rollout to rollout must take them one after the other, so earlier columns come first.
+    A free-running round may hold two rollouts of one sampler. State that is kept for each lane must
+    process these rollouts one after the other, so earlier columns come in earlier groups.
 
     Args:
         lane: [L] the lane of each column.
 
     Returns:
-        column numbers of each group; one group unless a lane repeats.
+        the column numbers of each group; a single group unless a lane appears twice.
     """
     seen: dict[int, int] = {}
     groups: list[list[int]] = []
@@ -97,16 +96,14 @@ def unique_lane_groups(lane: IntArray) -> list[IntArray]:
 
 
 class PolicySnapshot(NamedTuple):
-    """What a sampler needs to act: a version, one flat vector, and how much to collect under it.
+    """A policy for the samplers: its version, one flat vector, and the amount to collect.
 
     Attributes:
-        version: 0 for the initial policy, then one more for every update; counted by the agent.
-        vector: [P + 2 O] float32, made by `pack`: the policy's P parameters, then the frozen
-            normaliser.
-        rollout_steps: T of the rollouts to collect, where it changes from round to round; None for
-            as many as there is room for.
-        episodes: how many episodes the round has, over all lanes, where rounds are made of whole
-            episodes; else None.
+        version: 0 for the initial policy, one more after every update; counted by the agent.
+        vector: [P + 2 O] float32: the policy's P parameters, then the frozen normaliser.
+        rollout_steps: T of the rollouts to collect; None for as many steps as a slot can hold.
+        episodes: number of episodes of the round, over all lanes, if rounds have whole episodes;
+            else None.
     """
 
     version: int
@@ -115,19 +112,19 @@ class PolicySnapshot(NamedTuple):
     episodes: int | None = None
 
     @classmethod
-    def pack(
+    def of(
         cls, parameters: Sequence[AnyArray], mean: FloatArray, inv_std: FloatArray
     ) -> PolicySnapshot:
-        """A snapshot that the agent has not numbered yet; `unpack` takes it apart.
+        """Builds a snapshot with version 0; the agent sets the version.
 
         Args:
             parameters: parts of the policy's parameters, [P] in all.
-            mean: [O] that the normaliser subtracts.
-            inv_std: [O] that it multiplies with then.
+            mean: [O] the normaliser's mean.
+            inv_std: [O] the normaliser's 1 / std.
         """
         return cls(0, np.concatenate((*parameters, mean, inv_std), dtype=np.float32))
 
-    def unpack(self, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def parts(self, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Copies of the parameters [P], P being `size`, the mean [O] and 1 / std [O]."""
         vector = self.vector.copy()
         mean, inv_std = vector[size:].reshape(2, -1)
@@ -136,10 +133,10 @@ class PolicySnapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class Lag:
-    """How many policy versions samplers may act behind: the meaning of `sampler.max_lag`.
+    """The allowed lag of the samplers in policy versions, as `sampler.max_lag` sets it.
 
     Attributes:
-        most: 0 is lock-step, k lets k rounds overlap, None is free-running.
+        most: 0 is lock-step, k allows k overlapping rounds, None is free-running.
     """
 
     most: int | None
@@ -151,7 +148,7 @@ class Lag:
 
     @property
     def free_running(self) -> bool:
-        """Whether samplers act under the newest policy there is, and rounds have no number."""
+        """Whether samplers act under the newest policy and never wait for a version."""
         return self.most is None
 
     @property
@@ -163,18 +160,18 @@ class Lag:
 
     @property
     def slots(self) -> int:
-        """Rollouts in flight per sampler: a lag of k needs k + 1.
+        """The number of slots of each sampler: a lag of k needs k + 1.
 
-        Free-running gets one: a sampler fills its slot while the agent learns, so the agent does
-        not wait after learning, and no rollout grows older than that in a queue.
+        Free-running needs one slot: a sampler fills it while the agent learns. More slots would let
+        rollouts grow older in the queue.
         """
         return 1 if self.most is None else self.most + 1
 
     @property
     def depth(self) -> int:
-        """Policy versions to keep: those of the lag and the newest; two at least.
+        """The number of policy versions in the policy queue: two at least.
 
-        A free-running sampler may still read one version while the next one is written.
+        A free-running sampler may still read a version while the agent writes the next one.
         """
         return max(2, self.slots)
 

@@ -1,4 +1,4 @@
-"""What the contestants share: a policy, and how they say how far they got."""
+"""The common parts of the contestants: a policy, and the report of a block of work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_STD = -0.5
 class Policy:
     """A Gaussian policy of two tanh layers of 64, freshly initialised: walle's, in plain torch.
 
-    Its actions are scaled from [-1, 1] to the bounds and clipped, as walle's are.
+    Like walle, it scales actions from [-1, 1] to the bounds and clips them.
     """
 
     def __init__(self, obs_dim: int, low: np.ndarray, high: np.ndarray, seed: int = 0) -> None:
@@ -39,7 +39,7 @@ class Policy:
 
     @torch.inference_mode()
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        """[L, O] -> actions [L, A] in the environment's units."""
+        """Maps observations [L, O] to actions [L, A] in the environment's units."""
         mean = self._net(torch.as_tensor(obs, dtype=torch.float32))
         action = mean + self._std * torch.randn_like(mean)
         return torch.clamp(action * self._scale + self._centre, self._low, self._high).numpy()
@@ -55,7 +55,7 @@ def report(blocks: Iterable[int]) -> None:
 
 
 def make_env(task: str) -> Any:
-    """One Gymnasium environment as a user makes it."""
+    """Makes a Gymnasium environment with its default arguments."""
     import gymnasium as gym
 
     return gym.make(task)

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def synchronous(pool: Any, policy: Policy) -> Iterator[int]:
-    """All environments, then the policy."""
+    """Steps all environments, then runs the policy for all."""
     obs, _ = pool.reset()
     while True:
         steps = 0
@@ -53,7 +53,7 @@ def synchronous(pool: Any, policy: Policy) -> Iterator[int]:
 
 
 def asynchronous(pool: Any, policy: Policy) -> Iterator[int]:
-    """The policy for whatever half is ready."""
+    """Runs the policy for the half of the environments that is ready."""
     pool.async_reset()
     while True:
         steps = 0
@@ -65,7 +65,7 @@ def asynchronous(pool: Any, policy: Policy) -> Iterator[int]:
 
 
 def taken(info: dict[str, Any]) -> int:
-    """Steps that were steps: EnvPool spends one on each reset, which counts for nothing."""
+    """The number of real steps, without the step that EnvPool takes for each reset."""
     return int(np.count_nonzero(info["elapsed_step"]))
 
 

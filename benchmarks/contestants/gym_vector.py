@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def loop(envs: gym.vector.VectorEnv) -> Iterator[int]:
-    """Steps for ever; an environment's step spent on its reset is counted as a step."""
+    """Steps for ever; the step that an environment takes for its reset counts too."""
     space = envs.single_action_space
     policy = Policy(envs.single_observation_space.shape[0], space.low, space.high)
     obs, _ = envs.reset(seed=0)

@@ -2,10 +2,10 @@
 
     python limit.py HalfCheetah-v5 --lanes 32
 
-First some Gymnasium environments are stepped with a policy; their actions and where their episodes
-begin are kept. Then MuJoCo alone goes through the same trajectories again and again: one persistent
-MjData a lane, the model as Gymnasium loads it. Where there are more lanes than recordings, several
-lanes go through the same one.
+First some Gymnasium environments are stepped with a policy; their actions and the beginnings of
+their episodes are recorded. Then MuJoCo alone repeats the same trajectories: one persistent MjData
+a lane, with the model that Gymnasium loads. If there are more lanes than recordings, several lanes
+repeat the same recording.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDED = 16
 
 
 class Beginning(NamedTuple):
-    """An episode begins in `lane` before step `t`."""
+    """The beginning of an episode in `lane` before step `t`."""
 
     t: int
     lane: int
@@ -34,7 +34,7 @@ class Beginning(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """Actions [T, L, A], and where the episodes begin, in order of time."""
+    """Actions [T, L, A], and the beginnings of episodes in order of time."""
 
     actions: np.ndarray
     beginnings: list[Beginning]
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def record(envs: list[gym.Env], seed: int, most: int = 1000, episodes: int = 3) -> Recording:
-    """Steps until every lane has seen that many episodes, or `most` times."""
+    """Records until every lane has run a number of episodes, or for `most` steps."""
     space = envs[0].action_space
     policy = Policy(envs[0].observation_space.shape[0], space.low, space.high, seed)
     obs = np.stack([env.reset(seed=seed * len(envs) + i)[0] for i, env in enumerate(envs)])
@@ -73,7 +73,7 @@ def record(envs: list[gym.Env], seed: int, most: int = 1000, episodes: int = 3) 
 
 
 def repeated(recording: Recording, lanes: int) -> Recording:
-    """For so many lanes: lane i does what recorded lane i modulo their number did."""
+    """The recording for more lanes: lane i repeats the recorded lane i modulo their number."""
     recorded = recording.actions.shape[1]
     copies = [
         beginning._replace(lane=lane)
@@ -84,13 +84,13 @@ def repeated(recording: Recording, lanes: int) -> Recording:
 
 
 def began(t: int, lane: int, env: gym.Env) -> Beginning:
-    """The state that a reset left."""
+    """The state of an environment after its reset."""
     data = env.unwrapped.data
     return Beginning(t, lane, data.qpos.copy(), data.qvel.copy())
 
 
 def replayed(model: Any, frame_skip: int, recording: Recording) -> Iterator[int]:
-    """Goes through the recording for ever; yields how many steps were taken, every BLOCK x L."""
+    """Replays the recording for ever; yields the number of steps after every BLOCK x L steps."""
     datas = [mujoco.MjData(model) for _ in range(recording.actions.shape[1])]
     lanes = [(data, data.ctrl) for data in datas]
     at: dict[int, list[Beginning]] = {}
@@ -108,7 +108,7 @@ def replayed(model: Any, frame_skip: int, recording: Recording) -> Iterator[int]
 
 
 def begin(model: Any, data: Any, qpos: np.ndarray, qvel: np.ndarray) -> None:
-    """What Gymnasium's reset does to MuJoCo."""
+    """Sets MuJoCo's state as Gymnasium's reset does."""
     mujoco.mj_resetData(model, data)
     data.qpos[:] = qpos
     data.qvel[:] = qvel

@@ -28,7 +28,7 @@ class Rounds(BaseCallback):
     """Reports a round when the next one begins, or training ends."""
 
     def __init__(self) -> None:
-        """No round has begun."""
+        """Begins before the first round."""
         super().__init__()
         self._steps, self._start_s = 0, 0.0
 
@@ -53,7 +53,7 @@ class Rounds(BaseCallback):
 
 
 def main() -> int:
-    """Trains."""
+    """Trains with the settings of the command line."""
     case: dict[str, Any] = json.loads(sys.argv[1])
     torch.set_num_threads(case["threads"])
     envs = DummyVecEnv([partial(monitored, case["task"])] * case["envs"])
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def monitored(task: str) -> Monitor:
-    """As Stable-Baselines3's make_vec_env makes it."""
+    """Makes an environment like Stable-Baselines3's make_vec_env."""
     return Monitor(gym.make(task))
 
 
@@ -78,7 +78,7 @@ def scaled(rate: float, remaining: float) -> float:
 
 
 def policy(net: dict[str, Any], activations: Any) -> dict[str, Any]:
-    """The networks, in the libraries' words."""
+    """The libraries' arguments for the networks."""
     width = [net["width"]] * 2
     names = {"tanh": ("Tanh", "tanh"), "relu": ("ReLU", "relu")}[net["activation"]]
     found = next(name for name in names if hasattr(activations, name))

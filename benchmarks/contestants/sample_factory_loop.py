@@ -2,9 +2,9 @@
 
     python sample_factory_loop.py HalfCheetah-v4 --workers 2 [--settings '{"num_epochs": 10, ...}']
 
-Unless `--settings` say otherwise its learner gets as little to do as it allows: one epoch, one
-minibatch a round. A v5 task becomes v4, the newest in the Gymnasium that Sample Factory takes.
-Prints lines: steps, when they began and ended, steps in all, mean return of the last 100 episodes.
+Without `--settings` its learner does as little as possible: one epoch with one minibatch a round. A
+v5 task becomes v4, the newest in the Gymnasium that Sample Factory takes. Prints lines: steps, when
+they began and ended, steps in all, mean return of the last 100 episodes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ COLLECTING = {
 
 
 class Reporter(AlgoObserver):
-    """Prints a line with what was learned from since the last one."""
+    """An observer that prints a line about the steps since the last line."""
 
     def __init__(self, every_s: float) -> None:
         """Lines are `every_s` seconds apart, or more."""
         self._every_s = every_s
         self._steps = 0
-        self._at_s: float | None = None  # the first training step: before it all was start-up
+        self._at_s: float | None = None  # the first training step ends the start-up
 
     def on_training_step(self, runner: Any, *_: Any) -> None:
         """Sample Factory calls this with every training step."""
@@ -55,12 +55,12 @@ class Reporter(AlgoObserver):
 
 
 def env_of(name: str, *_: Any, **__: Any) -> Any:
-    """As Sample Factory wants to make one."""
+    """Makes an environment with the arguments that Sample Factory passes."""
     return make_env(name)
 
 
 def main() -> None:
-    """Trains for so many steps."""
+    """Trains for the steps of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task")
     parser.add_argument("--workers", type=int, required=True)
@@ -74,7 +74,7 @@ def main() -> None:
     register_env(task, env_of)
     words = ["--env", task, "--experiment", "benchmark"]
     factory, _ = parse_sf_args(words)
-    factory.set_defaults(**settings(args))  # as its own examples do: not all values are choices
+    factory.set_defaults(**settings(args))  # its own examples do this: not all values are choices
     _, runner = make_runner(parse_full_cfg(factory, words))
     runner.register_observer(Reporter(args.every))
     runner.init()
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """What Sample Factory is told in place of its defaults."""
+    """The settings that differ from Sample Factory's defaults."""
     return {
         "seed": args.seed,
         "device": "cpu",
@@ -96,7 +96,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
         "train_for_env_steps": args.steps,
         "train_dir": tempfile.mkdtemp(),
         "encoder_mlp_layers": [64, 64],
-        "heartbeat_reporting_interval": 10**6,  # it is stopped while others have their turns
+        "heartbeat_reporting_interval": 10**6,  # the program is paused during the turns of others
         **args.settings,
     }
 

@@ -33,12 +33,12 @@ def main() -> None:
 
 
 def monitored(task: str) -> Monitor:
-    """As Stable-Baselines3's make_vec_env makes it."""
+    """Makes an environment like Stable-Baselines3's make_vec_env."""
     return Monitor(make_env(task))
 
 
 def rollouts(envs: VecEnv) -> Iterator[int]:
-    """Collects for ever. Actions have the same spread in the environment's units as elsewhere."""
+    """Collects for ever, with the same spread of actions as the other contestants."""
     half = float(np.mean(envs.action_space.high - envs.action_space.low)) / 2
     model = PPO(
         "MlpPolicy",

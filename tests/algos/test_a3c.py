@@ -31,7 +31,7 @@ def test_it_balances_the_pole(tmp_path):
 
 
 def test_there_is_no_shape_to_compile_for():
-    with pytest.raises(ConfigError, match="no one shape to compile for"):
+    with pytest.raises(ConfigError, match="samplers differ in their rows"):
         compose(["algo=a3c", "algo.compile=true"])
 
 

@@ -91,7 +91,7 @@ def test_a_memory_that_an_algorithm_cannot_learn_with_is_refused_with_the_cure(n
     with pytest.raises(ConfigError) as refused:
         compose([f"algo={name}", "net=gru"])
     assert f"algo={name} cannot run with net=gru" in str(refused.value)
-    assert "a memory from sequences" in str(refused.value)
+    assert "a memory needs sequences" in str(refused.value)
     assert "use net=mlp, or algo=ppo" in str(refused.value)
 
 

@@ -5,7 +5,7 @@ from tests.algos.test_ppo import stale, trained
 from tests.conftest import read
 from tests.test_train import learned
 from walle.agent import checkpoint
-from walle.algos.rows import SequenceInputs, Sequences
+from walle.algos.rows import SequenceInputs, SequenceRows
 from walle.config import compose
 from walle.nets.recurrent import GRU
 from walle.train import make_algorithm, make_problem, train
@@ -22,7 +22,7 @@ def test_a_row_is_consecutive_steps_of_a_lane_with_the_state_before_them():
     algorithm, rollout = trained(2, "env=cartpole", *SMALL)
     x = experience_of(algorithm, rollout)
     params, T, L, K = algorithm.networks.split(algorithm.vector)[0], 32, 8, 8
-    seen = algorithm.rows.seen(params, x)
+    seen = algorithm.rows.with_features(params, x)
     number = torch.arange(T).unsqueeze(1) + 100.0 * torch.arange(L)  # step + 100 lane
     rows, inputs = algorithm.rows.as_rows(number), algorithm.rows.inputs(x, seen)
     assert rows.shape == (T // K * L, K)
@@ -39,7 +39,7 @@ def test_sequences_are_unrolled_to_the_states_of_the_whole_round():
     algorithm, rollout = trained(2, "env=cartpole", *SMALL)
     x, params = experience_of(algorithm, rollout), algorithm.networks.split(algorithm.vector)[0]
     assert x.ended.any()
-    seen = algorithm.rows.seen(params, x)
+    seen = algorithm.rows.with_features(params, x)
     features = algorithm.rows.features(params, algorithm.rows.inputs(x, seen))
     expected = algorithm.rows.as_rows(seen.obs)
     torch.testing.assert_close(features, expected, atol=1e-6, rtol=1e-5)
@@ -49,7 +49,7 @@ def test_a_successor_never_seen_is_one_step_on_from_the_state_before_it():
     algorithm, rollout = trained(0, "env=hopper", "env.episode_limit=5", *SMALL)
     x, params = experience_of(algorithm, rollout), algorithm.networks.split(algorithm.vector)[0]
     assert rollout.truncated.any()
-    seen = algorithm.rows.seen(params, x)
+    seen = algorithm.rows.with_features(params, x)
     unseen = x.states[x.ended.numel() :]
     places = x.needs_final_obs.nonzero().tolist()
     assert len(places) == len(unseen) > x.ended.sum()
@@ -74,7 +74,7 @@ def test_the_first_ratio_of_a_round_is_one(env):
 def test_gradients_reach_back_through_the_sequence_but_not_past_an_episodes_end():
     gru = GRU("m", 1, 4)
     params = gru.init(torch.Generator().manual_seed(0))
-    rows = Sequences(gru, 6, 6)
+    rows = SequenceRows(gru, 6, 6)
     obs = torch.ones(1, 6, 1, requires_grad=True)
     began = torch.tensor([[False, False, False, True, False, False]])
     inputs = SequenceInputs(obs, began, torch.zeros(1, 4))

@@ -53,7 +53,7 @@ def test_slow_passes_its_step_on():
         (["sampler.n=0"], r"sampler.n=0 must be positive"),
         (["sampler.n=65"], r"sampler.n=65 is more than sampler.lanes=64.*128"),
         (["sampler.n=33", "batch_size=20000"], r"set sampler.lanes to 40 "),
-        (["batch_size=2050", "sampler.lanes=64"], r"nearest that fits: 2048 or 2112"),
+        (["batch_size=2050", "sampler.lanes=64"], r"nearest value that fits: 2048 or 2112"),
         (["sampler.max_lag=-1"], r"lock-step"),
         (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* at least 3"),
         (["sampler=serial", "sampler.n=2"], r"sampler=serial"),
@@ -68,7 +68,7 @@ def test_slow_passes_its_step_on():
         (["net=gru", "algo.minibatch_size=8"], r"=8 is no whole number of sequences .* of 16$"),
         (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
         (["net.scale=states"], r"did you mean 'state'"),
-        (["net.scale=state", "algo=sac"], r"algo=sac, which has a policy of its own kind"),
+        (["net.scale=state", "algo=sac"], r"algo=sac, which has another kind of policy"),
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
         (
             ["algo=a3c", "sampler=serial"],
@@ -132,7 +132,7 @@ def test_the_hash_is_of_what_decides_the_result():
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
         ("algo.clip", "walle: Error parsing override 'algo.clip': missing EQUAL at '<EOF>'"),
         ("sampler.n=0", "walle: sampler.n=0 must be positive"),
-        ("env.kwargs.x=1", "walle: env.kwargs.x is not there yet; add it: +env.kwargs.x=..."),
+        ("env.kwargs.x=1", "walle: env.kwargs.x does not exist yet; add it: +env.kwargs.x=..."),
         (
             "logger=null",
             "walle: Config group override must be a string or a list. Got NoneType: "

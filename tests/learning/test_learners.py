@@ -70,7 +70,7 @@ def test_compiled_learners_give_the_numbers_of_one(run, tmp_path, monkeypatch):
 
 
 def test_a_minibatch_that_cannot_be_dealt_evenly_is_refused():
-    with pytest.raises(ConfigError, match=r"learner\.n=3; the nearest that fits: 63 or 66"):
+    with pytest.raises(ConfigError, match=r"learner\.n=3; the nearest value that fits: 63 or 66"):
         compose(["learner.n=3", "algo.minibatch_size=64"])
     with pytest.raises(ConfigError, match=r"algo\.value_minibatch_size=256 cannot"):
         compose(["algo=ppo_kl", "learner.n=3"])

@@ -44,11 +44,11 @@ def test_descending_agrees_with_torch_s_adam():
     torch.manual_seed(0)
     part = TrainState.start(torch.randn(5))
     theirs = part.vector.clone().requires_grad_()
-    optimiser = torch.optim.Adam([theirs], lr=0.01)
+    optimizer = torch.optim.Adam([theirs], lr=0.01)
     for _ in range(50):
         slope = torch.randn(5)
         theirs.grad = slope.clone()
-        optimiser.step()
+        optimizer.step()
         part, *_ = adam_update(lambda v, g=slope: ((v * g).sum(), v), part, 0.01)
     torch.testing.assert_close(part.vector, theirs.detach())
 

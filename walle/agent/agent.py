@@ -1,4 +1,4 @@
-"""The agent: receive a round, learn from it, publish the policy, write down where the time went."""
+"""The agent receives a round, learns from it, publishes the policy and records the iteration."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from walle.types import Lag, PolicySnapshot
 
 
 class Agent:
-    """Owns the algorithm and counts the policy's versions.
+    """The agent owns the algorithm and counts the policy's versions.
 
-    An iteration lasts from one publishing of a policy to the next.
+    An iteration lasts from the publication of a policy to the publication of the next one.
     """
 
     def __init__(
@@ -44,20 +44,20 @@ class Agent:
         should_evaluate: Every,
         should_save: Every,
     ) -> None:
-        """Begins with version 0.
+        """Begins with version 0 of the policy.
 
         Args:
-            algorithm: learns.
-            sampling: gives rounds.
-            recorder: writes down what happens.
-            evaluator: of the policy without its noise, if asked for.
-            timer: running since the run began; start-up counts as `other`.
-            directory: of the run; checkpoints go there.
-            config: plain values, kept in every checkpoint.
-            lag: how far samplers may lag behind.
-            quota: decides how many episodes a round has, where it is made of whole ones.
-            should_evaluate: when to evaluate.
-            should_save: when to write a checkpoint.
+            algorithm: learns from rounds.
+            sampling: the samplers, which collect rounds.
+            recorder: writes the files of the run.
+            evaluator: evaluates the policy without noise; None for no evaluation.
+            timer: runs since the run began; start-up counts as `other`.
+            directory: the run's directory, in which checkpoints are written.
+            config: the configuration as plain values, stored in every checkpoint.
+            lag: the allowed lag of the samplers.
+            quota: decides the number of episodes of a round, if rounds have whole episodes.
+            should_evaluate: whether to evaluate after so many environment steps.
+            should_save: whether to write a checkpoint after so many environment steps.
         """
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
@@ -76,10 +76,10 @@ class Agent:
         return self._recorder.return_mean
 
     def run(self, total_steps: int, signals: Signals) -> None:
-        """Iterates until `total_steps` environment steps have been learned from, or interrupted.
+        """Iterates until it has learned from `total_steps` environment steps, or a signal arrives.
 
         Raises:
-            Interrupted: a signal broke off a wait.
+            Interrupted: a signal arrived during a wait.
         """
         self._publish(self._next_snapshot())  # samplers collect while this process compiles
         self._warm_up(signals)
@@ -89,7 +89,7 @@ class Agent:
         self.save_last()
 
     def _warm_up(self, signals: Signals) -> None:
-        """Compiles: a section of its own, never learning time."""
+        """Compiles in the section `compile`, so that it never counts as learning time."""
         with self._timer.section("compile"), self._sampling.busy():
             try:
                 with signals.breaking_off():
@@ -97,7 +97,7 @@ class Agent:
             except Exception as error:
                 if not signals.arrived():
                     raise
-                raise Interrupted from error  # the compiler may have died of the same Ctrl-C
+                raise Interrupted from error  # the same Ctrl-C may have ended the compiler
 
     def _iterate(self, total_steps: int, interrupted: Callable[[], bool]) -> None:
         self._timer.switch("wait_experience")
@@ -128,7 +128,7 @@ class Agent:
             self.save_last()
 
     def _collect_s(self, round_: Round) -> float:
-        """In lock-step from publishing to the last rollout; else the samplers' mean busy time."""
+        """In lock-step seconds from publication to the last rollout, else the mean busy time."""
         if not self._lag.lock_step:
             return round_.busy_s
         # The first policy was published before the samplers were ready.
@@ -141,7 +141,7 @@ class Agent:
         return snapshot if self._quota is None else self._quota(snapshot)
 
     def _publish(self, snapshot: PolicySnapshot) -> None:
-        """Reads the clock first: a sampler that this wakes may take the core at once."""
+        """Reads the clock first, because a sampler that wakes may take the core at once."""
         self._published_ns = self._timer.switch("publish")
         self._sampling.publish(snapshot)
         self._timer.switch("other")
@@ -159,10 +159,10 @@ class Agent:
         if self._best is None or score > self._best:
             self._best = score
             with self._timer.section("checkpoint"):
-                self._save("best", {})  # to be looked at, not to resume from: without a buffer
+                self._save("best", {})  # for evaluation, so without the replay buffer
 
     def save_last(self) -> None:
-        """Writes checkpoints/last.pt, with the replay buffer, if there is one."""
+        """Writes checkpoints/last.pt, with the replay buffer if the algorithm has one."""
         replay = self._algorithm.replay
         self._save("last", {} if replay is None else {"replay": replay.state_dict()})
 

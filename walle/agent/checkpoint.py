@@ -1,4 +1,4 @@
-"""Checkpoints: everything an algorithm needs to go on, in one file written atomically."""
+"""Checkpoints: files with the state of a run, written atomically."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from walle.errors import ConfigError
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state` to `path`; a crash leaves the file that was there before."""
+    """Writes `state` to `path`; a crash leaves the previous file unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    packed = io.BytesIO()  # of a full disk torch would say "unexpected pos"
-    torch.save(state, packed)
+    buffer = io.BytesIO()  # on a full disk torch.save(path) reports only "unexpected pos"
+    torch.save(state, buffer)
     try:
-        temporary.write_bytes(packed.getbuffer())
+        temporary.write_bytes(buffer.getbuffer())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)  # status.json needs the room
+        temporary.unlink(missing_ok=True)  # frees the disk for status.json
         raise
 
 
@@ -30,7 +30,7 @@ def load(path: Path) -> dict[str, Any]:
     """The state that `save` wrote: `config`, `algorithm`, `env_steps`, `iteration`, `return_mean`.
 
     Raises:
-        ConfigError: there is no such file.
+        ConfigError: the file does not exist.
     """
     if not path.exists():
         raise ConfigError(f"no checkpoint at {path}: give the path of a last.pt or best.pt")

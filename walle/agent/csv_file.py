@@ -1,4 +1,4 @@
-"""Append-only CSV files whose rows are whole after a crash at any moment."""
+"""Append-only CSV files that hold only complete rows, even after a crash."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Row = Mapping[str, Value]
 
 
 class CsvFile:
-    """A CSV file that holds complete rows at every moment.
+    """A CSV file that holds only complete rows at every moment.
 
-    Rows are appended in one write each time, so neither a crash nor a full disk cuts one in half.
-    Unless the columns are given, the first row decides them.
+    Rows are appended in a single write, so a crash or a full disk leaves no partial row. If the
+    columns are not given, the first row decides them.
     """
 
     def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
-        """The file is created as soon as its columns are known; it begins with them."""
+        """Creates the file with its header as soon as the columns are known."""
         self._path = path
         self._columns: tuple[str, ...] | None = None
         self._descriptor = -1
@@ -34,10 +34,10 @@ class CsvFile:
         self._write(",".join(self._columns) + "\n")
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Adds the rows; an absent value and NaN are empty cells.
+        """Appends the rows; None and NaN become empty cells.
 
         Raises:
-            ValueError: a row has other columns than the first one had.
+            ValueError: the columns of a row differ from the file's.
         """
         if not rows:
             return
@@ -51,7 +51,7 @@ class CsvFile:
         self._write(text)
 
     def _write(self, text: str) -> None:
-        """Writes all of `text`, or nothing where the disk is full."""
+        """Writes `text` completely, or raises OSError and writes nothing."""
         data = text.encode()
         size = os.fstat(self._descriptor).st_size
         if os.write(self._descriptor, data) < len(data):

@@ -1,4 +1,4 @@
-"""The episodes of a run: a row of episodes.csv for each, and the mean of the last ones."""
+"""The finished episodes of a run: rows of episodes.csv, and means over the last episodes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from walle.agent.csv_file import Value
-from walle.algos.episodes import Finished, LaneReturns
+from walle.algos.episodes import FinishedEpisode, LaneReturns
 from walle.types import Rollout
 
 
 class Episode(NamedTuple):
-    """One finished episode, as a row of episodes.csv."""
+    """A finished episode, with the fields of a row of episodes.csv."""
 
     env_steps: int
     wall_s: float
@@ -26,7 +26,7 @@ class Episode(NamedTuple):
     end: str
 
     def row(self) -> dict[str, Value]:
-        """The row, under the file's names."""
+        """The row of episodes.csv, by column."""
         return dict(zip(EPISODE_COLUMNS, self, strict=True))
 
 
@@ -34,10 +34,10 @@ EPISODE_COLUMNS = tuple(name.removeprefix("episode_") for name in Episode._field
 
 
 class EpisodeTracker:
-    """Finds the episodes that end in rollouts, and remembers the last ones."""
+    """Finds the episodes that end in rollouts; keeps returns and lengths of the last ones."""
 
     def __init__(self, sampler_of_lane: Sequence[int], window: int) -> None:
-        """`sampler_of_lane` one entry a lane; `window` episodes make `return_mean`."""
+        """`sampler_of_lane` has each lane's sampler; `return_mean` covers `window` episodes."""
         self._sampler = sampler_of_lane
         self._lanes = LaneReturns(len(sampler_of_lane))
         self._recent: deque[float] = deque(maxlen=window)
@@ -45,7 +45,7 @@ class EpisodeTracker:
         self.count = 0
 
     def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
-        """The episodes that ended in `rollout`, by step and then by lane."""
+        """Adds a rollout; returns the episodes that ended in it, by step and then by lane."""
         found = [
             self._episode(rollout, finished, steps_before, wall_s)
             for finished in self._lanes.add(rollout)
@@ -56,7 +56,7 @@ class EpisodeTracker:
         return found
 
     def _episode(
-        self, rollout: Rollout, finished: Finished, steps_before: int, wall_s: float
+        self, rollout: Rollout, finished: FinishedEpisode, steps_before: int, wall_s: float
     ) -> Episode:
         step, column = finished.step, finished.column
         lane = int(rollout.lane[column])
@@ -83,7 +83,7 @@ class EpisodeTracker:
 
 
 def spread(values: Sequence[float], name: str, *, median: bool = False) -> dict[str, Value]:
-    """`name`_mean, _median on request, _std, _min and _max; empty cells when there are none."""
+    """Cells `name`_mean, _median (on request), _std, _min and _max; None if `values` is empty."""
     x = np.asarray(values, np.float64)
     kinds = ("mean", "median", "std", "min", "max") if median else ("mean", "std", "min", "max")
     return {f"{name}_{kind}": float(getattr(np, kind)(x)) if x.size else None for kind in kinds}

@@ -1,4 +1,4 @@
-"""Evaluation: the policy without its noise, on environments and seeds of its own."""
+"""Evaluation of the policy without noise, in lanes that training does not use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from walle.types import AnyArray, FloatArray, PolicySnapshot
 
 
 class Evaluation(NamedTuple):
-    """Returns and lengths (steps) of the episodes, [E] each."""
+    """The returns and the lengths (in steps) of E episodes."""
 
     returns: list[float]
     lengths: list[int]
@@ -25,10 +25,10 @@ LONGEST = 10_000
 
 
 class Evaluator:
-    """Runs one episode in each of its lanes.
+    """An evaluator runs one episode in each of its lanes.
 
-    Episodes of environments without a limit of their own are cut after `LONGEST` steps: a policy
-    that never fails would otherwise be evaluated for ever.
+    If the environment has no limit, an episode is cut after `LONGEST` steps, because a policy that
+    never fails would never end it.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Evaluator:
         episodes: int,
         seed: int,
     ) -> None:
-        """One lane an episode; their seeds are disjoint from the training lanes'."""
+        """Makes a lane for each episode; their seeds differ from those of the training lanes."""
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
         self._longest = self._lanes.episode_limit or LONGEST
         self._actor = Actor(policy, obs_dim, episodes, clip)
@@ -49,7 +49,7 @@ class Evaluator:
     def evaluate(
         self, snapshot: PolicySnapshot, interrupted: Callable[[], bool]
     ) -> Evaluation | None:
-        """One episode in every lane, the likeliest action at every step; None if interrupted."""
+        """Runs an episode in every lane with the likeliest actions; returns None if interrupted."""
         self._actor.load(snapshot)
         obs = self._lanes.reset()
         n = len(self._lanes)

@@ -1,4 +1,4 @@
-"""The rows of iterations.csv and timing.csv, from what an iteration took: pure functions."""
+"""Pure functions that build the rows of iterations.csv and timing.csv."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
 
 
 def durations(seconds: dict[str, float], collect_s: float, *, lock_step: bool) -> dict[str, Value]:
-    """iteration_s, collect_s, learn_s, other_s and shares from an agent's sections.
+    """The cells iteration_s, collect_s, learn_s, other_s and the shares, from the agent's sections.
 
-    In lock-step `other_s` is what neither collecting nor learning took, so the three sum to
-    `iteration_s`. With overlap they may sum to more; `other_s` is what the agent did besides
+    In lock-step `other_s` is the rest of the iteration, so collect_s + learn_s + other_s is
+    `iteration_s`. With overlap the sum may be larger, and `other_s` is the agent's time without
     learning and waiting.
     """
     iteration_s = sum(seconds.values())
@@ -30,7 +30,7 @@ def durations(seconds: dict[str, float], collect_s: float, *, lock_step: bool) -
 
 
 def lags(version: int, lag: IntArray) -> dict[str, Value]:
-    """The learning policy's version, and how many versions behind it the lanes ([L]) acted."""
+    """The cells policy_version, lag_mean and lag_max, from the lags [L] of the lanes."""
     return {
         "policy_version": version,
         "lag_mean": float(lag.mean()),
@@ -39,7 +39,7 @@ def lags(version: int, lag: IntArray) -> dict[str, Value]:
 
 
 def timing_row(process: str, iteration: int, seconds: dict[str, float]) -> dict[str, Value]:
-    """A row of timing.csv; sections that the process does not have stay empty."""
+    """A row of timing.csv; sections of other kinds of processes are empty."""
     cells = {f"{name}_s": seconds.get(name) for name in _ALL_SECTIONS}
     total_s = sum(seconds.values())
     return {"process": process, "iteration": iteration, **cells, "total_s": total_s}

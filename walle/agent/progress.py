@@ -1,81 +1,62 @@
-"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
+"""The progress display of a run: a bar on a terminal, or lines."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from walle.agent.csv_file import Row
 
 
-class Progress(Protocol):
-    """Shows iterations as they come."""
+class Progress:
+    """The progress of a run on the terminal; this base class shows nothing."""
 
     def say(self, line: str) -> None:
         """Prints a line on stdout."""
-        ...
 
     def show(self, row: Row) -> None:
-        """Takes a row of iterations.csv."""
-        ...
+        """Shows a row of iterations.csv."""
 
     def close(self) -> None:
-        """Leaves the terminal as it was."""
-        ...
+        """Leaves the terminal in its normal state."""
 
 
 def make_progress(kind: str, total_steps: int, print_every_s: float) -> Progress:
-    """`auto` is a bar on a terminal and lines elsewhere; also `bar`, `lines`, `quiet`."""
+    """The display of `logger.progress`; `auto` is a bar on a terminal, else lines."""
     if kind == "auto":
         kind = "bar" if sys.stderr.isatty() else "lines"
     if kind == "bar":
         return Bar(total_steps)
-    return Lines(total_steps, print_every_s) if kind == "lines" else Quiet()
+    return Lines(total_steps, print_every_s) if kind == "lines" else Progress()
 
 
-class Quiet:
-    """Nothing."""
-
-    def say(self, line: str) -> None:
-        """Says nothing."""
-
-    def show(self, row: Row) -> None:
-        """Shows nothing."""
-
-    def close(self) -> None:
-        """Nothing to leave."""
-
-
-class Lines:
-    """A line now and then, on stdout."""
+class Lines(Progress):
+    """Lines on stdout."""
 
     def __init__(self, total_steps: int, every_s: float) -> None:
-        """One line each `every_s` seconds, the first after the first iteration."""
+        """Prints a line every `every_s` seconds, the first one after the first iteration."""
         self._total = total_steps
         self._every_s = every_s
         self._next = time.monotonic()
 
     def say(self, line: str) -> None:
-        """Prints it at once."""
+        """Prints the line at once."""
         print(line, flush=True)
 
     def show(self, row: Row) -> None:
-        """Prints the row if it is time."""
+        """Prints the row if `every_s` seconds have passed since the last one."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every_s
         print(f"{row['env_steps']:>10,} / {self._total:,} steps  {describe(row)}", flush=True)
 
-    def close(self) -> None:
-        """Nothing to leave."""
 
-
-class Bar:
+class Bar(Progress):
     """A progress bar on stderr."""
 
     def __init__(self, total_steps: int) -> None:
-        """Ends at `total_steps`."""
+        """Starts the bar, which is full at `total_steps`."""
         from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -92,7 +73,7 @@ class Bar:
         self._bar.start()
 
     def say(self, line: str) -> None:
-        """Prints it at once."""
+        """Prints the line at once."""
         print(line, flush=True)
 
     def show(self, row: Row) -> None:
@@ -100,15 +81,15 @@ class Bar:
         self._bar.update(self._task, completed=row["env_steps"], description=describe(row))
 
     def close(self) -> None:
-        """Leaves the finished bar."""
+        """Stops the bar, which stays on the terminal."""
         self._bar.stop()
 
 
 def describe(row: Row) -> str:
-    """Return, speed and shares in a few words."""
+    """The mean return, the speed and the shares of collecting and learning, as a text."""
     mean = row["return_mean"]
-    told = "-" if mean is None else f"{mean:,.1f}"
+    mean_text = "-" if mean is None else f"{mean:,.1f}"
     return (
-        f"return {told}  {row['env_steps_per_s']:,.0f} steps/s  "
+        f"return {mean_text}  {row['env_steps_per_s']:,.0f} steps/s  "
         f"collect {row['collect_share']:.0%}  learn {row['learn_share']:.0%}"
     )

@@ -1,4 +1,4 @@
-"""run.json: where a run came from, and what it takes to run it again."""
+"""run.json: the origin of a run, with all facts that are needed to repeat it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "hydra-core")
 
 
 def write_provenance(directory: Path, config: dict[str, Any], overrides: list[str]) -> None:
-    """run.json: command, code, versions, machine and threads; never the environment's variables."""
+    """Writes run.json: command, code, versions, machine, threads; no environment variables."""
     provenance = {
         "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
         "overrides": overrides,
@@ -40,19 +41,15 @@ def write_provenance(directory: Path, config: dict[str, Any], overrides: list[st
 
 
 def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in _PACKAGES if _installed(name)}
-
-
-def _installed(package: str) -> bool:
-    try:
-        metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    found = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _git() -> dict[str, Any] | None:
-    """Commit and dirty flag of the checkout the code runs from, if it is one."""
+    """The commit and the dirty flag of walle's checkout; None for an installed package."""
     here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
@@ -61,7 +58,7 @@ def _git() -> dict[str, Any] | None:
         return run.stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", "__init__.py")  # inside some other project's checkout?
+        git("ls-files", "--error-unmatch", "__init__.py")  # fails in another project's checkout
         return {
             "commit": git("rev-parse", "HEAD"),
             "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),

@@ -1,4 +1,4 @@
-"""Everything that a run reports: CSV files, the trace, TensorBoard or W&B, progress."""
+"""The recorder writes the reports of a run: CSV files, trace, TensorBoard or W&B, progress."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from walle.types import IntArray
 
 
 class Outputs(NamedTuple):
-    """Where a run reports to.
+    """The destinations of a run's reports.
 
     Attributes:
-        directory: of the run.
-        start_ns: the run's start on the monotonic clock; `wall_s` counts from it.
-        sinks: TensorBoard, W&B, or none.
-        progress: what a person sees.
-        trace: the file of spans, if asked for.
+        directory: the run's directory.
+        start_ns: the run's start on the monotonic clock, the zero of `wall_s`.
+        sinks: TensorBoard or W&B; may be empty.
+        progress: the display on the terminal.
+        trace: the file of spans; None without a trace.
     """
 
     directory: Path
@@ -39,17 +39,17 @@ class Outputs(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """One iteration: what it learned from, what it took and what it gave.
+    """The facts about one iteration.
 
     Attributes:
-        number: from 1.
-        env_steps: learned from so far, this iteration included.
+        number: the iteration's number, from 1.
+        env_steps: environment steps learned from so far, including this iteration.
         round: the experience.
-        version: of the policy that learned.
-        lag: [L] how many versions behind it the lanes acted.
-        collect_s: seconds of collecting.
-        seconds: of each of the agent's sections.
-        metrics: the algorithm's own.
+        version: the policy's version before the update.
+        lag: [L] the lag of each lane's policy behind `version`.
+        collect_s: seconds of collection.
+        seconds: seconds of each of the agent's sections.
+        metrics: the algorithm's metrics.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Iteration(NamedTuple):
 
 
 class Recorder:
-    """Writes down iterations and evaluations as they come."""
+    """A recorder writes iterations and evaluations into all outputs."""
 
     def __init__(self, outputs: Outputs, tracker: EpisodeTracker, *, lock_step: bool) -> None:
         """Creates the files; `tracker` finds the episodes."""
@@ -89,7 +89,7 @@ class Recorder:
         self._out.progress.say(line)
 
     def iteration(self, found: Iteration, spans: list[Span]) -> None:
-        """Writes an iteration's rows; `spans` are the agent's, for the trace."""
+        """Writes an iteration's rows, and the agent's `spans` into the trace."""
         wall_s = self.wall_s
         episodes = self._episodes(found, wall_s)
         self._files["episodes"].append([episode.row() for episode in episodes])

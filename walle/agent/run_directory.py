@@ -1,4 +1,4 @@
-"""A run's directory: its state, its earlier attempts, and files written whole or not at all."""
+"""The directory of a run: status.json, earlier attempts, and atomic writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard")
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replaces `path` as a whole: a reader, or a crash, finds the old text or the new one."""
+    """Replaces the content of `path` atomically: a reader finds the old text or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -40,7 +40,7 @@ def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
     A new attempt that appended to these files would mix the rows of two runs.
 
     Args:
-        directory: of the run.
+        directory: the run's directory.
         patterns: names of the files to move, as `Path.glob` takes them.
 
     Returns:
@@ -96,7 +96,7 @@ class Status:
         `config_hash` among them, as the launcher finds completed jobs by it.
 
         Args:
-            directory: of the run.
+            directory: the run's directory.
             config_hash: identifies the configuration of a run without a launcher.
             again: whether an earlier run was set aside; counts one more attempt.
         """
@@ -130,7 +130,7 @@ class Status:
         )
 
     def end_with(self, number: int | None) -> None:
-        """Says `completed`, or `interrupted` by the signal of that number."""
+        """Writes `completed`, or `interrupted` if `number` is the number of a signal."""
         if number is None:
             self.end("completed", exit_code=0)
         else:
@@ -138,8 +138,8 @@ class Status:
             self.end("interrupted", exit_code=128 + number, signal=name)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Says that the body failed, or was interrupted twice."""
+    def recording_failure(self) -> Iterator[None]:
+        """Writes `failed`, or `interrupted`, if the body raises."""
         try:
             yield
         except KeyboardInterrupt as stop:

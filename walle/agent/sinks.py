@@ -1,60 +1,44 @@
-"""Places that a run reports to besides its files: TensorBoard and W&B."""
+"""Sinks for a run's reports: TensorBoard and W&B."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from walle.agent.csv_file import Row
 
 
-class Sink(Protocol):
-    """A place that iterations and evaluations are reported to, besides the files."""
-
-    def iteration(self, row: Row) -> None:
-        """Takes a row of iterations.csv."""
-        ...
-
-    def evaluation(self, row: Row) -> None:
-        """Takes a row of eval.csv."""
-        ...
-
-    def close(self, summary: Row) -> None:
-        """Takes the run's last word."""
-        ...
-
-
 class TensorBoardSink:
-    """Scalars over environment steps, for TensorBoard."""
+    """TensorBoard's scalars over environment steps."""
 
     def __init__(self, directory: Path) -> None:
-        """Event files go to `directory`."""
+        """Writes event files into `directory`."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer: Any = SummaryWriter(str(directory))
 
     def iteration(self, row: Row) -> None:
-        """Under their own names."""
+        """Logs the numbers under the names of their columns."""
         self._add(row, "")
 
     def evaluation(self, row: Row) -> None:
-        """Under eval/."""
+        """Logs the numbers under eval/."""
         self._add(row, "eval/")
 
     def _add(self, row: Row, prefix: str) -> None:
         for name, value in _numbers(row).items():
             self._writer.add_scalar(prefix + name, value, row["env_steps"])
 
-    def close(self, summary: Row) -> None:  # noqa: ARG002 - the scalars already tell it
-        """Flushes."""
+    def close(self, summary: Row) -> None:  # noqa: ARG002 - the scalars already contain it
+        """Flushes and closes the event file."""
         self._writer.close()
 
 
 class WandbSink:
-    """A W&B run; works offline too."""
+    """A W&B run, online or offline."""
 
     def __init__(self, directory: Path, config: dict[str, Any], options: dict[str, Any]) -> None:
-        """`options` are passed to `wandb.init`; `config` is the run's."""
+        """Starts a W&B run with the run's `config`; passes `options` to `wandb.init`."""
         import wandb
 
         self._run = wandb.init(dir=str(directory), config=config, **options)
@@ -62,11 +46,11 @@ class WandbSink:
         self._run.define_metric("*", step_metric="env_steps")
 
     def iteration(self, row: Row) -> None:
-        """Under their own names."""
+        """Logs the numbers under the names of their columns."""
         self._run.log(_numbers(row))
 
     def evaluation(self, row: Row) -> None:
-        """Under eval/."""
+        """Logs the numbers under eval/."""
         values = {f"eval/{name}": value for name, value in _numbers(row).items()}
         self._run.log({**values, "env_steps": row["env_steps"]})
 
@@ -80,6 +64,9 @@ def _numbers(row: Row) -> dict[str, float | int]:
     return {name: value for name, value in row.items() if isinstance(value, int | float)}
 
 
+Sink = TensorBoardSink | WandbSink
+
+
 def make_sinks(
     kind: str, directory: Path, config: dict[str, Any], options: dict[str, Any]
 ) -> list[Sink]:
@@ -87,9 +74,9 @@ def make_sinks(
 
     Args:
         kind: "files" for none, "tensorboard" or "wandb".
-        directory: of the run.
-        config: the run's, in plain values.
-        options: for `wandb.init`.
+        directory: the run's directory.
+        config: the configuration as plain values.
+        options: arguments of `wandb.init`.
     """
     if kind == "tensorboard":
         return [TensorBoardSink(directory / "tensorboard")]

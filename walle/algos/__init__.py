@@ -23,10 +23,10 @@ REGISTRY = {
 
 
 def load(name: str) -> type[Algorithm]:
-    """The algorithm of that name; imports its file alone.
+    """The class of the algorithm called `name`; imports only its file.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no algorithm has that name.
     """
     if name not in REGISTRY:
         raise ConfigError(f"algo.name={name!r} is not registered; {nearest(name, REGISTRY)}")

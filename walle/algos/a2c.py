@@ -2,19 +2,20 @@
 
 Departures from the paper:
     - all lanes' steps make one batch and one gradient instead of one gradient a thread;
-    - Adam instead of RMSProp, whose shared statistics had no bias correction: with steps this
-      seldom its first ones would be the largest;
+    - Adam instead of RMSProp: RMSProp has no bias correction, so with so few steps its first steps
+      would be the largest;
     - `gae_lambda` below 1 gives generalised advantage estimates; at 1 they are the paper's n-step
       returns, n up to the length of the rollout;
     - observations are normalised, and rewards scaled, by running moments;
-    - under lag, what an older policy collected is weighted (`correction`; OnPolicy.as_seen_now).
+    - experience that an older policy collected is weighted (`correction`;
+      OnPolicy.with_newest_log_probs).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from torch import Tensor
 from walle.algos.base import Capabilities
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
-from walle.algos.on_policy import OnPolicy, OnPolicySettings, as_rows, remaining
+from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
 from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
@@ -36,7 +37,7 @@ from walle.types import Rollout
 
 @dataclass(kw_only=True)
 class A2CSettings(OnPolicySettings):
-    """conf/algo/a2c.yaml, where every key is explained."""
+    """Settings in conf/algo/a2c.yaml, which explains every key."""
 
     learning_rate: float = positive()
     schedule: str = one_of("linear", "constant")
@@ -46,26 +47,8 @@ class A2CSettings(OnPolicySettings):
     max_grad_norm: float | None = positive()
 
 
-class A2CBatch(NamedTuple):
-    """The round's N steps.
-
-    Attributes:
-        obs: [N, O].
-        action: [N, *A].
-        advantage: [N].
-        target: [N] of the value function.
-        value: [N] before the update.
-    """
-
-    obs: Tensor
-    action: Tensor
-    advantage: Tensor
-    target: Tensor
-    value: Tensor
-
-
 class A2C(OnPolicy):
-    """Policy and critic share one vector and one optimizer."""
+    """A2C: policy and critic share one vector and one optimizer."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings)
 
@@ -81,7 +64,7 @@ class A2C(OnPolicy):
         step = Compilable("learning", problem.rounds, self.compile, problem.rounds_vary)
         self.compiling = Compiling(settings.compile, problem.device, [step])
 
-    def loss(self, vector: Tensor, batch: A2CBatch) -> tuple[Tensor, Info]:
+    def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
         s = self.settings
         policy, critic = self.networks.split(vector)
@@ -99,21 +82,17 @@ class A2C(OnPolicy):
         self.optimizer.compile(self.vector, example, len(example.obs))
 
     @torch.no_grad()
-    def batch(self, experience: Experience) -> A2CBatch:
-        """The round's steps."""
-        found = self.estimates(experience, partial(self.networks.value, self.vector))
-        return A2CBatch(
-            obs=as_rows(experience.obs),
-            action=as_rows(experience.action),
-            advantage=as_rows(found.advantage),
-            target=as_rows(found.target),
-            value=as_rows(found.value),
-        )
+    def batch(self, experience: Experience) -> StepBatch:
+        """The round's steps, with advantages from the current critic."""
+        value_of = partial(self.networks.value, self.vector)
+        return StepBatch.of(experience, self.estimates(experience, value_of))
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one gradient step on the whole round."""
         s, batch = self.settings, self.batch(experience)
-        rate = s.learning_rate * remaining(s.schedule, self.env_steps, self.problem.total_steps)
+        rate = s.learning_rate * schedule_factor(
+            s.schedule, self.env_steps, self.problem.total_steps
+        )
         result = self.optimizer.step(self.vector, self.adam, batch, rate)
         self.vector, self.adam = result.vector, result.state
         return {

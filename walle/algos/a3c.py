@@ -1,14 +1,14 @@
 """Asynchronous advantage actor-critic (Mnih et al. 2016, algorithm S3), as one agent.
 
-A2C whose round is a single sampler's rollout: the agent takes a gradient step for each rollout as
-it arrives, while the other samplers act under the policies they last took.
+A3C is A2C with rounds of a single rollout: the agent takes one gradient step when a rollout
+arrives, while the other samplers act under the policy that they read last.
 
-Departures from the paper, beside those of `walle.algos.a2c`:
+Departures from the paper, besides the departures of `walle.algos.a2c`:
     - gradients are computed by the agent from the sampler's rollout, one after the other, instead
       of by every thread into shared memory without locks: no update overwrites part of another,
       and the gradient is taken at the newest parameters;
-    - what the rollout lags behind them is measured (lag_mean, lag_max), and corrected by V-trace
-      (Espeholt et al. 2018) unless `correction` says otherwise.
+    - the lag between acting and newest parameters is measured (lag_mean, lag_max), and corrected
+      by V-trace (Espeholt et al. 2018) unless `correction` chooses another way.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from walle.learning.compiled import Compiling
 
 @dataclass(kw_only=True)
 class A3CSettings(A2CSettings):
-    """conf/algo/a3c.yaml, where every key is explained."""
+    """Settings in conf/algo/a3c.yaml, which explains every key."""
 
     def __post_init__(self) -> None:
-        """Refuses what cannot work."""
+        """Checks the bounds; refuses algo.compile=true."""
         super().__post_init__()
         if self.compile == "true":
             raise ConfigError(
-                "algo.compile=true: a3c's updates have the rows of one sampler, so there is no one"
-                " shape to compile for; use algo.compile=false or algo=a2c"
+                "algo.compile=true: an update of a3c has the rows of one sampler, and samplers"
+                " differ in their rows; use algo.compile=false or algo=a2c"
             )
 
 
 class A3C(A2C):
-    """A2C that takes every sampler's rollout for a round."""
+    """A3C: A2C that learns from each sampler's rollout as soon as it arrives."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         A3CSettings,
         modes=("free",),
-        reason="it updates at each sampler's rollout, without rounds; for rounds use algo=a2c",
+        reason="it learns from each rollout on arrival, without rounds; for rounds use algo=a2c",
         every_rollout=True,
     )
 
     def __init__(self, settings: A3CSettings, net: NetSettings, problem: Problem) -> None:
-        """Draws the initial parameters; there is nothing to compile."""
+        """Draws the initial parameters; compiles nothing."""
         super().__init__(settings, net, problem)
-        why = "learning eager: an update's rows are one sampler's, whatever their number"
-        self.compiling = Compiling(settings.compile, problem.device, [], nothing=why)
+        reason = "learning eager: the number of rows differs from sampler to sampler"
+        self.compiling = Compiling(settings.compile, problem.device, [], without_parts=reason)

@@ -1,7 +1,7 @@
 """Frans & Hafner's rule for the KL bound and the size of TRPO's rounds, from their published code.
 
-While returns rise, larger steps are taken from less experience; when they fall, smaller steps from
-more.
+While returns rise, TRPO takes larger steps from less experience. When returns fall, it takes
+smaller steps from more experience.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from walle.types import Rollout
 KINDS = ("none", "adaptive", "adaptive_margin")
 ROUNDS = 10
 MARGIN = 0.05
-KL_LEAST, KL_MOST = 0.001, 0.01
-BATCH_LEAST, BATCH_MOST = 1_200, 20_000
+KL_MIN, KL_MAX = 0.001, 0.01
+BATCH_MIN, BATCH_MAX = 1_200, 20_000
 
 
 def better(now: float, before: float, kind: str) -> bool:
-    """Whether returns got better from one sum to the next; "adaptive_margin" asks for 5% of it.
+    """Whether returns improved from the sum `before` to the sum `now`.
 
-    With nothing to compare with, `before` of -inf, they did.
+    "adaptive_margin" requires an improvement of 5%. The first sum (`before` is -inf) counts as an
+    improvement.
     """
     if before == -math.inf:
         return True
@@ -35,31 +36,41 @@ def better(now: float, before: float, kind: str) -> bool:
 def adapt(
     max_kl: float, batch: int, *, improved: bool, kl_step: float, batch_step: int
 ) -> tuple[float, int]:
-    """The next rounds' KL bound and environment steps; what lies beyond a limit moves inwards only.
+    """The next rounds' KL bound and environment steps.
 
-    Worse: the bound falls, to 0.001 at least, and rounds grow, to 20,000 at most. Better: the bound
-    rises, to 0.01 at most, and rounds shrink, to 1,200 at least.
+    If returns fell, the bound falls (to 0.001 at least) and rounds grow (to 20,000 steps at most).
+    If returns improved, the bound rises (to 0.01 at most) and rounds shrink (to 1,200 steps at
+    least). A value beyond its limit stays, or moves towards the limit.
     """
     if improved:
-        max_kl = max(max_kl, min(KL_MOST, max_kl + kl_step))
-        batch = min(batch, max(BATCH_LEAST, batch - batch_step))
+        max_kl = max(max_kl, min(KL_MAX, max_kl + kl_step))
+        batch = min(batch, max(BATCH_MIN, batch - batch_step))
     else:
-        max_kl = min(max_kl, max(KL_LEAST, max_kl - kl_step))
-        batch = max(batch, min(BATCH_MOST, batch + batch_step))
+        max_kl = min(max_kl, max(KL_MIN, max_kl - kl_step))
+        batch = max(batch, min(BATCH_MAX, batch + batch_step))
     return max_kl, batch
 
 
 class AdaptiveRounds:
-    """The KL bound and the rounds' size, judged every ten rounds.
+    """The KL bound and the size of rounds, adapted after every ten rounds.
 
-    A round's return is the mean of the episodes that ended in it; rounds in which none ended do
-    not count, neither for the sum nor among the ten.
+    A round's return is the mean return of the episodes that ended in it. A round in which no
+    episode ended is left out.
     """
 
     def __init__(
         self, kind: str, max_kl: float, batch: int, lanes: int, kl_step: float, batch_step: int
     ) -> None:
-        """`batch` environment steps over `lanes` lanes a round; the two steps change them."""
+        """Starts with a KL bound of `max_kl` and rounds of `batch` environment steps.
+
+        Args:
+            kind: a member of `KINDS`.
+            max_kl: the first KL bound.
+            batch: environment steps of the first rounds, over all lanes.
+            lanes: number of lanes of the run.
+            kl_step: change of the KL bound.
+            batch_step: change of a round's environment steps.
+        """
         self._kind = kind
         self._lanes = lanes
         self._steps: dict[str, Any] = {"kl_step": kl_step, "batch_step": batch_step}
@@ -71,11 +82,11 @@ class AdaptiveRounds:
 
     @property
     def rollout_steps(self) -> int | None:
-        """T of the next rollouts; None where it does not change."""
+        """T of the next rollouts; None if it never changes."""
         return None if self._kind == "none" else max(1, self._batch // self._lanes)
 
     def add(self, rollout: Rollout) -> None:
-        """Takes a round's returns in; after ten, adapts."""
+        """Adds a round's return to the sum; after ten rounds adapts the bound and the size."""
         if self._kind == "none":
             return
         returns = [episode.episode_return for episode in self._episodes.add(rollout)]
@@ -90,7 +101,7 @@ class AdaptiveRounds:
         self._before, self._sum, self._counted = self._sum, 0.0, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """State needed to resume, without the episodes under way."""
+        """State needed to resume, without the unfinished episodes."""
         return {
             "max_kl": self.max_kl,
             "batch": self._batch,

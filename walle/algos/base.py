@@ -1,4 +1,4 @@
-"""What an algorithm is to the rest of the program."""
+"""The interface of an algorithm: its settings, its capabilities and its methods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.errors import check_bounds
+from walle.errors import check_bounds, one_of
+from walle.learning.compiled import MODES
 from walle.learning.optimizer import Optimizer
 from walle.learning.replay import Replay
 from walle.nets.policies import ActingPolicy
@@ -19,20 +20,20 @@ ALL_MODES = ("serial", "lock_step", "overlapped", "free")
 
 @dataclass(kw_only=True)
 class AlgorithmSettings:
-    """What every algorithm can be told, and what its settings declare to the rest of the program.
+    """Settings of an algorithm, and the properties that the rest of the program reads from them.
 
-    A field's bound stands with the field (`walle.errors`).
+    The bound of each field is declared with the field (`walle.errors`).
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        """Refuses what cannot work."""
+        """Checks the bounds of all fields."""
         check_bounds(self, "algo")
 
     @property
     def largest_batch(self) -> int | None:
-        """The environment steps that a round can grow to; None where rounds keep their size."""
+        """The most environment steps in a round; None if all rounds have the same size."""
         return None
 
     @property
@@ -42,25 +43,37 @@ class AlgorithmSettings:
 
     @property
     def shared_minibatches(self) -> dict[str, int]:
-        """Settings whose rows several learners divide among themselves, and the rows."""
+        """Names and values of the minibatch sizes that are split among several learners."""
         return {}
 
     @property
-    def cannot_share(self) -> str:
-        """The cure, where several learners could share nothing with these settings."""
+    def single_learner_cure(self) -> str:
+        """Advice for the error message when only one learner can learn with these settings."""
         return "use learner.n=1, and learner.threads for more cores"
 
 
+@dataclass(kw_only=True)
+class CompilableSettings(AlgorithmSettings):
+    """Settings of an algorithm with parts that can be compiled."""
+
+    compile: str = one_of(*MODES)
+
+    def __post_init__(self) -> None:
+        """Checks the bounds of all fields."""
+        self.compile = str(self.compile).lower()  # YAML's true and false are not strings
+        super().__post_init__()
+
+
 class Capabilities(NamedTuple):
-    """What the run has to know of an algorithm before it is made.
+    """Facts about an algorithm that the run needs before it creates the algorithm.
 
     Attributes:
-        settings: the dataclass of its group in conf/algo/.
-        modes: those of `ALL_MODES` it can learn in.
-        reason: why it cannot learn in the others.
-        recurrent: whether it can learn with a memory, as in net=gru.
-        every_rollout: whether, free-running, a single rollout is a round.
-        replay: whether it learns from a buffer of steps, with a policy of its own kind.
+        settings: the dataclass that holds the algorithm's settings.
+        modes: the members of `ALL_MODES` in which it can learn.
+        reason: why it cannot learn in the other modes.
+        recurrent: whether it can learn with a memory (net=gru).
+        every_rollout: whether a single rollout makes a round in free-running mode.
+        replay: whether it learns from a replay buffer; it then chooses the kind of its policy.
     """
 
     settings: type[AlgorithmSettings]
@@ -72,13 +85,13 @@ class Capabilities(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """Learns from rollouts. It never sees an environment, a queue or a logger.
+    """An algorithm learns from rollouts; it never sees an environment, a queue or a logger.
 
     Attributes:
-        capabilities: what the run has to know before.
-        policy_factory: makes the network that acts; picklable, so samplers make their own.
+        capabilities: facts that the run needs before it creates the algorithm.
+        policy_factory: makes the network that acts; picklable, because each sampler makes one.
         obs_clip: bound of normalised observations; None for no bound.
-        replay: its buffer, which `state_dict` leaves out; None if it has none.
+        replay: the replay buffer, which `state_dict` leaves out; None without one.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -89,19 +102,19 @@ class Algorithm(Protocol):
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
 
     def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizers that several learners can share: their losses are means over the rows."""
+        """The optimizers that several learners can share; their losses are means over the rows."""
         ...
 
     def warm_up(self) -> str:
-        """Compiles what is to be compiled; says in one line what was chosen, and why."""
+        """Compiles the parts that repay it; returns one line: what was compiled, and why."""
         ...
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Learns from one round of experience; returns what to log."""
+        """Learns from one round of experience; returns the metrics to log."""
         ...
 
     def snapshot(self) -> PolicySnapshot:
-        """The policy that samplers act with from now on; the agent numbers it."""
+        """The newest policy for the samplers; the agent gives it a version."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""State-value functions that are fitted to one round after another: a network, or a regression."""
+"""State-value functions V(s, t) that are fitted after each round: a network or a regression."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,36 +16,8 @@ from walle.learning.optimizer import Optimizer
 from walle.nets.critics import Critic
 
 
-class Baseline(Protocol):
-    """V(s, t), with t the steps since the episode began."""
-
-    def __call__(self, obs: Tensor, t: Tensor) -> Tensor:
-        """Values [N] of normalised observations [N, O] at times [N]."""
-        ...
-
-    def fit(self, obs: Tensor, target: Tensor, t: Tensor) -> float:
-        """Fits the targets [N]; returns the mean squared error."""
-        ...
-
-    def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizers that several learners can share."""
-        ...
-
-    def compilable(self, problem: Problem) -> Sequence[Compilable]:
-        """The parts that can be compiled, for fits to one round each."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`."""
-        ...
-
-
 class FitSettings(NamedTuple):
-    """How a network is fitted: passes over the data, rows a gradient step, Adam's step size."""
+    """Epochs, rows in a minibatch and Adam's step size when a network is fitted."""
 
     epochs: int
     minibatch_size: int
@@ -54,19 +25,19 @@ class FitSettings(NamedTuple):
 
 
 class FitBatch(NamedTuple):
-    """Observations [N, O] and the values [N] that the network is to give them."""
+    """Observations [N, O] and their target values [N]."""
 
     obs: Tensor
     target: Tensor
 
 
 class NeuralBaseline:
-    """A network of the observation alone, fitted by minibatch Adam."""
+    """A network that values normalised observations, fitted by minibatch Adam; ignores the time."""
 
     def __init__(
         self, critic: Critic, settings: FitSettings, generator: torch.Generator, device: str
     ) -> None:
-        """Draws the initial parameters; `generator` draws the minibatches too."""
+        """Draws the initial parameters with `generator`, which later draws the minibatches too."""
         self._critic, self._settings, self._generator = critic, settings, generator
         self.vector = critic.init(generator).to(device)
         self._adam = AdamState.zeros_like(self.vector)
@@ -78,11 +49,11 @@ class NeuralBaseline:
 
     @torch.no_grad()
     def __call__(self, obs: Tensor, t: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """See `Baseline`; the time does not matter."""
+        """Values [N] of normalised observations [N, O]; `t` is not used."""
         return self._critic(self._critic.layout.unflatten(self.vector), obs)
 
     def fit(self, obs: Tensor, target: Tensor, t: Tensor | None = None) -> float:  # noqa: ARG002
-        """See `Baseline`; the error is the mean over the minibatches, each before its step."""
+        """Fits the targets [N]; returns the minibatches' mean squared error before each step."""
         result = self._optimizer.minimise(
             self.vector,
             self._adam,
@@ -100,7 +71,7 @@ class NeuralBaseline:
         return [self._optimizer]
 
     def compilable(self, problem: Problem, rounds: int = 1) -> list[Compilable]:
-        """The gradient step; a fit takes in that many rounds' data."""
+        """The gradient step, for fits to the data of `rounds` rounds."""
         rows, size = rounds * problem.batch_size, self._settings.minibatch_size
 
         def compile_step() -> None:
@@ -124,21 +95,21 @@ class NeuralBaseline:
 class LinearBaseline:
     """Ridge regression on [o, o², t/100, (t/100)², 1], in double precision.
 
-    Duan et al. 2016, "Benchmarking deep reinforcement learning for continuous control", section 4.
-    Zero before the first fit.
+    The features come from Duan et al. 2016, "Benchmarking deep reinforcement learning for
+    continuous control", section 4. All values are zero before the first fit.
     """
 
     def __init__(self, obs_dim: int, ridge: float, device: str) -> None:
-        """`ridge` is added to the diagonal of the normal equations."""
+        """Sets all weights to zero; `ridge` is added to the diagonal of the normal equations."""
         self._ridge = ridge
         self._weights = torch.zeros(2 * obs_dim + 3, dtype=torch.float64, device=device)
 
     def __call__(self, obs: Tensor, t: Tensor) -> Tensor:
-        """See `Baseline`."""
+        """Values [N] of normalised observations [N, O], `t` [N] steps after the episode began."""
         return (self._features(obs, t) @ self._weights).to(obs.dtype)
 
     def fit(self, obs: Tensor, target: Tensor, t: Tensor) -> float:
-        """See `Baseline`; solves (XᵀX + ridge I) w = Xᵀ y."""
+        """Solves (XᵀX + ridge I) w = Xᵀ y for targets y [N]; returns the mean squared error."""
         x = self._features(obs, t)
         normal = x.T @ x + self._ridge * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
         self._weights = torch.linalg.solve(normal, x.T @ target.double())
@@ -150,11 +121,11 @@ class LinearBaseline:
         return torch.cat((o, o.square(), time, time.square(), torch.ones_like(time)), 1)
 
     def optimizers(self) -> list[Optimizer]:
-        """None: a linear baseline takes no gradient steps."""
+        """No optimizer: a linear baseline takes no gradient steps."""
         return []
 
     def compilable(self, problem: Problem) -> list[Compilable]:  # noqa: ARG002
-        """None."""
+        """No part that can be compiled."""
         return []
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,3 +135,6 @@ class LinearBaseline:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         self._weights = state["weights"].to(self._weights.device)
+
+
+Baseline = NeuralBaseline | LinearBaseline

@@ -1,14 +1,14 @@
 """Deep deterministic policy gradient with replay (Lillicrap et al. 2016).
 
 Departures from the paper:
-    - exploration noise is Gaussian and uncorrelated, as Fujimoto et al. 2018 found no worse than
+    - exploration noise is Gaussian and uncorrelated: Fujimoto et al. 2018 found it no worse than
       the paper's Ornstein-Uhlenbeck process;
-    - two hidden layers of 256 units, minibatches of 256, targets that follow by 0.005, as in the
-      works that followed, and one step size for both networks; no weight decay, no batch
-      normalisation, and the action enters the critic with the observation;
+    - two hidden layers of 256 units, minibatches of 256 and a target rate τ of 0.005, as in later
+      papers, and one step size for both networks; no weight decay and no batch normalisation; the
+      action enters the critic together with the observation;
     - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
-    - collection and updates alternate by rounds: a round's updates follow its steps, as many a
-      step as `updates_per_step` says, and whatever the number of lanes.
+    - collection and updates alternate by rounds: each round's steps are followed by
+      `updates_per_step` updates for every step, for any number of lanes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from walle.nets.bounded_policies import DeterministicPolicy
 
 @dataclass(kw_only=True)
 class DDPGSettings(OffPolicySettings):
-    """conf/algo/ddpg.yaml, where every key is explained."""
+    """Settings in conf/algo/ddpg.yaml, which explains every key."""
 
     exploration: float
 
     def __post_init__(self) -> None:
-        """Refuses what cannot work."""
+        """Checks the bounds; refuses a policy without noise."""
         super().__post_init__()
         if self.exploration <= 0:
             raise ConfigError(
@@ -48,7 +48,7 @@ class DDPGSettings(OffPolicySettings):
 
 
 class DDPGState(NamedTuple):
-    """All that learning changes; the targets are slow copies of the vectors."""
+    """Parameters and optimizers' states; the targets [P] and [Q] are slow copies of the vectors."""
 
     policy: TrainState
     critic: TrainState
@@ -57,7 +57,7 @@ class DDPGState(NamedTuple):
 
 
 class DDPGMetrics(NamedTuple):
-    """What a block of updates tells, scalars; `q` is the critic's mean value."""
+    """Metrics of a block of updates, scalars; `q` is the critic's mean value."""
 
     critic_loss: Tensor
     policy_loss: Tensor
@@ -65,7 +65,7 @@ class DDPGMetrics(NamedTuple):
 
 
 class DDPG(OffPolicy):
-    """A critic and a deterministic policy, each with its slow target."""
+    """DDPG: a critic and a deterministic policy, each with a target network."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)
     metrics = DDPGMetrics
@@ -73,21 +73,23 @@ class DDPG(OffPolicy):
     def __init__(
         self, settings: DDPGSettings, net: NetSettings, problem: Problem, **sizes: int
     ) -> None:
-        """See `OffPolicy`; `sizes` are one critic and no draws of noise, unless given."""
+        """Builds one critic; `sizes` overrides the sizes that `OffPolicy` gets."""
         policy = partial(DeterministicPolicy, exploration=settings.exploration)
         super().__init__(settings, net, problem, policy, **{"critics": 1, "draws": 0, **sizes})
 
     def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
-        """The targets begin as copies."""
+        """The state before the first update; the targets are copies of the networks."""
         return DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
 
-    def block(self, state: DDPGState, rows: Tensor, noise: Tensor) -> tuple[DDPGState, DDPGMetrics]:
-        """K updates of the critic, then one of the policy; then the targets follow.
+    def block(
+        self, state: DDPGState, minibatches: Tensor, noise: Tensor
+    ) -> tuple[DDPGState, DDPGMetrics]:
+        """Updates the critic K times, then the policy and the targets once.
 
-        Algorithm 1, where K is 1. `rows` [K, B, W]; `noise` [K, M, B, A], of which DDPG has none.
+        With K = 1 this is the paper's algorithm 1. See `OffPolicy.block`; M is 0 for DDPG.
         """
         s, critic, found = self.settings, state.critic, []
-        for minibatch, draws in zip(rows, noise, strict=True):
+        for minibatch, draws in zip(minibatches, noise, strict=True):
             batch = Transitions.split(minibatch, self.obs_dim)
             target = self.target(state, batch, draws)
             critic, *info = self.improve_critic(critic, batch, target)
@@ -110,7 +112,7 @@ class DDPG(OffPolicy):
     def improve_critic(
         self, critic: TrainState, batch: Transitions, target: Tensor
     ) -> tuple[TrainState, Tensor, Tensor]:
-        """One step of the critic towards `target` [B]; also its loss and mean value."""
+        """Takes one step towards `target` [B]; returns the critic, its loss, its mean value."""
 
         def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             q = self.critic(vector, batch.obs, batch.action)
@@ -119,7 +121,7 @@ class DDPG(OffPolicy):
         return adam_update(loss, critic, self.settings.learning_rate)
 
     def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:  # noqa: ARG002
-        """The target, y = r + γ c Q'(s', π'(s')): [B]."""
+        """The critic's target y = r + γ c Q'(s', π'(s')), [B]."""
         action = self.policy.act(state.policy_target, batch.next_obs)
         q = self.critic(state.critic_target, batch.next_obs, action)
         return losses.td_target(batch.reward, batch.continues, q, self.settings.gamma)

@@ -1,4 +1,4 @@
-"""What is remembered of every lane's episode from rollout to rollout."""
+"""The return and the length of every lane's unfinished episode, kept from rollout to rollout."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from walle.types import BoolArray, IntArray, Rollout, unique_lane_groups
 
 
-class Finished(NamedTuple):
+class FinishedEpisode(NamedTuple):
     """An episode that ended in a rollout.
 
     Attributes:
-        step: t, the step that ended it.
-        column: its lane's column in the rollout.
-        episode_return: the sum of its rewards.
-        length: its steps.
+        step: t, the last step of the episode.
+        column: the lane's column in the rollout.
+        episode_return: the sum of the rewards.
+        length: the number of steps.
     """
 
     step: int
@@ -26,15 +26,15 @@ class Finished(NamedTuple):
 
 
 class LaneReturns:
-    """Adds up rewards lane by lane, across rollouts."""
+    """Sums of rewards and steps of each lane's episode, across rollouts."""
 
     def __init__(self, lanes: int) -> None:
-        """All `lanes` of the run stand at the start of an episode."""
+        """Starts with all `lanes` of the run at the beginning of an episode."""
         self._return = np.zeros(lanes)
         self._length = np.zeros(lanes, np.int64)
 
-    def add(self, rollout: Rollout) -> list[Finished]:
-        """Takes a rollout in; returns the episodes that ended, by step and then by column."""
+    def add(self, rollout: Rollout) -> list[FinishedEpisode]:
+        """Adds a rollout; returns the episodes that ended, ordered by step and then by column."""
         finished = []
         ended = rollout.ended
         for columns in unique_lane_groups(rollout.lane):
@@ -45,20 +45,20 @@ class LaneReturns:
                 for column in columns[ended[t, columns]]:
                     lane = rollout.lane[column]
                     total, length = float(self._return[lane]), int(self._length[lane])
-                    finished.append(Finished(t, int(column), total, length))
+                    finished.append(FinishedEpisode(t, int(column), total, length))
                     self._return[lane] = self._length[lane] = 0
         return finished
 
 
 class EpisodeClock:
-    """How many steps into its episode each lane is, from rollout to rollout."""
+    """The steps since each lane's episode began, kept from rollout to rollout."""
 
     def __init__(self, lanes: int) -> None:
-        """`lanes` counts those of the whole run; all stand at the start of an episode."""
+        """Starts with all `lanes` of the run at the beginning of an episode."""
         self._elapsed = np.zeros(lanes, np.int64)
 
     def __call__(self, ended: BoolArray, lane: IntArray) -> IntArray:
-        """Steps since the episode began, before every step: [T, L].
+        """The steps since the episode began, counted before every step: [T, L].
 
         Args:
             ended: [T, L] an episode ended with this step.

@@ -1,4 +1,4 @@
-"""A round as an algorithm sees it: tensors, normalised."""
+"""A round as normalised tensors, and the normalisers that make it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from walle.types import PolicySnapshot, Rollout
 
 
 class Experience(NamedTuple):
-    """A rollout as tensors, normalised and ready to learn from.
+    """A rollout as normalised tensors.
 
-    A step's true successor is the next step's observation, except where an episode ended and
-    after the last step. These M successors are observations that the policy never saw.
+    The true successor of a step is the next observation, except for M steps: the last step of the
+    rollout and each step that ended an episode. The policy never saw the successors of these steps.
 
     Attributes:
-        states: [T L + M, O] normalised: every observation, then the M successors.
-        needs_final_obs: [T, L] the M steps that these successors belong to.
+        states: [T L + M, O] normalised: every observation, then the M unseen successors.
+        needs_final_obs: [T, L] marks the M steps.
         action: [T, L, *A].
         reward: [T, L] scaled.
         continues: [T, L] 0 after a terminal state, else 1.
-        ended: [T, L] an episode ended here, whichever way.
+        ended: [T, L] an episode ended here, terminated or truncated.
         log_prob: [T, L] under the policy that acted.
         state: [L, S] the policy's memory before the first step.
-        ratio: [T, L] of the newest policy's probability to the acting one's, where lag is to be
+        ratio: [T, L] the newest policy's probability over the acting policy's, if lag is to be
             corrected; else None.
     """
 
@@ -46,17 +46,17 @@ class Experience(NamedTuple):
 
     @property
     def obs(self) -> Tensor:
-        """[T, L, O] normalised observations."""
+        """The normalised observations, [T, L, O]."""
         return self.states[: self.ended.numel()].view(*self.ended.shape, -1)
 
     @property
     def began(self) -> Tensor:
-        """[T, L] an episode begins here; not at the first step, whose `state` tells."""
+        """The steps at which an episode begins, [T, L]; `state` covers the first step."""
         return torch.cat((torch.zeros_like(self.ended[:1]), self.ended[:-1]))
 
     @classmethod
     def zeros(cls, problem: Problem, state_size: int = 0) -> Experience:
-        """What a round looks like; `state_size` is S."""
+        """A round of the problem's shapes, filled with zeros; `state_size` is S."""
         T, L = problem.batch_size // problem.lanes, problem.lanes
         space = problem.action_space
         dtype = torch.int64 if isinstance(space, gym.spaces.Discrete) else torch.float32
@@ -75,7 +75,7 @@ class Experience(NamedTuple):
 
 
 class Normalizers:
-    """The run's two normalisers: learning sees the observations that the samplers saw."""
+    """The normalisers of observations and rewards; learning uses the samplers' observations."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Normalizers:
         observations: bool = True,
         rewards: bool = True,
     ) -> None:
-        """`observations` and `rewards` switch them on; `clip` bounds normalised observations."""
+        """Switches each normaliser on or off; `clip` bounds normalised observations."""
         self.obs_clip = clip if observations else None
         self._observations = ObservationNormalizer(problem.obs_dim, enabled=observations)
         self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
@@ -94,7 +94,7 @@ class Normalizers:
 
     @classmethod
     def from_settings(cls, settings: Any, problem: Problem) -> Normalizers:
-        """The normalisers that an on-policy algorithm's settings ask for."""
+        """Builds the normalisers from an on-policy algorithm's settings."""
         return cls(
             problem,
             observations=settings.normalize_observations,
@@ -104,7 +104,7 @@ class Normalizers:
         )
 
     def experience(self, rollout: Rollout) -> Experience:
-        """Normalises with the observation moments as the samplers had them."""
+        """Normalises a rollout with the observation moments that the samplers used."""
         ended = rollout.ended
         mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
         needs_final_obs = ended.copy()
@@ -127,12 +127,12 @@ class Normalizers:
         )
 
     def update(self, rollout: Rollout) -> None:
-        """Takes the round's raw observations in, once the round has been learned from."""
+        """Updates the observation moments from a round; call it after learning from the round."""
         self._observations.update(rollout.obs[:-1])
 
     def snapshot(self, policy: Tensor) -> PolicySnapshot:
-        """The policy's parameters [P] and the normaliser, frozen."""
-        return PolicySnapshot.pack([policy.detach().cpu().numpy()], *self._observations.frozen())
+        """A snapshot of the policy's parameters [P] and the frozen normaliser."""
+        return PolicySnapshot.of([policy.detach().cpu().numpy()], *self._observations.frozen())
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""
@@ -145,7 +145,7 @@ class Normalizers:
 
 
 def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tuple[Tensor, Tensor]:
-    """V at every step and at its true successor, [T, L] each; `value_of` maps [N, O] to [N]."""
+    """V of every step and of its true successor, [T, L] each; `value_of` maps [N, O] to [N]."""
     x = experience
     found = value_of(x.states)
     value = found[: x.ended.numel()].view(x.ended.shape)

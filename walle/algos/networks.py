@@ -1,4 +1,4 @@
-"""The networks that the `net` group asks for, made to fit an environment."""
+"""The networks of the `net` group, built for the spaces of an environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from walle.nets.recurrent import GRUPolicy
 
 
 class Memory(NamedTuple):
-    """A network's memory: its units, and the steps of the sequences it learns from."""
+    """A memory: its units, and the steps of the sequences from which it learns."""
 
     units: int
     sequence: int
@@ -28,11 +28,12 @@ class NetSettings(NamedTuple):
 
     Attributes:
         policy_hidden: widths of the policy's hidden layers.
-        critic_hidden: widths of the critic's.
-        activation: between the layers.
-        log_std: where a Gaussian's log standard deviation starts.
-        memory: that policy and critic read, if any.
-        scale: a Gaussian's standard deviation is a parameter ("constant") or depends on the state.
+        critic_hidden: widths of the critic's hidden layers.
+        activation: the function between layers.
+        log_std: initial log standard deviation of a Gaussian policy.
+        memory: the memory that policy and critic share; None without one.
+        scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
+            of the state.
     """
 
     policy_hidden: tuple[int, ...]
@@ -44,7 +45,7 @@ class NetSettings(NamedTuple):
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
-        """From the `net` group of a configuration."""
+        """Reads the `net` group of a configuration."""
         return cls(
             tuple(net.policy_hidden),
             tuple(net.critic_hidden),
@@ -55,7 +56,7 @@ class NetSettings(NamedTuple):
         )
 
     def features(self, problem: Problem) -> int:
-        """The width of what policy and critic see: the memory's state, or the observation."""
+        """F, the width of the networks' input: the memory's state or the observation."""
         return self.state_size or problem.obs_dim
 
     @property
@@ -64,7 +65,7 @@ class NetSettings(NamedTuple):
         return 0 if self.memory is None else self.memory.units
 
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
-        """Makes the policy for the problem's actions; picklable, so samplers make their own."""
+        """A function that makes the policy; picklable, because each sampler makes one."""
         readout = self._readout_factory(problem)
         if self.memory is None:
             return readout

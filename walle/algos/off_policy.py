@@ -1,4 +1,4 @@
-"""What the off-policy algorithms share: the buffer, the limiter, and taking blocks of updates."""
+"""The common part of the off-policy algorithms: replay buffer, limiter and blocks of updates."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.algos.base import AlgorithmSettings, Capabilities
+from walle.algos.base import Capabilities, CompilableSettings
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.errors import ConfigError, not_negative, one_of, positive, within
-from walle.learning.compiled import MODES, Compilable, Compiling
+from walle.errors import ConfigError, not_negative, positive, within
+from walle.learning.compiled import Compilable, Compiling
 from walle.learning.gradient_steps import leaves, rebuild
 from walle.learning.off_policy_updates import Updates
 from walle.learning.optimizer import Optimizer
@@ -30,14 +30,14 @@ from walle.nets.mlp import activation
 from walle.nets.normalize import ObservationNormalizer
 from walle.types import PolicySnapshot, Rollout
 
-# Compiling a block from nothing takes 20 to 30 s of a core and saves about 6 ms an update.
+# Compiling a block without a cache takes 20 to 30 s of a core and saves about 6 ms an update.
 REPAID_AFTER = 10_000
-_AT_ONCE = 64  # minibatches that are drawn at once, at most
+_AT_ONCE = 64  # the most minibatches in one draw
 
 
 @dataclass(kw_only=True)
-class OffPolicySettings(AlgorithmSettings):
-    """What every off-policy algorithm can be told; its YAML explains every key."""
+class OffPolicySettings(CompilableSettings):
+    """Settings of every off-policy algorithm; its YAML explains every key."""
 
     gamma: float = within("[0, 1]", example=0.99)
     tau: float = within("(0, 1]", example=0.005)
@@ -46,12 +46,6 @@ class OffPolicySettings(AlgorithmSettings):
     buffer_size: int = positive()
     learning_starts: int = not_negative()
     updates_per_step: float = positive()
-    compile: str = one_of(*MODES)
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot work."""
-        self.compile = str(self.compile).lower()  # YAML's true and false are not strings
-        super().__post_init__()
 
     @property
     def random_steps(self) -> int:
@@ -60,25 +54,25 @@ class OffPolicySettings(AlgorithmSettings):
 
 
 class Limiter:
-    """Ties updates to collection: `per_step` updates for every environment step after `starts`.
+    """Counts due updates: `per_step` for every environment step after the first `starts` steps.
 
-    The updates that are due depend on the steps inserted so far and on nothing else, so every mode
-    takes the same updates. Updates are taken in whole blocks; a remainder waits for the next call.
+    The count depends only on the environment steps so far, so every mode takes the same updates.
+    Updates are taken in whole blocks; a remainder waits for the next call.
     """
 
     def __init__(self, per_step: float, starts: int, block: int) -> None:
-        """`block` updates are taken at once."""
+        """A block has `block` updates."""
         self._per_step, self._starts, self._block = per_step, starts, block
         self.inserted = 0
         self.blocks = 0
 
     @property
     def started(self) -> bool:
-        """Whether enough was inserted for learning to begin."""
+        """Whether learning has begun."""
         return self.inserted >= self._starts
 
     def insert(self, steps: int) -> int:
-        """Takes note of `steps` more; returns the blocks that are now due."""
+        """Counts `steps` more environment steps; returns the number of blocks that are now due."""
         self.inserted += steps
         owed = math.floor(self._per_step * max(0, self.inserted - self._starts))
         due = owed // self._block - self.blocks
@@ -87,9 +81,9 @@ class Limiter:
 
 
 class OffPolicy(ABC):
-    """Fills a buffer, and takes the updates that its steps make due.
+    """Base of the algorithms that fill a replay buffer and take updates in proportion to its steps.
 
-    A subclass adds its networks' targets and `block`. Observations are not normalised.
+    A subclass adds `start` and `block`. Observations are not normalised.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -111,13 +105,13 @@ class OffPolicy(ABC):
         """Draws the initial parameters and begins with an empty buffer.
 
         Args:
-            settings: the algorithm's.
-            net: the networks'.
-            problem: the run's.
-            policy: makes the policy of O, A, hidden widths and an activation; picklable.
-            critics: how many there are.
-            draws: of noise [B, A] that an update needs.
-            updates: in a block.
+            settings: settings of the algorithm.
+            net: settings of the networks.
+            problem: spaces and sizes of the run.
+            policy: makes the policy from O, A, hidden widths and an activation; picklable.
+            critics: number of critics.
+            draws: M, how often an update draws noise [B, A].
+            updates: K, the updates in a block.
         """
         self.settings, self.obs_dim = settings, problem.obs_dim
         actions = continuous_actions(settings.name, problem)
@@ -133,10 +127,10 @@ class OffPolicy(ABC):
         )
         self.state = self.start(policy_vector, critic_vector)
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
-        check_room(settings, capacity, problem.obs_dim, actions)
+        check_replay_memory(settings, capacity, problem.obs_dim, actions)
         self.replay = Replay(capacity, problem.obs_dim, actions, problem.device)
         self.limiter = Limiter(settings.updates_per_step, settings.learning_starts, updates)
-        self._rows = (updates, settings.minibatch_size, self.replay.width)
+        self._minibatches = (updates, settings.minibatch_size, self.replay.width)
         self._noise = (updates, draws, settings.minibatch_size, actions)
         self._device = problem.device
         self._updates = Updates(self.block)
@@ -152,68 +146,68 @@ class OffPolicy(ABC):
         """The state before the first update: nested named tuples of tensors, with `policy` first.
 
         Args:
-            policy: [P] its parameters.
+            policy: [P] the policy's parameters.
             critic: [Q] the parameters of all critics.
         """
 
     @abstractmethod
-    def block(self, state: Any, rows: Tensor, noise: Tensor) -> tuple[Any, Any]:
-        """A block of K updates; pure.
+    def block(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, Any]:
+        """Takes a block of K updates; pure.
 
         Args:
-            state: before them.
-            rows: [K, B, W] minibatches, as `Replay` keeps transitions.
-            noise: [K, M, B, A] standard normal, where an update draws M times.
+            state: the state before the block.
+            minibatches: [K, B, W] rows of the replay buffer.
+            noise: [K, M, B, A] standard normal; an update draws M times.
 
         Returns:
-            The state after them, and their `metrics`.
+            The state after the block, and its `metrics`.
         """
 
     def optimizers(self) -> Sequence[Optimizer]:
-        """None: several learners could share nothing."""
+        """No optimizer: several learners cannot share the updates."""
         return []
 
     def warm_up(self) -> str:
-        """Compiles the block of updates, if that pays; says what was chosen, and why."""
+        """Compiles the block of updates if that repays it; returns one line: whether, and why."""
         return self.compiling.run()
 
     def _compile(self) -> None:
-        rows, noise = (torch.zeros(s, device=self._device) for s in (self._rows, self._noise))
-        self._updates.compile(self.state, rows, noise)
+        shapes = (self._minibatches, self._noise)
+        self._updates.compile(self.state, *(torch.zeros(s, device=self._device) for s in shapes))
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Keeps the round's steps and takes the updates they make due; returns what to log."""
+        """Stores the round's steps and takes the due updates; returns the metrics to log."""
         self.replay.add(rollout)
         due = self.limiter.insert(rollout.env_steps)
-        return {"updates": due * self._rows[0], **self.improve(due)}
+        return {"updates": due * self._minibatches[0], **self.improve(due)}
 
     def improve(self, blocks: int) -> dict[str, float]:
-        """Takes blocks of updates; returns the means of their metrics, NaN without any."""
+        """Takes `blocks` blocks of updates; returns their mean metrics, NaN for no block."""
         names = self.metrics._fields  # type: ignore[attr-defined] # a named tuple's
         found: list[Tensor] = []
-        at_once = max(1, _AT_ONCE // self._rows[0])
+        at_once = max(1, _AT_ONCE // self._minibatches[0])
         for begin in range(0, blocks, at_once):
-            rows, noise = self._drawn(min(at_once, blocks - begin))
-            self.state, more = self._updates.run(self.state, rows, noise)
+            drawn = self._draw(min(at_once, blocks - begin))
+            self.state, more = self._updates.run(self.state, *drawn)
             found += more
         means = torch.stack(found).mean(0).tolist() if found else [math.nan] * len(names)
         return dict(zip(names, means, strict=True))
 
-    def _drawn(self, blocks: int) -> tuple[Tensor, Tensor]:
-        """Minibatches [N, K, B, W] and noise [N, K, M, B, A] of as many blocks."""
-        per_block, size, _ = self._rows
+    def _draw(self, blocks: int) -> tuple[Tensor, Tensor]:
+        """Minibatches [N, K, B, W] and noise [N, K, M, B, A] for N blocks."""
+        per_block, size, _ = self._minibatches
         rows = self.replay.sample(blocks * per_block, size, self.generator)
         noise = torch.randn((blocks, *self._noise), generator=self.generator)
-        return rows.view(blocks, *self._rows), noise.to(self._device)
+        return rows.view(blocks, *self._minibatches), noise.to(self._device)
 
     def snapshot(self) -> PolicySnapshot:
-        """The policy's vector, and whether to act at random."""
+        """The policy's vector, and whether samplers still act at random."""
         random = np.array([not self.limiter.started], np.float32)
         policy = self.state.policy.vector.detach().cpu().numpy()
-        return PolicySnapshot.pack([policy, random], *self._normalizer.frozen())
+        return PolicySnapshot.of([policy, random], *self._normalizer.frozen())
 
     def state_dict(self) -> dict[str, Any]:
-        """State needed to resume, but for `replay`."""
+        """State needed to resume, without `replay`."""
         return {
             "tensors": leaves(self.state),
             "inserted": self.limiter.inserted,
@@ -229,20 +223,20 @@ class OffPolicy(ABC):
 
 
 def _random_first(make: Callable[[], Any], action_dim: int) -> RandomFirst:
-    return RandomFirst(make(), action_dim)
+    return RandomFirst(make(), action_dim)  # a function, so that `partial` can be pickled
 
 
 def continuous_actions(name: str, problem: Problem) -> int:
-    """A, where every action entry runs from -1 to 1.
+    """A, the number of entries of an action, each from -1 to 1.
 
     Raises:
-        ConfigError: it does not, or actions are discrete.
+        ConfigError: actions are discrete, or have other bounds.
     """
     space = problem.action_space
     if isinstance(space, gym.spaces.Discrete):
         raise ConfigError(
-            f"algo={name} needs continuous actions, for its policy learns through the gradient of "
-            f"Q(s, a) along a; this environment has {space.n} discrete ones: use algo=ppo"
+            f"algo={name} needs continuous actions, because its policy learns from the gradient of "
+            f"Q(s, a) along a; this environment has {space.n} discrete actions: use algo=ppo"
         )
     if not ((space.low == -1) & (space.high == 1)).all():
         raise ConfigError(
@@ -252,14 +246,16 @@ def continuous_actions(name: str, problem: Problem) -> int:
     return int(space.shape[0])
 
 
-def check_room(settings: OffPolicySettings, capacity: int, obs_dim: int, action_dim: int) -> None:
+def check_replay_memory(
+    settings: OffPolicySettings, capacity: int, obs_dim: int, action_dim: int
+) -> None:
     """Refuses a buffer or minibatches that this machine cannot hold.
 
     Raises:
-        ConfigError: memory would run out, at the latest when the buffer is full.
+        ConfigError: the full buffer, or the minibatches, need more than the machine's memory.
     """
     for name, rows, copies in (
-        ("buffer_size", capacity, 3),  # two more while a checkpoint is written
+        ("buffer_size", capacity, 3),  # writing a checkpoint takes two more copies
         ("minibatch_size", settings.minibatch_size, _AT_ONCE),
     ):
         needed, there = copies * 4 * rows * row_width(obs_dim, action_dim), memory_bytes()

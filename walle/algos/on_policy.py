@@ -1,4 +1,4 @@
-"""What the on-policy algorithms share: a round comes in, the policy improves, the round goes."""
+"""The common part of the on-policy algorithms, which learn from each round once."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.base import AlgorithmSettings, Capabilities
+from walle.algos.base import Capabilities, CompilableSettings
 from walle.algos.experience import Experience, Normalizers, values
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
-from walle.learning.compiled import MODES, Compiling
+from walle.learning.compiled import Compiling
 from walle.learning.optimizer import Optimizer
 from walle.nets.critics import Critic
 from walle.types import PolicySnapshot, Rollout
 
 
 @dataclass(kw_only=True)
-class OnPolicySettings(AlgorithmSettings):
-    """What every on-policy algorithm can be told; its YAML explains every key."""
+class OnPolicySettings(CompilableSettings):
+    """Settings of every on-policy algorithm; its YAML explains every key."""
 
     gamma: float = within("[0, 1]", example=0.99)
     gae_lambda: float = within("[0, 1]", example=0.99)
@@ -34,20 +34,14 @@ class OnPolicySettings(AlgorithmSettings):
     normalize_rewards: bool
     obs_clip: float = positive()
     correction: str = one_of("none", "truncated", "vtrace")
-    compile: str = one_of(*MODES)
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot work."""
-        self.compile = str(self.compile).lower()  # YAML's true and false are not strings
-        super().__post_init__()
 
 
 class Estimates(NamedTuple):
-    """What a round says of its steps, [T, L] each.
+    """Estimates for the steps of a round, [T, L] each.
 
     Attributes:
-        advantage: how much better the action was than the policy's mean action.
-        target: of the value function.
+        advantage: the action's value minus the state's value.
+        target: the value that the value function is fitted to.
         value: the value function's estimate before it learned from the round.
     """
 
@@ -56,16 +50,43 @@ class Estimates(NamedTuple):
     value: Tensor
 
 
-class OnPolicy(ABC):
-    """Learns from one round at a time, and forgets it.
-
-    A subclass adds its loss, `learn`, `optimizer`, and what else it remembers.
+class StepBatch(NamedTuple):
+    """The N = T L steps of a round as the rows of a batch.
 
     Attributes:
-        vector: the parameters: the policy's, [P], first.
-        adam: the state of the optimizer that moves `vector`.
-        optimizer: takes the steps.
+        obs: [N, O].
+        action: [N, *A].
+        log_prob: [N] of the action under the policy before the update.
+        advantage: [N].
+        target: [N] of the value function.
+        value: [N] the value function's estimate before the update.
+    """
+
+    obs: Tensor
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+
+    @classmethod
+    def of(cls, experience: Experience, estimates: Estimates) -> StepBatch:
+        """Flattens [T, L, ...] to [T L, ...]."""
+        columns = (experience.obs, experience.action, experience.log_prob, *estimates)
+        return cls(*(column.flatten(0, 1) for column in columns))
+
+
+class OnPolicy(ABC):
+    """Base of the algorithms that learn from one round at a time and then drop it.
+
+    A subclass adds its loss, `learn`, `optimizer`, and further state.
+
+    Attributes:
+        vector: the parameters; the policy's [P] come first.
+        adam: Adam's state for `vector`.
+        optimizer: takes the gradient steps on `vector`.
         compiling: which parts are compiled.
+        gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -76,7 +97,7 @@ class OnPolicy(ABC):
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, critic: Critic | None = None
     ) -> None:
-        """Makes the policy and draws the initial parameters; `critic`'s follow the policy's."""
+        """Makes the policy and draws the initial parameters, the policy's before the critic's."""
         self.settings, self.problem, self.net = settings, problem, net
         self.policy_factory = net.policy_factory(problem)
         self.policy = self.policy_factory()
@@ -84,6 +105,7 @@ class OnPolicy(ABC):
         self.normalizers = Normalizers.from_settings(settings, problem)
         self.obs_clip = self.normalizers.obs_clip
         self.env_steps = 0
+        self.gae_lambda: float = settings.gae_lambda
         parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
         initial = torch.cat([part.init(self.generator) for part in parts])
         self.vector = initial.to(problem.device)
@@ -96,11 +118,11 @@ class OnPolicy(ABC):
 
     @abstractmethod
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
-        """Improves the policy by one round; returns what to log.
+        """Improves the policy with one round; returns the metrics to log.
 
         Args:
-            experience: the round, normalised; lag is corrected as far as the settings ask.
-            rollout: the round as it came.
+            experience: the round, normalised; its lag is corrected if the settings say so.
+            rollout: the round before normalisation.
         """
 
     def optimizers(self) -> Sequence[Optimizer]:
@@ -108,25 +130,25 @@ class OnPolicy(ABC):
         return [self.optimizer]
 
     def features(self, experience: Experience) -> Experience:
-        """The round with what policy and critic see in the place of its observations."""
+        """The round with the networks' features [..., F] instead of its observations."""
         return experience
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Learns from one round; then the normaliser takes the round in."""
+        """Learns from one round, then updates the normalisers; returns the metrics to log."""
         experience = self.normalizers.experience(rollout)
         if self.settings.correction != "none" and rollout.lag.any():
-            experience = self.as_seen_now(experience)
+            experience = self.with_newest_log_probs(experience)
         metrics = self.learn(experience, rollout)
         self.normalizers.update(rollout)
         self.env_steps += rollout.env_steps
         return metrics
 
     @torch.no_grad()
-    def as_seen_now(self, experience: Experience) -> Experience:
-        """What an older policy μ collected, with the newest policy π's log-probabilities.
+    def with_newest_log_probs(self, experience: Experience) -> Experience:
+        """The experience of an older policy μ with the newest policy π's log-probabilities.
 
-        Updates then begin with a ratio of 1 (Hilton et al. 2022, eq. 5), and π / μ is kept to
-        correct the advantages.
+        Updates then begin with a ratio of 1 (Hilton et al. 2022, eq. 5). `ratio` keeps π / μ for
+        the correction of the advantages.
         """
         params = self.policy.layout.unflatten(self.policy_vector)
         dist = self.policy.dist(params, self.features(experience).obs)
@@ -134,33 +156,31 @@ class OnPolicy(ABC):
         ratio = torch.exp(log_prob - experience.log_prob)
         return experience._replace(log_prob=log_prob, ratio=ratio)
 
-    def estimates(
-        self,
-        experience: Experience,
-        value_of: Callable[[Tensor], Tensor],
-        gae_lambda: float | None = None,
-    ) -> Estimates:
-        """Advantages and targets of a round, as the settings ask for them.
+    def estimates(self, experience: Experience, value_of: Callable[[Tensor], Tensor]) -> Estimates:
+        """Advantages and targets of a round: GAE or V-trace, normalised or weighted on request.
 
         Args:
-            experience: the round, with features in the place of observations.
+            experience: the round, with features instead of observations. If it has a `ratio`, the
+                lag is corrected: "truncated" weights advantages by min(1, ratio).
             value_of: maps [N, F] to values [N].
-            gae_lambda: instead of the settings'.
         """
-        s = self.settings
+        s, x, ratio = self.settings, experience, experience.ratio
         value, next_value = values(value_of, experience)
-        return advantages(
-            experience,
-            value,
-            next_value,
-            s.gamma,
-            s.gae_lambda if gae_lambda is None else gae_lambda,
-            normalize=s.normalize_advantages,
-            correction=s.correction,
-        )
+        steps = x.reward, x.continues, x.ended, value, next_value
+        if ratio is not None and s.correction == "vtrace":
+            target, advantage = returns.vtrace(*steps, ratio, s.gamma, self.gae_lambda)
+        else:
+            advantage = returns.gae(*steps, s.gamma, self.gae_lambda)
+            target = advantage + value
+        if s.normalize_advantages:
+            std = advantage.std(correction=min(1, advantage.numel() - 1))  # 0 for a single step
+            advantage = (advantage - advantage.mean()) / (std + 1e-8)
+        if ratio is not None and s.correction == "truncated":
+            advantage = advantage * ratio.clamp(max=1.0)
+        return Estimates(advantage, target, value)
 
     def warm_up(self) -> str:
-        """Compiles what pays; says what was chosen, and why."""
+        """Compiles the parts that repay it; returns one line: what was compiled, and why."""
         return self.compiling.run()
 
     def snapshot(self) -> PolicySnapshot:
@@ -186,47 +206,6 @@ class OnPolicy(ABC):
         self.env_steps = state["env_steps"]
 
 
-def advantages(
-    experience: Experience,
-    value: Tensor,
-    next_value: Tensor,
-    gamma: float,
-    lam: float,
-    *,
-    normalize: bool = False,
-    correction: str = "none",
-) -> Estimates:
-    """Advantages and the targets of the value function, [T, L] each.
-
-    Args:
-        experience: the round; its `ratio`, where there is one, says what lag did.
-        value: [T, L] of every step, as `values` gives it.
-        next_value: [T, L] of its true successor.
-        gamma: discount.
-        lam: λ of the generalised advantage estimate.
-        normalize: to mean 0 and standard deviation 1.
-        correction: of lag: none, truncated (advantages are weighted by min(1, ratio)) or vtrace.
-    """
-    x, ratio = experience, experience.ratio
-    steps = x.reward, x.continues, x.ended, value, next_value
-    if ratio is not None and correction == "vtrace":
-        target, advantage = returns.vtrace(*steps, ratio, gamma, lam)
-    else:
-        advantage = returns.gae(*steps, gamma, lam)
-        target = advantage + value
-    if normalize:
-        std = advantage.std(correction=min(1, advantage.numel() - 1))  # of a single step: 0
-        advantage = (advantage - advantage.mean()) / (std + 1e-8)
-    if ratio is not None and correction == "truncated":
-        advantage = advantage * ratio.clamp(max=1.0)
-    return Estimates(advantage, target, value)
-
-
-def as_rows(x: Tensor) -> Tensor:
-    """Every step as a row: [T, L, ...] -> [T L, ...]."""
-    return x.flatten(0, 1)
-
-
-def remaining(schedule: str, env_steps: int, total_steps: int) -> float:
-    """The factor of the step size: falls linearly to 0 at `total_steps`, or stays 1."""
+def schedule_factor(schedule: str, env_steps: int, total_steps: int) -> float:
+    """The factor of the step size: 1 if constant, else it falls linearly to 0 at `total_steps`."""
     return 1.0 if schedule == "constant" else max(0.0, 1 - env_steps / total_steps)

@@ -6,10 +6,11 @@ Departures from the paper:
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
     - the step size falls linearly, and gradients are clipped by their norm;
-    - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps
-      whose first state is recomputed whenever advantages are (rows.Sequences);
-    - what an older policy collected, under lag, is corrected (`correction`): the ratio is clipped
-      around the newest policy, and the rest is a truncated weight (Hilton, Cobbe & Schulman 2022,
+    - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
+      the memory's state before a sequence is recomputed together with the advantages
+      (rows.SequenceRows);
+    - experience of an older policy is corrected (`correction`): the clipped ratio starts from the
+      newest policy, and advantages get a truncated weight (Hilton, Cobbe & Schulman 2022,
       "Batch size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).
 """
 
@@ -26,7 +27,7 @@ from torch import Tensor
 from walle.algos.base import Capabilities
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
-from walle.algos.on_policy import OnPolicy, OnPolicySettings, remaining
+from walle.algos.on_policy import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.problem import Problem
 from walle.algos.rows import SequenceInputs, StepInputs, make_rows
 from walle.errors import not_negative, one_of, positive, within
@@ -42,7 +43,7 @@ from walle.types import Rollout
 
 @dataclass(kw_only=True)
 class PPOSettings(OnPolicySettings):
-    """conf/algo/ppo.yaml, where every key is explained."""
+    """Settings in conf/algo/ppo.yaml, which explains every key."""
 
     clip: float = within("(0, 1)", example=0.2)
     epochs: int = positive()
@@ -63,15 +64,15 @@ class PPOSettings(OnPolicySettings):
 
 
 class PPOBatch(NamedTuple):
-    """N rows: steps, or sequences of K steps.
+    """N rows, each a step or a sequence of K steps.
 
     Attributes:
-        inputs: what the networks see.
-        action: [N, *A], or [N, K, *A] in sequences, and so on.
-        log_prob: of the action under the policy before the update.
+        inputs: inputs of the networks.
+        action: [N, *A]; in sequences [N, K, *A].
+        log_prob: [N] or [N, K], like all below; of the action under the policy before the update.
         advantage: of the action.
         target: of the value function.
-        value: the first estimate of this round.
+        value: the value function's estimate before the update.
     """
 
     inputs: StepInputs | SequenceInputs
@@ -83,7 +84,7 @@ class PPOBatch(NamedTuple):
 
 
 class PPO(OnPolicy):
-    """Policy and critic share one vector and one optimizer."""
+    """PPO: policy and critic share one vector and one optimizer."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True)
 
@@ -128,22 +129,22 @@ class PPO(OnPolicy):
         self.value_of = FixedBatch(self.networks.value, self.vector, width, rows)
 
     def features(self, experience: Experience) -> Experience:
-        """The round with states of the memory, if there is one, in the place of observations."""
-        return self.rows.seen(self.networks.split(self.vector)[0], experience)
+        """The round with the memory's states, if there is a memory, instead of observations."""
+        return self.rows.with_features(self.networks.split(self.vector)[0], experience)
 
     @torch.no_grad()
     def batch(
         self, experience: Experience, vector: Tensor, old_value: Tensor | None = None
     ) -> PPOBatch:
-        """The rows to learn from, advantages estimated with the critic in `vector`.
+        """The round's rows, with advantages from the critic in `vector`.
 
-        `old_value`, as rows, is the round's first estimate; None if this call makes it.
+        `old_value` is the value estimate of the round's first batch; None for the first batch.
         """
-        seen = self.rows.seen(self.networks.split(vector)[0], experience)
-        found = self.estimates(seen, partial(self.value_of, vector))
+        featured = self.rows.with_features(self.networks.split(vector)[0], experience)
+        found = self.estimates(featured, partial(self.value_of, vector))
         as_rows = self.rows.as_rows
         return PPOBatch(
-            inputs=self.rows.inputs(experience, seen),
+            inputs=self.rows.inputs(experience, featured),
             action=as_rows(experience.action),
             log_prob=as_rows(experience.log_prob),
             advantage=as_rows(found.advantage),
@@ -152,10 +153,12 @@ class PPO(OnPolicy):
         )
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
-        """Takes `epochs` passes over the round, advantages estimated before each."""
+        """Passes `epochs` times over the round in minibatches."""
         s = self.settings
         first = self.batch(experience, self.vector)
-        rate = s.learning_rate * remaining(s.schedule, self.env_steps, self.problem.total_steps)
+        rate = s.learning_rate * schedule_factor(
+            s.schedule, self.env_steps, self.problem.total_steps
+        )
         result = self.optimizer.minimise(
             self.vector,
             self.adam,
@@ -177,5 +180,5 @@ class PPO(OnPolicy):
         }
 
     def too_far(self, info: Mapping[str, float]) -> bool:
-        """Whether the policy has left its trust region: KL beyond 1.5 x target."""
+        """Whether the KL divergence is above 1.5 times its target."""
         return bool(info["kl"] > 1.5 * self.settings.target_kl)

@@ -1,16 +1,16 @@
 """PPO with a KL penalty, as WALL-E ran it (Xu, Zhang & Zhao 2018; Hafner et al. 2017, Batch PPO).
 
 The policy takes up to 20 full-batch steps on -E[ρ A] + β KL + η max(0, KL - 2 target)², and stops
-when the KL passes four times its target; β and a multiplier of the step size adapt between rounds.
-The value function is a network of its own, fitted on this round's and the previous round's data.
+when the KL exceeds four times its target; β and a multiplier of the step size adapt between rounds.
+The value function is a separate network, fitted on the data of this round and the previous one.
 
 Departures from WALL-E's code:
     - an episode cut by its time limit bootstraps from the true successor instead of counting as
       terminal, so a rollout need not end with its episode;
-    - one observation normaliser for all samplers instead of one each;
+    - all samplers share one observation normaliser;
     - the value function's targets are λ-returns, since rollouts hold parts of episodes;
-    - what an older policy collected, under lag, can be corrected (`correction`;
-      OnPolicy.as_seen_now), where WALL-E's asynchronous agent took it as it came.
+    - experience that an older policy collected can be corrected (`correction`;
+      OnPolicy.with_newest_log_probs); WALL-E's asynchronous agent did not correct it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from walle.algos.base import Capabilities
 from walle.algos.baselines import FitBatch, FitSettings, NeuralBaseline
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
-from walle.algos.on_policy import OnPolicy, OnPolicySettings, as_rows
+from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
@@ -44,7 +44,7 @@ STEP = 1.5
 
 @dataclass(kw_only=True)
 class PPOKLSettings(OnPolicySettings):
-    """conf/algo/ppo_kl.yaml, where every key is explained."""
+    """Settings in conf/algo/ppo_kl.yaml, which explains every key."""
 
     kl_target: float = positive()
     eta: float = not_negative()
@@ -61,34 +61,19 @@ class PPOKLSettings(OnPolicySettings):
 
 
 class PPOKLBatch(NamedTuple):
-    """The round's N steps, and the weight of the penalty.
+    """The round's N steps, the old policy's distributions [N, D], and the penalty's weight β []."""
 
-    Attributes:
-        obs: [N, O].
-        action: [N, *A].
-        log_prob: [N] of the action under the policy before the update.
-        dist: [N, D] that policy's distributions.
-        advantage: [N].
-        target: [N] of the value function.
-        value: [N] before the update.
-        beta: [].
-    """
-
-    obs: Tensor
-    action: Tensor
-    log_prob: Tensor
+    steps: StepBatch
     dist: Tensor
-    advantage: Tensor
-    target: Tensor
-    value: Tensor
     beta: Tensor
 
 
 def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, float]:
     """The next round's penalty weight β and step-size multiplier.
 
-    KL > 2 target: β x1.5, at most 35, and the step / 1.5 while above 0.1 once β > 30.
-    KL < target / 2: β / 1.5, at least 1/35, and the step x 1.5 while below 10 once β < 1/30.
+    KL > 2 target: β is multiplied by 1.5, up to 35; if β > 30 now, the multiplier is divided by 1.5
+    while it is above 0.1. KL < target / 2: β is divided by 1.5, down to 1/35; if β < 1/30 now, the
+    multiplier is multiplied by 1.5 while it is below 10.
     """
     if kl > 2 * target:
         beta = min(BETA_MAX, STEP * beta)
@@ -102,7 +87,7 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
 
 
 class PPOKL(OnPolicy):
-    """Policy and value function have a vector and an optimizer each."""
+    """PPO with a KL penalty; policy and value function have separate vectors and optimizers."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(PPOKLSettings)
 
@@ -123,11 +108,12 @@ class PPOKL(OnPolicy):
 
     def loss(self, vector: Tensor, batch: PPOKLBatch) -> tuple[Tensor, Info]:
         """The penalised surrogate over the whole round."""
-        dist = self.policy.dist(self.policy.layout.unflatten(vector), batch.obs)
+        steps = batch.steps
+        dist = self.policy.dist(self.policy.layout.unflatten(vector), steps.obs)
         loss, info = losses.ppo_kl(
-            self.policy.log_prob(dist, batch.action),
-            batch.log_prob,
-            batch.advantage,
+            self.policy.log_prob(dist, steps.action),
+            steps.log_prob,
+            steps.advantage,
             self.policy.kl(batch.dist, dist),
             batch.beta,
             self.settings.eta,
@@ -136,56 +122,51 @@ class PPOKL(OnPolicy):
         return loss, {**info, "policy_loss": loss, "entropy": self.policy.entropy(dist).mean()}
 
     def optimizers(self) -> Sequence[Optimizer]:
-        """The value function's: the policy's loss is no mean over the rows, for its hinge."""
+        """The value function's optimizer; the policy's hinge loss is no mean over the rows."""
         return self.value.optimizers()
 
     def compile(self) -> None:
         """Compiles the policy's gradient step."""
         example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(self.vector, example, len(example.obs))
+        self.optimizer.compile(self.vector, example, len(example.steps.obs))
 
     @torch.no_grad()
     def batch(self, experience: Experience) -> PPOKLBatch:
-        """The round's steps, with the old policy's distributions, and β."""
-        found = self.estimates(experience, self.value)
+        """The round's steps, the old policy's distributions and β."""
         params = self.policy.layout.unflatten(self.vector)
         return PPOKLBatch(
-            obs=as_rows(experience.obs),
-            action=as_rows(experience.action),
-            log_prob=as_rows(experience.log_prob),
-            dist=as_rows(self.policy.dist(params, experience.obs)),
-            advantage=as_rows(found.advantage),
-            target=as_rows(found.target),
-            value=as_rows(found.value),
+            StepBatch.of(experience, self.estimates(experience, self.value)),
+            dist=self.policy.dist(params, experience.obs).flatten(0, 1),
             beta=torch.tensor(self.beta, device=self.vector.device),
         )
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
-        """Improves the policy, adapts β and the step, fits the value function."""
+        """Improves the policy, adapts β and the step size, fits the value function."""
         batch = self.batch(experience)
+        steps = batch.steps
         used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
         kl = self.kl(batch)
         self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)
         return {
             "policy_loss": result.info["policy_loss"],
-            "value_loss": self.fit_value(batch),
+            "value_loss": self.fit_value(steps),
             "entropy": result.info["entropy"],
             "kl": kl,
             **used,
-            "explained_variance_old": losses.explained_variance(batch.value, batch.target),
-            "explained_variance": losses.explained_variance(self.value(batch.obs), batch.target),
+            "explained_variance_old": losses.explained_variance(steps.value, steps.target),
+            "explained_variance": losses.explained_variance(self.value(steps.obs), steps.target),
             "epochs": result.minibatches,
         }
 
     def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
-        """Takes full-batch steps until `epochs` are done or the KL passes four times its target."""
+        """Takes at most `epochs` full-batch steps; stops when the KL is too large."""
         result = self.optimizer.minimise(
             self.vector,
             self.adam,
             batch,
             epochs=self.settings.epochs,
-            minibatch_size=len(batch.obs),
+            minibatch_size=len(batch.steps.obs),
             learning_rate=rate,
             generator=self.generator,
         )
@@ -193,18 +174,18 @@ class PPOKL(OnPolicy):
         return result
 
     def too_far(self, info: Mapping[str, float]) -> bool:
-        """Whether the KL has passed four times its target."""
+        """Whether the KL divergence is above four times its target."""
         return bool(info["kl"] > 4 * self.settings.kl_target)
 
     @torch.no_grad()
     def kl(self, batch: PPOKLBatch) -> float:
-        """E[KL(old || new)] over the round."""
-        dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.obs)
+        """E[KL(old || new)] over the round's observations."""
+        dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.steps.obs)
         return float(self.policy.kl(batch.dist, dist).mean())
 
-    def fit_value(self, batch: PPOKLBatch) -> float:
+    def fit_value(self, steps: StepBatch) -> float:
         """Fits the value function on this and the previous round; returns the mean loss."""
-        current = FitBatch(batch.obs, batch.target)
+        current = FitBatch(steps.obs, steps.target)
         data = current
         if self.previous is not None:
             data = FitBatch(*map(torch.cat, zip(self.previous, current, strict=True)))

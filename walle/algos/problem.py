@@ -1,4 +1,4 @@
-"""The run as an algorithm is told of it."""
+"""The description of a run that an algorithm gets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from walle.streams import agent_seed
 
 
 class Problem(NamedTuple):
-    """What an algorithm is told of the run it learns in.
+    """The spaces, sizes and seed of a run, from which an algorithm builds its parts.
 
     Attributes:
         observation_space: of one lane.
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
         batch_size: environment steps a round.
         seed: the run's seed.
         device: where the agent computes.
-        longest_episode: of steps, where episodes have a limit; else None.
+        longest_episode: steps of the longest episode; None if episodes have no limit.
         rounds_vary: whether rounds differ in their number of steps.
     """
 
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """How many rounds the run will take."""
+        """The number of rounds that the run will take."""
         return -(-self.total_steps // self.batch_size)
 
     @property

@@ -1,7 +1,7 @@
-"""How a round becomes the rows of minibatches: single steps, or sequences for a memory.
+"""The rows of minibatches: single steps, or sequences of steps for a policy with a memory.
 
-Networks are functions of features. For single steps the feature is the observation; with a memory
-it is the memory's state.
+Networks are functions of features [..., F]. Without a memory the features are the observation; with
+a memory they are the memory's state.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from walle.nets.recurrent import GRU, memory_of
 
 
 class Rows(Protocol):
-    """The way a round is cut into rows."""
+    """A way to cut a round into rows."""
 
     minibatch_size: int
 
     def features(self, params: Params, inputs: Any) -> Tensor:
-        """Features of a minibatch, [rows, ..., F]; the loss is differentiated through them."""
+        """Features [N, ..., F] of a minibatch of N rows; differentiable."""
         ...
 
-    def seen(self, params: Params, experience: Experience) -> Experience:
-        """A round with features in the place of its observations."""
+    def with_features(self, params: Params, experience: Experience) -> Experience:
+        """A round with features instead of its observations."""
         ...
 
-    def inputs(self, experience: Experience, seen: Experience) -> Any:
-        """What `features` needs of a round, as rows; `seen` is that of the method above."""
+    def inputs(self, experience: Experience, featured: Experience) -> Any:
+        """The rows that `features` takes; `featured` is the result of `with_features`."""
         ...
 
     def as_rows(self, column: Tensor) -> Tensor:
-        """A column of the round, [T, L, ...], as rows."""
+        """Cuts a field of the round, [T, L, ...], into rows."""
         ...
 
 
@@ -46,27 +46,27 @@ class StepInputs(NamedTuple):
     obs: Tensor
 
 
-class Steps:
-    """Every step is a row, and its observation the feature."""
+class StepRows:
+    """Rows of one step each; the features are the observation."""
 
     def __init__(self, minibatch_size: int) -> None:
-        """`minibatch_size` rows a gradient step."""
+        """A minibatch has `minibatch_size` steps."""
         self.minibatch_size = minibatch_size
 
     def features(self, params: Params, inputs: StepInputs) -> Tensor:  # noqa: ARG002
         """The observations, [N, O]."""
         return inputs.obs
 
-    def seen(self, params: Params, experience: Experience) -> Experience:  # noqa: ARG002
+    def with_features(self, params: Params, experience: Experience) -> Experience:  # noqa: ARG002
         """The round itself."""
         return experience
 
-    def inputs(self, experience: Experience, seen: Experience) -> StepInputs:  # noqa: ARG002
+    def inputs(self, experience: Experience, featured: Experience) -> StepInputs:  # noqa: ARG002
         """The observations, [T L, O]."""
         return StepInputs(self.as_rows(experience.obs))
 
     def as_rows(self, column: Tensor) -> Tensor:
-        """[T, L, ...] -> [T L, ...]."""
+        """Reshapes [T, L, ...] to [T L, ...]."""
         return column.flatten(0, 1)
 
 
@@ -84,50 +84,49 @@ class SequenceInputs(NamedTuple):
     state: Tensor
 
 
-class Sequences:
-    """A row is K steps of a lane in their order, and the memory's state before the first step.
+class SequenceRows:
+    """Rows of K consecutive steps of a lane, with the memory's state before the first step.
 
-    That state comes from unrolling the whole round with the parameters that also give the
-    advantages, from the state in which the samplers began the round. Gradients reach back to the
-    beginning of the sequence.
+    The state is computed by unrolling the round from the samplers' first state, with the parameters
+    that also give the advantages. Gradients reach back to the beginning of the sequence.
     """
 
     def __init__(self, memory: GRU, steps: int, minibatch_size: int) -> None:
-        """K is `steps`; `minibatch_size` counts steps too."""
+        """A row has `steps` (K) steps; a minibatch has `minibatch_size` steps."""
         self._memory, self._steps = memory, steps
         self.minibatch_size = minibatch_size // steps
 
     def features(self, params: Params, inputs: SequenceInputs) -> Tensor:
-        """[N, K, O] -> [N, K, H]."""
+        """Unrolls the memory over N sequences: [N, K, O] -> [N, K, H]."""
         obs, began = inputs.obs.transpose(0, 1), inputs.began.transpose(0, 1)
         return self._memory.unroll(params, obs, began, inputs.state).transpose(0, 1)
 
-    def seen(self, params: Params, experience: Experience) -> Experience:
-        """States of the memory, [T L + M, H].
+    def with_features(self, params: Params, experience: Experience) -> Experience:
+        """The round with the memory's states [T L + M, H] instead of observations.
 
-        A successor that the policy never saw is one more step from the state before it.
+        The state of a successor that the policy never saw is one more step of the memory.
         """
         x = experience
         state = self._memory.unroll(params, x.obs, x.began, x.state)
         unseen = self._memory.step(params, x.states[x.ended.numel() :], state[x.needs_final_obs])
         return x._replace(states=torch.cat((state.flatten(0, 1), unseen)))
 
-    def inputs(self, experience: Experience, seen: Experience) -> SequenceInputs:
+    def inputs(self, experience: Experience, featured: Experience) -> SequenceInputs:
         """Sequences of observations, and the memory's state before each."""
         x, K = experience, self._steps
-        state = torch.cat((x.state.unsqueeze(0), seen.obs[K - 1 : -1 : K]))
+        state = torch.cat((x.state.unsqueeze(0), featured.obs[K - 1 : -1 : K]))
         return SequenceInputs(self.as_rows(x.obs), self.as_rows(x.began), state.flatten(0, 1))
 
     def as_rows(self, column: Tensor) -> Tensor:
-        """[T, L, ...] -> [T/K L, K, ...]."""
+        """Reshapes [T, L, ...] to [T/K L, K, ...]."""
         sequences = column.view(-1, self._steps, *column.shape[1:])
         return sequences.transpose(1, 2).flatten(0, 1)
 
 
 def make_rows(policy: Policy, net: NetSettings, minibatch_size: int) -> Rows:
-    """Sequences where the policy has a memory, steps where it has none."""
+    """Sequences for a policy with a memory, else single steps."""
     memory = memory_of(policy)
     if memory is None:
-        return Steps(minibatch_size)
+        return StepRows(minibatch_size)
     assert net.memory is not None
-    return Sequences(memory, net.memory.sequence, minibatch_size)
+    return SequenceRows(memory, net.memory.sequence, minibatch_size)

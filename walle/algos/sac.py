@@ -1,10 +1,10 @@
 """Soft actor-critic with a learned temperature (Haarnoja et al. 2018a, 2018b).
 
 Departures from the papers:
-    - log α is learned rather than α, as in the authors' code;
+    - log α is learned instead of α, as in the authors' code;
     - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
-    - collection and updates alternate by rounds: a round's updates follow its steps, as many a
-      step as `updates_per_step` says, and whatever the number of lanes.
+    - collection and updates alternate by rounds: each round's steps are followed by
+      `updates_per_step` updates for every step, for any number of lanes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from walle.nets.bounded_policies import SquashedGaussianPolicy
 
 @dataclass(kw_only=True)
 class SACSettings(OffPolicySettings):
-    """conf/algo/sac.yaml, where every key is explained."""
+    """Settings in conf/algo/sac.yaml, which explains every key."""
 
     target_entropy: float | None
 
 
 class SACState(NamedTuple):
-    """All that learning changes; `critic_target` is the slow copy of the critics' vector."""
+    """Parameters and optimizers' states; `critic_target` [Q] is a slow copy of the critics."""
 
     policy: TrainState
     critic: TrainState
@@ -42,7 +42,7 @@ class SACState(NamedTuple):
 
 
 class SACMetrics(NamedTuple):
-    """What an update tells, scalars; `q` is the critics' mean value, `temperature` is α."""
+    """Metrics of an update, scalars; `q` is the critics' mean value, `temperature` is α."""
 
     critic_loss: Tensor
     policy_loss: Tensor
@@ -52,20 +52,20 @@ class SACMetrics(NamedTuple):
 
 
 class SAC(OffPolicy):
-    """Two critics, a squashed Gaussian policy, a temperature."""
+    """SAC: two critics, a squashed Gaussian policy and a learned temperature."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True)
     metrics = SACMetrics
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
-        """See `OffPolicy`."""
+        """Builds two critics; the default target entropy is -A."""
         super().__init__(settings, net, problem, SquashedGaussianPolicy, critics=2, draws=2)
         self.target_entropy = -float(self.policy.action_dim)
         if settings.target_entropy is not None:
             self.target_entropy = settings.target_entropy
 
     def start(self, policy: Tensor, critic: Tensor) -> SACState:
-        """The target begins as a copy; α is 1."""
+        """The state before the first update; the target is a copy of the critics, and α is 1."""
         return SACState(
             policy=TrainState.start(policy),
             critic=TrainState.start(critic),
@@ -73,12 +73,14 @@ class SAC(OffPolicy):
             critic_target=critic,
         )
 
-    def block(self, state: SACState, rows: Tensor, noise: Tensor) -> tuple[SACState, SACMetrics]:
-        """One update: critics, then policy, then temperature; the target follows (2018b, alg. 1).
+    def block(
+        self, state: SACState, minibatches: Tensor, noise: Tensor
+    ) -> tuple[SACState, SACMetrics]:
+        """Updates the critics, then the policy, the temperature and the target (2018b, alg. 1).
 
-        `rows` [1, B, W]; `noise` [1, 2, B, A].
+        See `OffPolicy.block`; K is 1 and M is 2.
         """
-        s, batch = self.settings, Transitions.split(rows[0], self.obs_dim)
+        s, batch = self.settings, Transitions.split(minibatches[0], self.obs_dim)
         temperature = state.log_temperature.vector.exp()
         target = self.target(state, batch, temperature, noise[0, 0])
 
@@ -117,7 +119,10 @@ class SAC(OffPolicy):
     def target(
         self, state: SACState, batch: Transitions, temperature: Tensor, noise: Tensor
     ) -> Tensor:
-        """The target, y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')) with a' ~ π(s'): [B]."""
+        """The critics' target, [B], for an action a' ~ π(s').
+
+        y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')).
+        """
         action, log_prob = self.policy.draw(state.policy.vector, batch.next_obs, noise)
         q = self.critic(state.critic_target, batch.next_obs, action)
         gamma = self.settings.gamma

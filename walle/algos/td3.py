@@ -1,14 +1,14 @@
 """Twin delayed deterministic policy gradient (Fujimoto, van Hoof & Meger 2018).
 
-DDPG with three changes: the least of two critics in the target, noise on the target's action, and a
-policy that moves, as the targets do, once in `policy_delay` updates of the critics.
+TD3 is DDPG with three changes: the target uses the smaller value of two critics, noise is added to
+the target's action, and policy and targets move once in `policy_delay` updates of the critics.
 
 Departures from the paper:
     - two hidden layers of 256 units and minibatches of 256, as in the authors' later code;
-    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps, for every task
-      as many;
-    - collection and updates alternate by rounds: a round's updates follow its steps, as many a
-      step as `updates_per_step` says, and whatever the number of lanes.
+    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps, the same number
+      for every task;
+    - collection and updates alternate by rounds: each round's steps are followed by
+      `updates_per_step` updates for every step, for any number of lanes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from walle.learning.replay import Transitions
 
 @dataclass(kw_only=True)
 class TD3Settings(DDPGSettings):
-    """conf/algo/td3.yaml, where every key is explained."""
+    """Settings in conf/algo/td3.yaml, which explains every key."""
 
     policy_delay: int = positive()
     target_noise: float = not_negative()
@@ -37,17 +37,17 @@ class TD3Settings(DDPGSettings):
 
 
 class TD3(DDPG):
-    """DDPG with two critics, a delayed policy, and noise on the target's action."""
+    """TD3: DDPG with two critics, a delayed policy, and noise on the target's action."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(TD3Settings, replay=True)
 
     def __init__(self, settings: TD3Settings, net: NetSettings, problem: Problem) -> None:
-        """See `OffPolicy`."""
+        """Builds two critics; one block is `policy_delay` updates."""
         delay = settings.policy_delay
         super().__init__(settings, net, problem, critics=2, draws=1, updates=delay)
 
     def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:
-        """The target, y = r + γ c min_k Q'_k(s', ã), where ã is π'(s') with clipped noise: [B]."""
+        """The target y = r + γ c min_k Q'_k(s', ã), [B]; ã is π'(s') with clipped noise."""
         s = self.settings
         action = losses.target_policy_smoothing(
             self.policy.act(state.policy_target, batch.next_obs),

@@ -1,17 +1,17 @@
 """Trust region policy optimisation (Schulman et al. 2015), as Frans & Hafner (2016) ran it.
 
-A round's policy step is the natural gradient, found by conjugate gradient and scaled to the KL
-bound, then shortened until the measured KL keeps the bound and the surrogate improves.
+The policy takes one step a round along the natural gradient, found by conjugate gradient. The step
+is scaled to the KL bound, then shortened until the measured KL keeps the bound and the loss falls.
 
 Departures from the papers:
-    - advantages are generalised estimates (Schulman et al. 2016) unless `advantage=monte_carlo`,
-      rollouts hold parts of episodes unless `sampler.collect=episodes`, and a return that the end
-      of a rollout or a time limit cuts goes on with the value function;
+    - advantages are generalised estimates (Schulman et al. 2016) unless `advantage=monte_carlo`;
+      rollouts hold parts of episodes unless `sampler.collect=episodes`; a return that is cut by a
+      time limit or by the end of a rollout is completed with the value function;
     - observations are normalised, and rewards scaled, by running moments;
-    - if no step of the line search is good enough the policy stays as it was: Frans & Hafner's code
-      took the full step whatever its search had found;
-    - under lag the surrogate begins at the newest policy, and what an older one collected is
-      weighted (`correction`; OnPolicy.as_seen_now).
+    - if the line search accepts no step, the policy does not change; Frans & Hafner's code took the
+      full step even then;
+    - under lag the surrogate begins at the newest policy, and experience of an older policy is
+      weighted (`correction`; OnPolicy.with_newest_log_probs).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.algos.adaptive_rounds import BATCH_MOST, KINDS, AdaptiveRounds
+from walle.algos.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from walle.algos.base import Capabilities
 from walle.algos.baselines import Baseline, FitSettings, LinearBaseline, NeuralBaseline
 from walle.algos.episodes import EpisodeClock
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
-from walle.algos.on_policy import OnPolicy, OnPolicySettings, as_rows
+from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
@@ -43,7 +43,7 @@ from walle.types import PolicySnapshot, Rollout
 
 @dataclass(kw_only=True)
 class TRPOSettings(OnPolicySettings):
-    """conf/algo/trpo.yaml, where every key is explained."""
+    """Settings in conf/algo/trpo.yaml, which explains every key."""
 
     advantage: str = one_of("gae", "monte_carlo")
     baseline: str = one_of("neural", "linear")
@@ -63,7 +63,7 @@ class TRPOSettings(OnPolicySettings):
     adapt_steps: int = not_negative()
 
     def __post_init__(self) -> None:
-        """Refuses what cannot work."""
+        """Checks the bounds; refuses to compile a linear baseline."""
         super().__post_init__()
         if self.baseline == "linear" and self.compile == "true":
             raise ConfigError(
@@ -74,7 +74,7 @@ class TRPOSettings(OnPolicySettings):
     @property
     def largest_batch(self) -> int | None:
         """See `AlgorithmSettings`."""
-        return None if self.adapt == "none" else BATCH_MOST
+        return None if self.adapt == "none" else BATCH_MAX
 
     @property
     def shared_minibatches(self) -> dict[str, int]:
@@ -82,35 +82,15 @@ class TRPOSettings(OnPolicySettings):
         return {"value_minibatch_size": self.value_minibatch_size}
 
     @property
-    def cannot_share(self) -> str:
+    def single_learner_cure(self) -> str:
         """See `AlgorithmSettings`."""
-        return f"{super().cannot_share}; or algo.baseline=neural, whose updates can be shared"
-
-
-class TRPOBatch(NamedTuple):
-    """The round's N steps.
-
-    Attributes:
-        obs: [N, O].
-        t: [N] steps since the episode began.
-        action: [N, *A].
-        log_prob: [N] of the action under the policy before the step.
-        advantage: [N].
-        target: [N] of the value function.
-        value: [N] before it is fitted.
-    """
-
-    obs: Tensor
-    t: Tensor
-    action: Tensor
-    log_prob: Tensor
-    advantage: Tensor
-    target: Tensor
-    value: Tensor
+        return (
+            f"{super().single_learner_cure}; or algo.baseline=neural, whose updates can be shared"
+        )
 
 
 class TRPO(OnPolicy):
-    """The policy is one vector; the value function is a baseline fitted after each step."""
+    """TRPO: a policy in one vector, and a baseline that is fitted after each policy step."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(TRPOSettings)
 
@@ -127,10 +107,11 @@ class TRPO(OnPolicy):
             settings.adapt_kl,
             settings.adapt_steps,
         )
-        self.gae_lambda = 1.0 if settings.advantage == "monte_carlo" else settings.gae_lambda
+        if settings.advantage == "monte_carlo":
+            self.gae_lambda = 1.0
         parts = self.baseline.compilable(problem)
-        nothing = "learning eager: a linear baseline takes no gradient steps"
-        self.compiling = Compiling(settings.compile, problem.device, parts, nothing=nothing)
+        reason = "learning eager: a linear baseline takes no gradient steps"
+        self.compiling = Compiling(settings.compile, problem.device, parts, without_parts=reason)
 
     def make_baseline(self) -> Baseline:
         """The value function that `algo.baseline` names."""
@@ -141,41 +122,32 @@ class TRPO(OnPolicy):
         return NeuralBaseline(self.net.critic(problem), fit, self.generator, problem.device)
 
     def optimizers(self) -> Sequence[Optimizer]:
-        """The value function's: the policy takes one step a round."""
+        """The value function's optimizers; the policy takes only one step a round."""
         return self.baseline.optimizers()
 
     @torch.no_grad()
-    def batch(self, experience: Experience, t: Tensor) -> TRPOBatch:
+    def batch(self, experience: Experience, t: Tensor) -> StepBatch:
         """The round's steps; `t` [T, L] counts the steps since the episode began."""
         times = torch.cat((t.flatten(), t[experience.needs_final_obs] + 1))
-        found = self.estimates(
-            experience, lambda obs: self.baseline(obs, times), gae_lambda=self.gae_lambda
-        )
-        return TRPOBatch(
-            obs=as_rows(experience.obs),
-            t=as_rows(t),
-            action=as_rows(experience.action),
-            log_prob=as_rows(experience.log_prob),
-            advantage=as_rows(found.advantage),
-            target=as_rows(found.target),
-            value=as_rows(found.value),
-        )
+        found = self.estimates(experience, lambda obs: self.baseline(obs, times))
+        return StepBatch.of(experience, found)
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
         """Takes one step of the policy, then fits the baseline.
 
-        The baseline comes second, so that advantages do not know of the returns they judge.
+        The baseline is fitted second: fitted first, it would take this round's returns out of the
+        advantages.
         """
-        t = torch.from_numpy(self.clock(rollout.ended, rollout.lane))
-        batch = self.batch(experience, t.to(self.vector.device))
+        t = torch.from_numpy(self.clock(rollout.ended, rollout.lane)).to(self.vector.device)
+        batch = self.batch(experience, t)
         metrics = self.improve_policy(batch)
-        metrics["value_loss"] = self.baseline.fit(batch.obs, batch.target, batch.t)
+        metrics["value_loss"] = self.baseline.fit(batch.obs, batch.target, t.flatten())
         self.rounds.add(rollout)
         variance = losses.explained_variance(batch.value, batch.target)
         return {**metrics, "explained_variance": variance}
 
-    def improve_policy(self, batch: TRPOBatch) -> dict[str, float]:
-        """Takes the natural-gradient step, as far as the line search accepts it."""
+    def improve_policy(self, batch: StepBatch) -> dict[str, float]:
+        """Takes the part of the natural-gradient step that the line search accepts."""
         s, max_kl = self.settings, self.rounds.max_kl
         loss, kl = partial(self.surrogate, batch), self.kl_from(batch.obs)
         gradient, before = grad_and_value(loss)(self.vector)
@@ -206,14 +178,14 @@ class TRPO(OnPolicy):
             "entropy": float(self.policy.entropy(dist).mean()),
         }
 
-    def surrogate(self, batch: TRPOBatch, vector: Tensor) -> Tensor:
+    def surrogate(self, batch: StepBatch, vector: Tensor) -> Tensor:
         """-E[π(a|s) / π_old(a|s) A], over the whole round."""
         dist = self.policy.dist(self.policy.layout.unflatten(vector), batch.obs)
         log_prob = self.policy.log_prob(dist, batch.action)
         return losses.surrogate(log_prob, batch.log_prob, batch.advantage)
 
     def kl_from(self, obs: Tensor) -> Any:
-        """The mean of KL(π_now || π_v) over observations [N, O], as a function of v."""
+        """A function of a vector v: the mean of KL(π_now || π_v) over observations [N, O]."""
         with torch.no_grad():
             now = self.policy.dist(self.policy.layout.unflatten(self.vector), obs)
 
@@ -224,7 +196,7 @@ class TRPO(OnPolicy):
         return kl
 
     def snapshot(self) -> PolicySnapshot:
-        """The policy's vector, the normaliser, and how long the next rollouts are to be."""
+        """The policy's vector, the normaliser, and the steps T of the next rollouts."""
         return super().snapshot()._replace(rollout_steps=self.rounds.rollout_steps)
 
     def state_dict(self) -> dict[str, Any]:

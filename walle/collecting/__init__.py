@@ -1,1 +1,1 @@
-"""What a sampler does: act in its lanes, and fill a rollout with what happened."""
+"""The work of a sampler: it acts in its lanes and fills a rollout."""

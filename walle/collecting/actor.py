@@ -1,4 +1,4 @@
-"""Acting: a policy with the parameters and the normaliser of one snapshot, and its memory."""
+"""The policy as a sampler uses it, with its memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from walle.types import BoolArray, FloatArray, PolicySnapshot
 class Actor:
     """A policy with the parameters and the frozen normaliser of one snapshot.
 
-    Rows are padded to a multiple of `ACTING_ROWS`, so that a lane acts the same in whichever
-    sampler it lives.
+    Observations are padded to a multiple of `ACTING_ROWS` rows, so that a lane's actions do not
+    depend on the sampler that runs it.
 
     Attributes:
-        state: [L, S] what the policy remembers; S = 0 where it has no memory.
+        state: [L, S] the policy's memory; S = 0 without a memory.
     """
 
     def __init__(self, policy: ActingPolicy, obs_dim: int, lanes: int, clip: float | None) -> None:
@@ -40,8 +40,8 @@ class Actor:
         self._forward: Forward = lambda x: x
 
     def load(self, snapshot: PolicySnapshot) -> None:
-        """Takes over the snapshot's parameters and normaliser."""
-        parameters, self._mean, self._inv_std = snapshot.unpack(self.policy.layout.size)
+        """Loads the snapshot's parameters and normaliser."""
+        parameters, self._mean, self._inv_std = snapshot.parts(self.policy.layout.size)
         self.params = self.policy.layout.unflatten(torch.from_numpy(parameters))
         self._forward = forward = self.policy.acting(self.params, len(self._padded))
         if self._memory:
@@ -49,10 +49,10 @@ class Actor:
             self._forward = lambda x: forward(remember(x))
 
     def forget(self, lanes: BoolArray) -> None:
-        """Clears the memory of the marked lanes ([L]), where an episode begins."""
+        """Clears the memory of the marked lanes ([L]); call it where an episode begins."""
         self.state[lanes] = 0
 
     def dist_params(self, obs: FloatArray) -> Tensor:
-        """[L, O] raw observations -> [L, H]; overwritten by the next call."""
+        """Maps raw observations [L, O] to [L, H]; the next call overwrites the result."""
         normalize_into(self._x, obs, self._mean, self._inv_std, self._clip)
         return self._forward(self._padded)[: self._lanes]

@@ -1,9 +1,9 @@
-"""Collecting whole episodes: a round is a number of them instead of a number of steps.
+"""Collection of whole episodes: a round has a number of episodes instead of a number of steps.
 
-As Frans & Hafner collected: the number of episodes is decided before the round, as the wanted steps
-over the mean length of the round before, and dealt to the lanes. Every lane begins each round
-afresh, from a seed of its own for that round; so what a lane does once its episodes are complete,
-while others still run, leaves no trace, and a round does not depend on `sampler.n`.
+The method is Frans & Hafner's. Before a round the number of episodes is set to the wanted steps
+divided by the mean episode length of the previous round, and split among the lanes. Every lane is
+reset before each round with a seed for that lane and round. So the steps of a lane after its last
+episode, while other lanes still run, change nothing, and a round does not depend on `sampler.n`.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ _CAPACITY = 4
 
 
 def capacity(batch_size: int, lanes: int, longest: int) -> int:
-    """Steps that a lane can hold in a round: four times its part of the batch, or one episode."""
+    """The most steps of a lane in a round: four times its part of the batch, at least `longest`."""
     return max(longest, _CAPACITY * batch_size // lanes)
 
 
 def episodes_of_lanes(episodes: int, numbers: Sequence[int], lanes: int) -> IntArray:
-    """How many of a round's episodes each of the lanes `numbers` runs, of `lanes` in all."""
+    """The number of episodes for each lane in `numbers`, if `lanes` lanes run `episodes` in all."""
     return np.array([episodes // lanes + (n < episodes % lanes) for n in numbers], np.int64)
 
 
 def steps_to_quota(ended: BoolArray, quota: IntArray) -> IntArray:
-    """Steps until each lane's quota of episodes is complete; all T where it is not.
+    """The steps [L] until each lane's quota of episodes is complete; T if it is not complete.
 
     Args:
         ended: [T, L] an episode ended with this step.
-        quota: [L] episodes.
+        quota: [L] number of episodes.
     """
     complete = ended.cumsum(0) >= quota
     return np.where(complete[-1], complete.argmax(0) + 1, len(ended))
 
 
 class EpisodeQuota:
-    """How many episodes the next round is to have."""
+    """A function that decides the number of episodes of the next round."""
 
     def __init__(self, batch_size: int, lanes: int) -> None:
-        """`batch_size` steps are wanted; every one of `lanes` runs an episode at least."""
+        """Aims at `batch_size` steps a round; each of `lanes` lanes runs at least one episode."""
         self._batch_size, self._lanes = batch_size, lanes
         self._mean_length: float | None = None
 
     def observe(self, rollout: Rollout) -> None:
-        """Takes in the lengths of a round's episodes."""
+        """Measures the mean length of a round's episodes."""
         self._mean_length = rollout.env_steps / int(rollout.ended.sum())
 
     def __call__(self, snapshot: PolicySnapshot) -> PolicySnapshot:
-        """The snapshot with the number of episodes to collect under it."""
+        """The snapshot with the number of episodes to collect."""
         episodes = self._lanes
         if self._mean_length is not None:
             steps = snapshot.rollout_steps
@@ -68,12 +68,12 @@ class EpisodeQuota:
 
 
 class EpisodeSampler:
-    """The lanes of one sampler, which run whole episodes."""
+    """A sampler whose lanes run whole episodes."""
 
     def __init__(
         self, lanes: Lanes, actor: Actor, numbers: Sequence[int], seed: int, all_lanes: int
     ) -> None:
-        """`numbers` are the lanes' numbers among the `all_lanes` of the run."""
+        """`numbers` are the lanes' numbers in the run, which has `all_lanes` lanes."""
         self._lanes, self._actor = lanes, actor
         self._numbers = np.asarray(numbers, np.int64)
         self._seed, self._all_lanes = seed, all_lanes
@@ -81,15 +81,15 @@ class EpisodeSampler:
         self._scratch: Rollout | None = None
 
     def fill(self, out: Rollout, snapshot: PolicySnapshot, timer: Timer) -> Filled:
-        """Collects this sampler's part of `snapshot.episodes` into the one column of `out`.
+        """Collects this sampler's part of `snapshot.episodes`, packed into one column of `out`.
 
-        A lane that has reached its capacity cuts its episode there, as a time limit would.
+        The episode of a lane that reaches its capacity is truncated there.
         """
         assert snapshot.episodes is not None
         self._actor.load(snapshot)
         scratch = self._scratch = self._scratch or _side_by_side(out, self._numbers)
         quota = episodes_of_lanes(snapshot.episodes, self._numbers.tolist(), self._all_lanes)
-        steps = self._collect(scratch, quota, timer)
+        steps = self._run_episodes(scratch, quota, timer)
         lane_steps = steps_to_quota(scratch.ended[:steps], quota)
         _truncate_last(scratch, lane_steps)
         pack(scratch, lane_steps, out)
@@ -97,13 +97,12 @@ class EpisodeSampler:
         out.policy_version[:] = snapshot.version
         return Filled(int(lane_steps.sum()), lane_steps)
 
-    def _collect(self, scratch: Rollout, quota: IntArray, timer: Timer) -> int:
+    def _run_episodes(self, scratch: Rollout, quota: IntArray, timer: Timer) -> int:
         """Steps all lanes until each has run its episodes or is full; returns how many steps."""
-        own = [(self._seed, int(number), self._round) for number in self._numbers]
+        keys = [(self._seed, int(number), self._round) for number in self._numbers]
         self._round += 1
-        noise = [episode_action_noise(*key) for key in own]
-        seeds = [episode_env_seed(*key) for key in own]
-        scratch.obs[0] = self._lanes.reset(seeds)
+        noise = [episode_action_noise(*key) for key in keys]
+        scratch.obs[0] = self._lanes.reset([episode_env_seed(*key) for key in keys])
         done, steps = np.zeros_like(quota), 0
         while steps < len(scratch.reward) and (done < quota).any():
             chunk = scratch.between(steps, min(steps + _CHUNK, len(scratch.reward)))
@@ -119,7 +118,7 @@ class EpisodeSampler:
 
 
 def _side_by_side(packed: Rollout, numbers: IntArray) -> Rollout:
-    """Empty arrays for lanes side by side that together fill the one column of `packed`."""
+    """Arrays for the lanes `numbers` side by side, with as many steps in all as `packed`."""
     steps, lanes = len(packed.reward) // len(numbers), len(numbers)
     like = {name: getattr(packed, name) for name in STEP_FIELDS}
     arrays: dict[str, Any] = {
@@ -130,7 +129,7 @@ def _side_by_side(packed: Rollout, numbers: IntArray) -> Rollout:
 
 
 def _truncate_last(scratch: Rollout, lane_steps: IntArray) -> None:
-    """Has every lane end with an episode's end: an unfinished episode counts as truncated."""
+    """Marks the last step of every lane as truncated if its episode has not ended."""
     last, lanes = lane_steps - 1, np.arange(len(lane_steps))
     unfinished = ~scratch.ended[last, lanes]
     last, lanes = last[unfinished], lanes[unfinished]
@@ -141,7 +140,7 @@ def _truncate_last(scratch: Rollout, lane_steps: IntArray) -> None:
 def pack(scratch: Rollout, lane_steps: IntArray, out: Rollout) -> None:
     """Copies the first lane_steps[i] steps of lane i into one column of `out`, lane after lane.
 
-    The observation after the last step is copied too; nobody looks at it, for an episode ended.
+    The observation after the last step is copied too, but not used, because an episode ended there.
     """
     begin = 0
     for lane, steps in enumerate(lane_steps):
@@ -152,19 +151,19 @@ def pack(scratch: Rollout, lane_steps: IntArray, out: Rollout) -> None:
 
 
 def unpack(rollout: Rollout, lane_steps: IntArray, numbers: Sequence[int]) -> list[Rollout]:
-    """The lanes of a packed rollout, one each: lane numbers[i] has lane_steps[i] steps."""
+    """Splits a packed rollout into one rollout a lane; lane numbers[i] has lane_steps[i] steps."""
     ends = lane_steps.cumsum()
-    lanes = []
-    for number, begin, end in zip(numbers, ends - lane_steps, ends, strict=True):
-        one = rollout.between(int(begin), int(end))
-        lanes.append(one._replace(lane=np.array([number])))
-    return lanes
+    return [
+        rollout.between(int(begin), int(end))._replace(lane=np.array([number]))
+        for number, begin, end in zip(numbers, ends - lane_steps, ends, strict=True)
+    ]
 
 
 def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
-    """Packed rollouts one after the other, in one column.
+    """Concatenates packed rollouts in one column.
 
-    Each ends with an episode, so only the last one's last observation is kept.
+    Each rollout ends with an episode, so the observation after its last step is dropped, except for
+    the last rollout.
     """
     obs = [*(rollout.obs[:-1] for rollout in rollouts), rollouts[-1].obs[-1:]]
     steps = {name: [getattr(rollout, name) for rollout in rollouts] for name in STEP_FIELDS}

@@ -1,4 +1,4 @@
-"""Refusing a rollout that holds a number nobody can learn from."""
+"""The check that all numbers of a rollout are finite."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ import numpy as np
 import torch
 
 from walle.errors import RolloutError
-from walle.types import AnyArray, BoolArray, Rollout
+from walle.types import AnyArray, Rollout
 
 
 def check_finite(rollout: Rollout) -> None:
-    """Checks every number of a rollout that learning will look at.
+    """Checks every number of a rollout that learning uses.
 
     Raises:
-        RolloutError: one is not finite; the message names the first, with its lane and step.
+        RolloutError: a number is not finite; the message names the first, with its lane and step.
     """
-    ended = rollout.terminated | rollout.truncated
-    looked_at = (rollout.reward, rollout.obs, rollout.final_obs[ended], rollout.log_prob)
-    if not all(map(_sum_is_finite, looked_at)):
-        _blame(rollout, ended)
+    used = (rollout.reward, rollout.obs, rollout.final_obs[rollout.ended], rollout.log_prob)
+    if not all(map(_sum_is_finite, used)):
+        _raise_for_first(rollout)
 
 
-def _blame(rollout: Rollout, ended: BoolArray) -> None:
-    """Raises for the first number that is not finite, from which the others may follow.
+def _raise_for_first(rollout: Rollout) -> None:
+    """Raises RolloutError for the first number that is not finite.
 
-    There is none if large ones only added up.
+    It returns if all numbers are finite, and only their sum overflowed.
     """
     checked = {  # in the order of a step
         "an observation": rollout.obs,
         "the policy": rollout.log_prob,
         "a reward": rollout.reward,
-        "a last observation of an episode": np.where(ended[..., None], rollout.final_obs, 0),
+        "a last observation of an episode": np.where(
+            rollout.ended[..., None], rollout.final_obs, 0
+        ),
     }
     found = []
     for name, values in checked.items():
@@ -55,5 +56,5 @@ def _blame(rollout: Rollout, ended: BoolArray) -> None:
 
 
 def _sum_is_finite(values: AnyArray) -> bool:
-    """False if any value is not finite; seldom also when large ones overflow. One quick pass."""
+    """A quick test: False if any value is not finite, and seldom also if the sum overflows."""
     return math.isfinite(torch.from_numpy(values).sum())

@@ -1,4 +1,4 @@
-"""A sampler acts in its lanes under a frozen policy and fills rollouts with what happened."""
+"""A sampler acts in its lanes under a frozen policy and fills rollouts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
 
 
 class Filled(NamedTuple):
-    """How much of a rollout's arrays a sampler has filled.
+    """The filled part of a rollout's arrays.
 
     Attributes:
         steps: T, the steps of every column.
-        lane_steps: the steps of each lane, where the lanes are packed one after the other into one
-            column; empty where they lie side by side.
+        lane_steps: the steps of each lane if the lanes are packed into one column, one after the
+            other; empty if each lane has a column.
     """
 
     steps: int
@@ -32,7 +32,7 @@ class Filled(NamedTuple):
 
 
 class Sampler(Protocol):
-    """The work of one sampler, in whichever process."""
+    """The interface of a sampler, independent of its process."""
 
     def fill(self, out: Rollout, snapshot: PolicySnapshot, timer: Timer) -> Filled:
         """Collects one rollout under `snapshot` into the arrays of `out`."""
@@ -44,17 +44,17 @@ class Sampler(Protocol):
 
 
 class LaneSampler:
-    """The lanes of one sampler, which run for a fixed number of steps."""
+    """A sampler whose lanes run for a fixed number of steps."""
 
     def __init__(self, lanes: Lanes, actor: Actor, numbers: Sequence[int], seed: int) -> None:
-        """`numbers` are the lanes' numbers in the whole run; they decide the noise."""
+        """`numbers` are the lanes' numbers in the run, which decide the streams of noise."""
         self._lanes, self._actor = lanes, actor
         self._numbers = np.asarray(numbers, np.int64)
         self._noise = [action_noise(seed, number) for number in numbers]
         self._obs = lanes.reset()
 
     def fill(self, out: Rollout, snapshot: PolicySnapshot, timer: Timer) -> Filled:
-        """Collects as many steps as `snapshot` asks for, or as `out` has room for."""
+        """Collects `snapshot.rollout_steps` steps, or as many as `out` can hold if that is None."""
         steps = snapshot.rollout_steps or len(out.reward)
         rollout = out.between(0, steps)
         self._actor.load(snapshot)
@@ -74,14 +74,14 @@ class LaneSampler:
 
 @torch.inference_mode()
 def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Timer) -> None:
-    """Fills `out` with T steps of all lanes; `out.obs[0]` holds where they stand.
+    """Fills `out` with T steps of all lanes; `out.obs[0]` must hold the current observations.
 
     Args:
         lanes: L lanes.
-        actor: the policy they act under.
-        noise: [T, L, *N] what the policy's draws need.
-        out: every array but `lane`, `policy_version` and `state` is written.
-        timer: charged with `act` and `env_step`.
+        actor: the policy.
+        noise: [T, L, *N] the noise for the policy's draws.
+        out: receives the steps; `lane`, `policy_version` and `state` are not written.
+        timer: measures the sections `act` and `env_step`.
 
     Raises:
         RolloutError: an observation, a reward or the policy's output is not finite.

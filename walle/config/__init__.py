@@ -1,4 +1,4 @@
-"""From what Hydra composed to a checked `Config`: the only room that imports OmegaConf."""
+"""Checks Hydra's configuration and converts it to a `Config`."""
 
 from walle.config.loading import (
     compose,

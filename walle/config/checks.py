@@ -1,4 +1,4 @@
-"""What a configuration must fulfil before anything starts, each with its reason and its cure."""
+"""The checks of a configuration; each error message has a reason and a cure."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _MODE_CURES = {
 
 
 def checked(config: Config) -> Config:
-    """The configuration with what depends on the machine filled in.
+    """Checks the configuration; returns it with the values that depend on the machine filled in.
 
     Raises:
-        ConfigError: the first value or combination of values that is wrong.
+        ConfigError: a value or a combination of values is wrong; only the first is reported.
     """
     _check_machine(config)
     _check_steps(config)
@@ -78,39 +78,36 @@ def _check_device(device: str) -> None:
 
 
 def _check_learners(config: Config) -> None:
-    """Every learner gets the same share of a minibatch."""
+    """Checks that minibatches can be split evenly among the learners, and counts the GPUs."""
     n = config.learner.n
     for key, size in config.algo.shared_minibatches.items():
         if size % n:
-            below, above = size // n * n, -(-size // n) * n
-            fits = f"{below} or {above}" if below else str(above)
             raise ConfigError(
-                f"algo.{key}={size} cannot be dealt evenly to learner.n={n}; "
-                f"the nearest that fits: {fits}"
+                f"algo.{key}={size} cannot be split evenly among learner.n={n}; "
+                f"the nearest value that fits: {_nearest_multiples(size, n)}"
             )
     if config.device.startswith("cuda") and n > 1:
-        _check_devices(config.device, n)
+        import torch
 
-
-def _check_devices(device: str, n: int) -> None:
-    import torch
-
-    have = torch.cuda.device_count()
-    if device != "cuda" or n > have:
-        raise ConfigError(
-            f"learner.n={n} with device={device!r}: each learner needs a GPU of its own, and this "
-            f"machine has {have}; use device=cuda and learner.n={max(1, have)} at most"
-        )
+        found = torch.cuda.device_count()
+        if config.device != "cuda" or n > found:
+            raise ConfigError(
+                f"learner.n={n} with device={config.device!r}: each learner needs a separate GPU, "
+                f"and this machine has {found}; use device=cuda and learner.n={max(1, found)} at "
+                "most"
+            )
 
 
 def _checked_sampler(config: Config) -> Config:
-    """Chooses what is left open in `sampler`, and checks it against `batch_size`."""
+    """Fills in the open values of `sampler`, and checks them against `batch_size`."""
     asked, lag = config.sampler, Lag(config.sampler.max_lag)
     lanes = asked.lanes or default_lanes(config.batch_size)
     n = asked.n or (1 if asked.name == "serial" else min(len(usable_cores()), lanes))
     sampler = replace(asked, n=n, lanes=lanes, slots=asked.slots or lag.slots)
     if asked.name == "serial" and n != 1:
-        raise ConfigError(f"sampler.n={n} with sampler=serial, which is one; drop sampler.n")
+        raise ConfigError(
+            f"sampler.n={n} with sampler=serial, which has one sampler; drop sampler.n"
+        )
     if asked.name == "serial" and not lag.lock_step:
         behind = "null" if lag.free_running else lag.most
         lock_step = "sampler.max_lag=0 or " if "lock_step" in _capabilities(config).modes else ""
@@ -128,10 +125,10 @@ def _checked_sampler(config: Config) -> Config:
 
 
 def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
-    """The largest power of two up to `most` that divides the batch, `steps` or more to a lane.
+    """The largest power of two up to `most` that divides the batch into `steps` or more steps.
 
-    Many lanes share the cost of a step's Python; long rollouts see further. It depends on nothing
-    but the batch, N least of all. docs/collection.md has the measurements.
+    Many lanes share the cost of Python in a step; long rollouts need fewer value estimates. The
+    result depends on the batch alone, not on N. docs/collection.md has the measurements.
     """
     lanes = math.gcd(batch_size, most)
     while lanes > 1 and batch_size // lanes < steps:
@@ -141,23 +138,26 @@ def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
 
 def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
     if n > lanes:
-        why = f" (chosen: a power of two dividing batch_size={batch_size} into 32 steps or more)"
+        reason = f" (chosen: a power of two dividing batch_size={batch_size} into 32 steps or more)"
         raise ConfigError(
-            f"sampler.n={n} is more than sampler.lanes={lanes}{why if chosen else ''}: every "
+            f"sampler.n={n} is more than sampler.lanes={lanes}{reason if chosen else ''}: every "
             f"sampler needs a lane; set sampler.lanes to {_nearest_divisor(batch_size, n)} or "
             f"sampler.n to {lanes} at most"
         )
     if batch_size % lanes:
-        below, above = batch_size // lanes * lanes, -(-batch_size // lanes) * lanes
-        fits = f"{below} or {above}" if below else str(above)
         raise ConfigError(
             f"batch_size={batch_size} is not a multiple of sampler.lanes={lanes}; "
-            f"the nearest that fits: {fits}"
+            f"the nearest value that fits: {_nearest_multiples(batch_size, lanes)}"
         )
 
 
+def _nearest_multiples(size: int, n: int) -> str:
+    below, above = size // n * n, -(-size // n) * n
+    return f"{below} or {above}" if below else str(above)
+
+
 def _nearest_divisor(batch_size: int, n: int) -> int:
-    """The smallest multiple of n that divides the batch; else the next divisor from n on."""
+    """The smallest divisor of the batch that is a multiple of n; else the smallest from n on."""
     divisors = [d for d in range(n, batch_size + 1) if batch_size % d == 0]
     even = [d for d in divisors if d % n == 0]
     return (even or divisors or [n])[0]
@@ -184,7 +184,7 @@ def _check_slots(lag: Lag, slots: int) -> None:
 
 
 def mode(config: Config) -> str:
-    """How collecting and learning take turns: one of `walle.algos.base.ALL_MODES`."""
+    """The mode of the run: a member of `walle.algos.base.ALL_MODES`."""
     if config.sampler.name == "serial":
         return "serial"
     return Lag(config.sampler.max_lag).mode
@@ -200,13 +200,12 @@ def _check_mode(config: Config) -> None:
         setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
         raise ConfigError(
             f"{setting} changes the length of rollouts and cannot run with sampler.max_lag=null,"
-            " where samplers would take the change up at different times; use sampler.max_lag=0"
-            " or 1"
+            " in which samplers would change at different times; use sampler.max_lag=0 or 1"
         )
     if config.whole_episodes and config.env.backend == "envpool":
         raise ConfigError(
-            "sampler.collect=episodes begins every round from seeds of its own, which EnvPool does"
-            " not take; use env.backend=auto"
+            "sampler.collect=episodes resets all lanes with new seeds before every round, which"
+            " EnvPool cannot do; use env.backend=auto"
         )
     if config.whole_episodes and _capabilities(config).replay:
         raise ConfigError(
@@ -225,7 +224,7 @@ def _check_mode(config: Config) -> None:
 def _check_net(config: Config) -> None:
     if config.net.scale == "state" and _capabilities(config).replay:
         raise ConfigError(
-            f"net.scale=state with algo={config.algo.name}, which has a policy of its own kind; "
+            f"net.scale=state with algo={config.algo.name}, which has another kind of policy; "
             "use net.scale=constant"
         )
     if not isinstance(config.net, GRUConfig):
@@ -234,14 +233,14 @@ def _check_net(config: Config) -> None:
         others = [name for name in algos.REGISTRY if algos.load(name).capabilities.recurrent]
         raise ConfigError(
             f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"
-            f" steps, and a memory from sequences of them; use net=mlp, or"
+            f" steps, but a memory needs sequences of steps; use net=mlp, or"
             f" algo={' or '.join(others)}"
         )
     _check_sequences(config, config.net.sequence)
 
 
 def _check_sequences(config: Config, sequence: int) -> None:
-    """A row of a minibatch is a sequence: of equal lengths, and one at least for each learner."""
+    """Checks that sequences divide rollouts, and that each learner gets whole sequences."""
     if config.whole_episodes:
         raise ConfigError(
             "sampler.collect=episodes with net=gru, which learns from sequences of one length; "
@@ -252,7 +251,7 @@ def _check_sequences(config: Config, sequence: int) -> None:
         fits = ", ".join(str(d) for d in range(1, steps + 1) if steps % d == 0)
         raise ConfigError(
             f"net.sequence={sequence} does not divide rollouts of {steps} steps (batch_size / "
-            f"sampler.lanes); those that do: {fits}"
+            f"sampler.lanes); use one of: {fits}"
         )
     size, n = config.algo.minibatch_size, config.learner.n
     if size % (sequence * n):

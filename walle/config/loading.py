@@ -1,4 +1,4 @@
-"""From what Hydra composed to a checked `Config`: the only module that knows OmegaConf."""
+"""Converts a configuration that Hydra composed to a checked `Config`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from walle.errors import ConfigError, check_bounds, nearest
 
 
 def config_directory() -> Path:
-    """Where conf/ lies: beside the package in a checkout, inside it in a wheel."""
+    """The directory conf/: beside the package in a checkout, inside the package in a wheel."""
     return _shipped("conf")
 
 
 def sweeps_directory() -> Path:
-    """Where sweeps/ lies."""
+    """The directory sweeps/, which lies beside conf/."""
     return _shipped("sweeps")
 
 
@@ -37,7 +37,7 @@ def _shipped(name: str) -> Path:
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
-    """A validated configuration from overrides as on the command line; for notebooks and tests."""
+    """Composes and validates a configuration from overrides; for notebooks and tests."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
@@ -50,10 +50,10 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
 
 
 def validate(composed: DictConfig) -> Config:
-    """Checks types, names, ranges and their combinations; fills in what depends on the machine.
+    """Checks names, types, ranges and combinations; fills in values that depend on the machine.
 
     Raises:
-        ConfigError: the first thing that is wrong, with the cure.
+        ConfigError: a value is wrong; the message has the cure.
     """
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
@@ -109,12 +109,12 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """1e6 means 1000000 where an integer is wanted; a float field turns it back."""
+    """Converts 1e6 to 1000000 for fields of integers; a field of floats converts it back."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Plain values, as run.json and checkpoints hold them."""
+    """Converts a configuration to plain values, for run.json and checkpoints."""
     return _plain(OmegaConf.structured(config))
 
 
@@ -125,7 +125,7 @@ def _plain(node: DictConfig) -> dict[str, Any]:
 
 
 def config_hash(config: Config) -> str:
-    """Twelve hexadecimal digits of everything that decides the result; `name` does not."""
+    """A hash of twelve hexadecimal digits of all settings except `name`."""
     values = to_dict(config)
     del values["name"]
     text = json.dumps(values, sort_keys=True)
@@ -133,7 +133,7 @@ def config_hash(config: Config) -> str:
 
 
 def explain(error: HydraException) -> str:
-    """One line for what Hydra found wrong with the command line, with the nearest real name."""
+    """A one-line message for an error that Hydra raised, with the nearest real name."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
@@ -146,7 +146,7 @@ def explain(error: HydraException) -> str:
         return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
     key = getattr(error.__cause__, "full_key", None)
     if key and key.startswith("env.kwargs."):
-        return f"{key} is not there yet; add it: +{key}=..."
+        return f"{key} does not exist yet; add it: +{key}=..."
     if key and not key.startswith("hydra."):
         owners = _owners(key)
         if owners:
@@ -156,19 +156,19 @@ def explain(error: HydraException) -> str:
 
 
 def _owners(key: str) -> list[str]:
-    """The choices of a group, as in "net=gru", that have a setting of the group's others."""
+    """The choices of a group, such as "net=gru", that have the setting `key`."""
     group, _, name = key.partition(".")
     files = sorted((config_directory() / group).glob("*.yaml")) if name else []
     return [f"{group}={file.stem}" for file in files if name in _own(OmegaConf.load(file), group)]
 
 
 def _own(node: Any, group: str) -> Any:
-    """A file's settings of its own group, where it may set keys of other groups too."""
+    """The settings of `group` in a file, which may set keys of other groups too."""
     return OmegaConf.select(node, group) or node
 
 
 def _known_keys(like: str) -> set[str]:
-    """Dotted keys to suggest: those of the group `like` names, or the top level's."""
+    """The dotted keys to suggest for `like`: the keys of its group, or of the top level."""
     group = like.partition(".")[0]
     top = {field.name for field in fields(Config)}
     if "." not in like or group not in top:

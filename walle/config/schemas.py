@@ -1,4 +1,4 @@
-"""The type and the bound of every setting; the YAML files under conf/ hold the defaults."""
+"""The type and the bound of every setting; the YAML files under conf/ have the defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from walle.errors import not_negative, one_of, positive
 
 @dataclass(kw_only=True)
 class EnvConfig:
-    """conf/env/."""
+    """Settings in conf/env/."""
 
     name: str
     id: str
@@ -24,14 +24,14 @@ class EnvConfig:
 
 @dataclass(kw_only=True)
 class SlowEnvConfig(EnvConfig):
-    """conf/env/slow.yaml."""
+    """Settings in conf/env/slow.yaml."""
 
     step_ms: float = positive()
 
 
 @dataclass(kw_only=True)
 class NetConfig:
-    """conf/net/."""
+    """Settings in conf/net/."""
 
     name: str = one_of("mlp", "mlp256", "gru")
     policy_hidden: list[int] = positive()
@@ -43,7 +43,7 @@ class NetConfig:
 
 @dataclass(kw_only=True)
 class GRUConfig(NetConfig):
-    """conf/net/gru.yaml."""
+    """Settings in conf/net/gru.yaml."""
 
     hidden: int = positive()
     sequence: int = positive()
@@ -51,7 +51,7 @@ class GRUConfig(NetConfig):
 
 @dataclass(kw_only=True)
 class SamplerConfig:
-    """conf/sampler/. `n`, `lanes` and `slots` are None only before `validate` has chosen them."""
+    """Settings in conf/sampler/; `validate` replaces None in `n`, `lanes` and `slots`."""
 
     name: str = one_of("process", "serial")
     n: int | None = positive()
@@ -64,7 +64,7 @@ class SamplerConfig:
 
 @dataclass(kw_only=True)
 class LearnerConfig:
-    """conf/learner/."""
+    """Settings in conf/learner/."""
 
     n: int = positive()
     threads: int = positive()
@@ -72,7 +72,7 @@ class LearnerConfig:
 
 @dataclass(kw_only=True)
 class LoggerConfig:
-    """conf/logger/."""
+    """Settings in conf/logger/."""
 
     name: str = one_of("files", "tensorboard", "wandb")
     return_window: int = positive()
@@ -81,13 +81,13 @@ class LoggerConfig:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the logger itself is told."""
+        """Options of the logger's library."""
         return {}
 
 
 @dataclass(kw_only=True)
 class WandbConfig(LoggerConfig):
-    """conf/logger/wandb.yaml."""
+    """Settings in conf/logger/wandb.yaml."""
 
     project: str
     entity: str | None
@@ -129,7 +129,7 @@ class TopLevel:
 
 @dataclass(kw_only=True)
 class Config(TopLevel):
-    """A whole run. `algo` is the chosen algorithm's own settings."""
+    """All settings of a run; `algo` is an instance of the algorithm's settings."""
 
     algo: Any
     env: EnvConfig
@@ -154,13 +154,13 @@ class Config(TopLevel):
 
     @property
     def slots(self) -> int:
-        """Rollouts in flight per sampler."""
+        """The number of slots of each sampler."""
         assert self.sampler.slots is not None
         return self.sampler.slots
 
     @property
     def whole_episodes(self) -> bool:
-        """Whether rounds are made of whole episodes."""
+        """Whether rounds have whole episodes."""
         return self.sampler.collect == "episodes"
 
     @property
@@ -170,7 +170,7 @@ class Config(TopLevel):
 
     @property
     def largest_batch(self) -> int | None:
-        """Where the algorithm changes the size of rounds, the largest possible one; else None."""
+        """The most environment steps in a round; None if all rounds have the same size."""
         most: int | None = self.algo.largest_batch
         return None if most is None else max(most, self.batch_size)
 

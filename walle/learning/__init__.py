@@ -1,1 +1,1 @@
-"""Gradient steps: losses, returns, the trust region, Adam, compiled code, learners, replay."""
+"""Learning: losses, returns, the trust region, Adam, compiled code, learners, replay."""

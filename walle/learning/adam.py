@@ -1,4 +1,4 @@
-"""Adam on one flat vector, pure: the same code serves every way of taking a step."""
+"""Adam on one flat parameter vector, as pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class AdamSettings(NamedTuple):
-    """Adam (Kingma & Ba 2015) and the bound on the gradient's norm before it."""
+    """Settings of Adam (Kingma & Ba 2015), and the bound of the gradient's norm."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -32,16 +32,16 @@ class AdamState(NamedTuple):
 
     @classmethod
     def restored(cls, state: dict[str, Any], device: torch.device | str) -> AdamState:
-        """From `state_dict()`, wherever that was."""
+        """The state that `state_dict` returned, moved to `device`."""
         return cls(**{name: value.to(device) for name, value in state.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         return {name: value.clone() for name, value in self._asdict().items()}
 
 
 def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
-    """`grad` scaled down to `max_norm` where it is longer; also returns its norm before."""
+    """Scales `grad` [P] down to the norm `max_norm` at most; also returns the norm before."""
     norm = torch.linalg.vector_norm(grad)
     if max_norm is None:
         return grad, norm
@@ -49,10 +49,10 @@ def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
 
 
 def step_sizes(steps: Tensor, learning_rate: Tensor, settings: AdamSettings) -> Tensor:
-    """The step size and the epsilon of step number `steps` ([], from 1), [2].
+    """The corrected step size and epsilon of step number t = `steps` ([], from 1): [2].
 
-    α √(1 - β₂ᵗ) / (1 - β₁ᵗ) and ε √(1 - β₂ᵗ): with them the moments need no corrections of their
-    own (Kingma & Ba 2015, end of section 2).
+    α √(1 - β₂ᵗ) / (1 - β₁ᵗ) and ε √(1 - β₂ᵗ) correct the bias of both moments (Kingma & Ba 2015,
+    end of section 2).
     """
     root = (1 - settings.beta2**steps).sqrt()
     rate = learning_rate * root / (1 - settings.beta1**steps)
@@ -62,7 +62,7 @@ def step_sizes(steps: Tensor, learning_rate: Tensor, settings: AdamSettings) -> 
 def adam_step(
     vector: Tensor, grad: Tensor, state: AdamState, sizes: Tensor, settings: AdamSettings
 ) -> tuple[Tensor, AdamState]:
-    """One Adam step (Kingma & Ba 2015, algorithm 1), `sizes` being its `step_sizes`; pure."""
+    """One Adam step (Kingma & Ba 2015, algorithm 1); `sizes` is the result of `step_sizes`."""
     rate, epsilon = sizes
     mean = torch.lerp(state.mean, grad, 1 - settings.beta1)
     square = torch.lerp(state.square, grad * grad, 1 - settings.beta2)

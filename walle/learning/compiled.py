@@ -1,8 +1,8 @@
-"""Ahead-of-time compilation of pure functions of tensors, kept on disk for the next process.
+"""Ahead-of-time compilation of pure functions of tensors, with a cache on disk.
 
-A function is traced to a graph of tensor operations, whose hash names a package in the cache
-directory. Where there is none yet, inductor turns the graph into C++ and the compiler into a
-library; a later process with the same graph loads it in milliseconds.
+A function is traced to a graph of tensor operations. The graph's hash names a package in the cache
+directory. If the package does not exist, inductor turns the graph into C++, and the compiler turns
+the C++ into a library. A later process with the same graph loads the library in milliseconds.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from walle.learning import onednn
 
 Function = Callable[..., Sequence[Tensor]]
 
-# Compiling from nothing takes about 15 s of a core and saves about 0.6 ms a gradient step; with a
-# memory 50 s and 3.4 ms for sequences of 16 steps, of 32 steps 80 s.
+# Compiling without a cache takes about 15 s of a core and saves about 0.6 ms a gradient step. With
+# a memory it takes 50 s and saves 3.4 ms for sequences of 16 steps; for 32 steps it takes 80 s.
 REPAID_AFTER = 25_000
 MODES = ("auto", "true", "false")
 
 
 class Choice(NamedTuple):
-    """Whether to compile, and why, in words that follow "compiled: " or "eager: "."""
+    """A decision whether to compile, with its reason."""
 
     compile: bool
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{'compiled' if self.compile else 'eager'}: {self.why}"
+        return f"{'compiled' if self.compile else 'eager'}: {self.reason}"
 
 
 def choose(
@@ -52,22 +52,22 @@ def choose(
     *,
     rows_vary: bool = False,
 ) -> Choice:
-    """Whether `minibatches` gradient steps are worth compiling for: `repaid_after` or more.
+    """Decides whether to compile for `minibatches` gradient steps: `repaid_after` or more repay it.
 
-    It depends on the configuration and on what is installed, never on timing or on what an earlier
-    run left in the cache: compiled and eager numbers differ in their last bits. What is compiled
-    has one shape, so steps over rows whose number varies stay eager.
+    The decision depends on the configuration and on the installed programs, never on timing or on
+    the cache, because compiled and eager numbers differ in their last bits. A compiled function has
+    one shape, so steps with a varying number of rows stay eager.
 
     Raises:
-        ConfigError: `mode` is "true" and there is no compiler, or no one shape.
+        ConfigError: `mode` is "true" and there is no compiler, or the rows vary.
     """
     if mode == "false":
         return Choice(False, "algo.compile=false")
     if rows_vary:
-        why = "rounds differ in their number of steps, and a step takes a whole one"
+        reason = "rounds differ in their number of steps, and a gradient step uses a whole round"
         if mode == "true":
-            raise ConfigError(f"algo.compile=true: {why}; use algo.compile=auto")
-        return Choice(False, why)
+            raise ConfigError(f"algo.compile=true: {reason}; use algo.compile=auto")
+        return Choice(False, reason)
     missing = _missing_compiler(device)
     if mode == "true":
         if missing:
@@ -81,22 +81,22 @@ def choose(
 
 
 def attempt(choice: Choice, mode: str, compile_all: Callable[[], None]) -> Choice:
-    """Does what was chosen; under "auto" a compiler that fails leaves learning eager, and said so.
+    """Compiles if `choice` says so; returns the choice, or "eager" if the compiler failed.
 
     Raises:
-        Exception: whatever the compiler raised, when `mode` is not "auto".
+        Exception: the compiler's own error, if `mode` is not "auto".
     """
     if not choice.compile:
         return choice
     try:
         compile_all()
-    except (Interrupted, WalleError):  # of this run, not of the compiler
+    except (Interrupted, WalleError):  # these errors concern the run, not the compiler
         raise
     except Exception as error:
         if mode != "auto":
             raise
-        reason = str(error).strip().splitlines() or [""]
-        return Choice(False, f"compiling failed ({type(error).__name__}: {reason[0][:200]})")
+        lines = str(error).strip().splitlines() or [""]
+        return Choice(False, f"compiling failed ({type(error).__name__}: {lines[0][:200]})")
     return choice
 
 
@@ -104,9 +104,9 @@ class Compilable(NamedTuple):
     """A part of learning that can be compiled.
 
     Attributes:
-        name: what the user is told of it: "learning", "policy", "value function".
-        calls: how often the run will call it.
-        compile: compiles it.
+        name: the name for messages: "learning", "policy" or "value function".
+        calls: number of calls in the run.
+        compile: compiles the part.
         rows_vary: whether calls differ in their number of rows.
     """
 
@@ -117,7 +117,7 @@ class Compilable(NamedTuple):
 
 
 class Compiling:
-    """Which parts of an algorithm are compiled: chosen when it is made, done while it warms up."""
+    """The decisions which parts of an algorithm to compile, and their execution in `run`."""
 
     def __init__(
         self,
@@ -126,44 +126,43 @@ class Compiling:
         parts: Sequence[Compilable],
         *,
         repaid_after: int = REPAID_AFTER,
-        nothing: str = "",
+        without_parts: str = "",
     ) -> None:
-        """Chooses, as `choose` does for each part; `nothing` is told where there is no part.
+        """Calls `choose` for each part; `without_parts` is the message if `parts` is empty.
 
         Raises:
             ConfigError: `mode` is "true" and a part cannot be compiled.
         """
-        self._mode, self._nothing = mode, nothing
+        self._mode, self._without_parts = mode, without_parts
         self._chosen = [
             (part, choose(mode, part.calls, device, repaid_after, rows_vary=part.rows_vary))
             for part in parts
         ]
 
     def run(self) -> str:
-        """Compiles the chosen parts; says in one line what was chosen, and why."""
+        """Compiles the chosen parts; returns one line: the choices and their reasons."""
         self._chosen = [
             (part, attempt(choice, self._mode, part.compile)) for part, choice in self._chosen
         ]
-        told = [f"{part.name} {choice}" for part, choice in self._chosen]
-        return "; ".join(told) or self._nothing
+        return "; ".join(f"{p.name} {choice}" for p, choice in self._chosen) or self._without_parts
 
 
 def _missing_compiler(device: str) -> str | None:
     compiler = os.environ.get("CXX", "g++").split()
     if not compiler:
-        return "CXX is set to nothing, so there is no C++ compiler; unset it or name one"
+        return "CXX is empty, so there is no C++ compiler; unset CXX or name a compiler in it"
     if shutil.which(compiler[0]) is None:
         return f"no C++ compiler ({' '.join(compiler)}) found; install g++ or set CXX"
     if torch.device(device).type == "cuda" and find_spec("triton") is None:
-        return "no triton found, which compiling for a GPU needs; install triton"
+        return "compiling for a GPU needs triton, which is not installed; install triton"
     return None
 
 
 def tanh(x: Tensor) -> Tensor:
-    """The hyperbolic tangent as a rational function of x, within 4e-7; cheaper on a CPU.
+    """The hyperbolic tangent as a rational function, exact to 4e-7 and faster on a CPU.
 
-    x P(x²) / Q(x²) with P and Q of degree 4, our own least-maximum fit on [-9, 9], beyond which
-    tanh is 1 in float32.
+    x P(x²) / Q(x²) with P and Q of degree 4, fitted on [-9, 9] for the least maximum error. Beyond
+    9, tanh is 1 in float32.
     """
     x = x.clamp(-9.0, 9.0)
     z = x * x
@@ -173,7 +172,7 @@ def tanh(x: Tensor) -> Tensor:
 
 
 class Program:
-    """A compiled function: tensors in, tensors out, of the shapes it was compiled for."""
+    """A compiled function of tensors, for inputs of fixed shapes."""
 
     def __init__(self, package: Path) -> None:
         """Loads the package."""
@@ -182,23 +181,23 @@ class Program:
         self._run = aoti_load_package(str(package)).loader.boxed_run
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """What the function returns for `inputs`, which must be contiguous."""
+        """The function's outputs for contiguous `inputs`."""
         outputs: list[Tensor] = self._run(list(inputs))
         return outputs
 
 
 @torch.no_grad()
 def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
-    """`function` compiled for inputs like `example`, which it must not change."""
-    example = [x.clone() for x in example]  # two inputs that are one tensor are traced as one
+    """Compiles `function` for inputs shaped like `example`; it must not change its inputs."""
+    example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
     graph = _trace(function, example)
     path = cache_directory() / f"{_fingerprint(graph, example)}.pt2"
-    with _locked(path.with_suffix(".lock")):  # of several jobs, one compiles and the others wait
+    with _locked(path.with_suffix(".lock")):  # one of several processes compiles, the others wait
         if not path.exists():
             _build(graph, example, path)
         try:
             return Program(path)
-        except RuntimeError:  # damaged, as by a full disk
+        except RuntimeError:  # the package is damaged, for example by a full disk
             _build(graph, example, path)
             return Program(path)
 
@@ -214,9 +213,9 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
     from torch._inductor import aoti_compile_and_package
 
     with onednn.lowered(), warnings.catch_warnings(), _scratch(path) as scratch:
-        warnings.simplefilter("ignore")  # torch's of itself
+        warnings.simplefilter("ignore")  # torch warns about its own code
         exported = torch.export.export(graph, tuple(example), strict=False)
-        # No pool of compiling processes: there is one library to compile.
+        # One library needs no pool of compiling processes.
         package = aoti_compile_and_package(
             exported,
             package_path=str(scratch / path.name),
@@ -227,7 +226,7 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
 
 @contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
-    """A directory beside `path` to build it in; whoever holds the lock of `path` has it alone."""
+    """A directory beside `path` to build in; only the holder of the lock of `path` uses it."""
     scratch = path.with_suffix(".building")
     shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
     scratch.mkdir()
@@ -238,7 +237,7 @@ def _scratch(path: Path) -> Iterator[Path]:
 
 
 def _fingerprint(graph: torch.fx.GraphModule, example: Sequence[Tensor]) -> str:
-    """Of everything the library depends on: the graph, its constants, the shapes, the machine."""
+    """A hash of the inputs of the build: the graph, its constants, the shapes, the machine."""
     digest = hashlib.sha256(graph.code.encode())
     for node in graph.graph.nodes:
         if node.op == "get_attr":
@@ -256,7 +255,7 @@ def _machine() -> tuple[Any, ...]:
 
 
 def _cpu() -> str:
-    """The instructions that the processor knows: the library is compiled for this very one."""
+    """The processor's model and instruction sets; a library works on this processor only."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     known = [line for line in lines if line.startswith(("flags", "Features", "model name"))]
@@ -264,27 +263,31 @@ def _cpu() -> str:
 
 
 def cache_directory() -> Path:
-    """`walle` in the user's cache directory; if that cannot be written, a temporary one.
+    """`walle` in the user's cache directory, or a temporary directory if that is not writable.
 
     Raises:
-        OSError: the temporary one is another user's, or cannot be written either.
+        OSError: the temporary directory belongs to another user, or is not writable either.
     """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(base) / "walle"
-    with suppress(OSError):  # then the temporary one
+    with suppress(OSError):  # an error leads to the temporary directory below
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if os.access(path, os.W_OK):
             return path
-    path = Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"  # for every process and run alike
+    path = (
+        Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"
+    )  # the same for every process and run
     path.mkdir(exist_ok=True, mode=0o700)
     if path.is_symlink() or path.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path} is another user's; set XDG_CACHE_HOME to keep libraries in")
+        raise PermissionError(
+            f"{path} belongs to another user; set XDG_CACHE_HOME to another directory"
+        )
     return path
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that the kernel lets go of when this process ends."""
+    """Holds a file lock; the kernel releases it when this process ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""A compiled function has one shape: calling it for any number of rows."""
+"""Calls of a compiled function, which has one shape, with any number of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from walle.learning.compiled import compile_function
 
 
 class FixedBatch:
-    """A function of parameters and rows, compiled for one number of rows, for any number."""
+    """A compiled function of parameters and any number of rows, computed in batches of one size."""
 
     def __init__(
         self,
@@ -21,17 +21,17 @@ class FixedBatch:
         columns: int,
         rows: int = 0,
     ) -> None:
-        """Compiles `function(vector [P], x [N, columns]) -> [N]`, which treats each row alone.
+        """Compiles `function(vector [P], x [N, columns]) -> [N]`, whose rows are independent.
 
-        `rows` is the N to expect, if it is known: many rows cost less in large batches, few would
-        leave most of one empty.
+        `rows` is the expected N; 0 if it is not known. It chooses the size of the batches: many
+        rows cost less in large batches, but few rows would leave most of a large batch empty.
         """
         self._size = 1024 if rows >= 16 * 1024 else 256
         example = (vector, torch.zeros(self._size, columns, device=vector.device))
         self._program = compile_function(lambda v, x: (function(v, x),), example)
 
     def __call__(self, vector: Tensor, x: Tensor) -> Tensor:
-        """[N, columns] -> [N]; the last batch is filled up with zeros."""
+        """Maps [N, columns] to [N]; the last batch is padded with zeros."""
         rows = len(x)
         padded = functional.pad(x, (0, 0, 0, -rows % self._size))
         values = [self._program(vector, batch)[0] for batch in torch.split(padded, self._size)]

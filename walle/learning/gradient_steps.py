@@ -1,6 +1,6 @@
-"""The ways of taking one gradient step: eager, compiled, shared among learners.
+"""Three ways to take a gradient step: eager, compiled, shared among learners.
 
-All give the same numbers, to rounding.
+All three give the same numbers, except for rounding.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ Batch = Any
 Tree = TypeVar("Tree")
 Info = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Batch], tuple[Tensor, Info]]
-Stepped = tuple[Tensor, AdamState, Tensor]
+StepResult = tuple[Tensor, AdamState, Tensor]
+"""The new parameters, Adam's new state, and the step's numbers [I]: loss, gradient norm, info."""
 
 
 def leaves(tree: Any) -> list[Any]:
-    """What nested named tuples hold, in order; whatever is no tuple is a leaf."""
+    """All leaves of nested named tuples, in order; a leaf is any value that is no tuple."""
     if not isinstance(tree, tuple):
         return [tree]
     return [leaf for part in tree for leaf in leaves(part)]
 
 
 def rebuild(like: Tree, values: Iterator[Any]) -> Tree:
-    """Named tuples nested like `like`, filled with `values` in the order of `leaves`."""
+    """Named tuples of the structure of `like`, filled with `values` in the order of `leaves`."""
     if not isinstance(like, tuple):
         filled: Tree = next(values)
         return filled
@@ -41,30 +42,30 @@ def rebuild(like: Tree, values: Iterator[Any]) -> Tree:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """The same named tuples with `function` of every leaf."""
+    """Named tuples of the same structure, with `function` applied to every leaf."""
     return rebuild(tree, map(function, leaves(tree)))
 
 
 def batch_rows(batch: Batch) -> int:
-    """N, the rows of a batch."""
+    """N, the number of rows of a batch."""
     return next(len(x) for x in leaves(batch) if x.dim())
 
 
-class Step(Protocol):
-    """One gradient step."""
+class GradientStep(Protocol):
+    """A function that takes one gradient step."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the numbers that a step tells; known after the first step."""
+        """Names of the step's numbers [I]; known after the first step."""
         ...
 
-    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
-        """The parameters and Adam's state after the step, and what the step tells: [I] numbers."""
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> StepResult:
+        """Takes one step of size `rate` [] on parameters [P]."""
         ...
 
 
 class Team(Protocol):
-    """The learners that take steps together, as one of them sees them."""
+    """The interface of one learner to all learners that take steps together."""
 
     rank: int
     size: int
@@ -74,49 +75,62 @@ class Team(Protocol):
         ...
 
     def meet(self) -> None:
-        """Waits until every learner has come here."""
+        """Waits until every learner has called this method."""
         ...
 
     def announce(
         self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
-        """Has the others take part in the epoch that the leader is about to begin.
+        """Sends the other learners the data of the epoch that the leader is about to begin.
 
         Args:
             optimizer: the number of the optimizer.
-            minibatch_size: rows a step.
-            data: in the order of this epoch.
-            state: parameters, the optimiser's three, the step size.
+            minibatch_size: rows in a minibatch.
+            data: the rows in the order of this epoch.
+            state: parameters, the three tensors of `AdamState`, the step size.
         """
         ...
 
 
+def _eager_gradient(loss: Loss, vector: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Info]:
+    """The gradient [P], the loss and its info."""
+    leaf = vector.detach().requires_grad_()
+    value, info = loss(leaf, batch)
+    (grad,) = torch.autograd.grad(value, leaf)
+    return grad, value, info
+
+
+def _clip_and_step(
+    vector: Tensor, grad: Tensor, state: AdamState, rate: Tensor, settings: AdamSettings
+) -> tuple[Tensor, AdamState, Tensor, Tensor]:
+    """One Adam step with the clipped gradient; also the norm before clipping and the step sizes."""
+    grad, norm = clip_by_norm(grad, settings.max_grad_norm)
+    sizes = step_sizes(state.steps + 1, rate, settings)
+    return *adam_step(vector, grad, state, sizes, settings), norm, sizes
+
+
 class EagerStep:
-    """Operation by operation."""
+    """A gradient step that torch runs operation by operation."""
 
     def __init__(self, loss: Loss, settings: AdamSettings) -> None:
-        """`loss` is minimised by Adam."""
+        """Minimises `loss` by Adam."""
         self._loss = loss
         self._settings = settings
         self.names: tuple[str, ...] = ()
 
-    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
-        """See `Step`."""
-        leaf = vector.detach().requires_grad_()
-        loss, info = self._loss(leaf, batch)
-        (grad,) = torch.autograd.grad(loss, leaf)
-        grad, norm = clip_by_norm(grad, self._settings.max_grad_norm)
-        sizes = step_sizes(state.steps + 1, rate, self._settings)
-        vector, state = adam_step(vector, grad, state, sizes, self._settings)
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> StepResult:
+        """See `GradientStep`."""
+        grad, loss, info = _eager_gradient(self._loss, vector, batch)
+        vector, state, norm, _ = _clip_and_step(vector, grad, state, rate, self._settings)
         self.names = ("loss", "grad_norm", *info)
         return vector, state, torch.stack([loss, norm, *info.values()]).detach()
 
 
 class CompiledStep:
-    """Gradient, clipping and Adam in one library, for minibatches of one shape.
+    """A gradient step compiled to one library, for minibatches of one shape.
 
-    A minibatch of another shape, such as the remainder of an epoch, goes the eager way. Adam's step
-    sizes are among what is returned for then inductor works them out once, not for every parameter.
+    A minibatch of another shape, such as the last one of an epoch, takes an eager step. The library
+    also returns Adam's step sizes: otherwise inductor would compute them once for every parameter.
     """
 
     def __init__(self, loss: Loss, settings: AdamSettings, vector: Tensor, batch: Batch) -> None:
@@ -130,33 +144,32 @@ class CompiledStep:
             grad, (value, info) = grad_and_value(loss, has_aux=True)(
                 vector, rebuild(batch, iter(rest[4:]))
             )
-            grad, norm = clip_by_norm(grad, settings.max_grad_norm)
-            sizes = step_sizes(adam[-1] + 1, rate, settings)
-            vector, state = adam_step(vector, grad, AdamState(*adam), sizes, settings)
+            after = _clip_and_step(vector, grad, AdamState(*adam), rate, settings)
+            vector, state, norm, sizes = after
             self.names = ("loss", "grad_norm", *info)
             return vector, *state, torch.stack([value, norm, *info.values()]), sizes
 
         state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
         self._program = compile_function(step, (vector, *state, rate, *leaves(batch)))
 
-    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
-        """See `Step`."""
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> StepResult:
+        """See `GradientStep`."""
         columns = [x.contiguous() for x in leaves(batch)]
         if [x.shape for x in columns] != self._shapes:
             return self._eager(vector, state, rate, batch)
-        vector, *adam, told, _ = self._program(vector, *state, rate, *columns)
-        return vector, AdamState(*adam), told
+        vector, *adam, numbers, _ = self._program(vector, *state, rate, *columns)
+        return vector, AdamState(*adam), numbers
 
 
 class SharedStep:
-    """A step of several learners: each takes its rows of the minibatch, gradients are averaged.
+    """A gradient step of several learners, each with a part of the minibatch's rows.
 
-    The loss and its info have to be means over the rows. A learner's part is weighted by its rows,
-    so a minibatch that cannot be dealt evenly gives the same numbers too.
+    The gradients of the parts are averaged, weighted by their rows, so a minibatch that cannot be
+    split evenly gives the same numbers. The loss and its info must be means over the rows.
     """
 
     def __init__(self, loss: Loss, settings: AdamSettings, team: Team) -> None:
-        """Begins eager."""
+        """Takes eager steps until `compile`."""
         self._loss = loss
         self._settings = settings
         self._team = team
@@ -167,11 +180,11 @@ class SharedStep:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `Step`."""
+        """See `GradientStep`."""
         return ("loss", "grad_norm", *self._info)
 
     def compile(self, vector: Tensor, batch: Batch) -> None:
-        """Compiles what comes before the exchange and what comes after it."""
+        """Compiles the gradient of this learner's part, and the Adam step after the exchange."""
         part, _ = self._part(batch)
 
         def gradient(vector: Tensor, *columns: Tensor) -> tuple[Tensor]:
@@ -187,16 +200,16 @@ class SharedStep:
         self._shapes = [x.shape for x in leaves(part)]
         self._gradient = program
 
-    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
-        """See `Step`."""
+    def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> StepResult:
+        """See `GradientStep`."""
         part, weight = self._part(batch)
         flat = self._weighted(vector, part, weight)
         self._team.sum(flat)
-        vector, *adam, told, _ = self._apply(vector, *state, rate, flat)
-        return vector, AdamState(*adam), told
+        vector, *adam, numbers, _ = self._apply(vector, *state, rate, flat)
+        return vector, AdamState(*adam), numbers
 
     def _part(self, batch: Batch) -> tuple[Batch, float]:
-        """This learner's rows, and their fraction of all; one row, of no weight, if it has none."""
+        """This learner's rows and their fraction of all; without rows, one row of weight 0."""
         rows = batch_rows(batch)
         rank, size = self._team.rank, self._team.size
         begin, end = rows * rank // size, rows * (rank + 1) // size
@@ -210,21 +223,15 @@ class SharedStep:
         if self._gradient is not None and [x.shape for x in columns] == self._shapes:
             (flat,) = self._gradient(vector, *columns)
         else:
-            flat = self._eager_gradient(vector, part)
+            grad, loss, info = _eager_gradient(self._loss, vector, part)
+            self._info = tuple(info)
+            flat = torch.cat((grad, torch.stack([loss, *info.values()]).detach()))
         return flat * weight
 
-    def _eager_gradient(self, vector: Tensor, part: Batch) -> Tensor:
-        leaf = vector.detach().requires_grad_()
-        loss, info = self._loss(leaf, part)
-        (grad,) = torch.autograd.grad(loss, leaf)
-        self._info = tuple(info)
-        return torch.cat((grad, torch.stack([loss, *info.values()]).detach()))
-
     def _finish(self, vector: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        """Clipping and Adam, with the gradient of the whole minibatch."""
+        """Takes a step with `flat`: the minibatch's gradient [P], its loss and its info."""
         *adam, rate, flat = rest
-        grad, norm = clip_by_norm(flat[: len(vector)], self._settings.max_grad_norm)
-        info = flat[len(vector) :]
-        sizes = step_sizes(adam[-1] + 1, rate, self._settings)
-        vector, state = adam_step(vector, grad, AdamState(*adam), sizes, self._settings)
+        grad, info = flat[: len(vector)], flat[len(vector) :]
+        after = _clip_and_step(vector, grad, AdamState(*adam), rate, self._settings)
+        vector, state, norm, sizes = after
         return vector, *state, torch.cat((info[:1], norm.unsqueeze(0), info[1:])), sizes

@@ -1,4 +1,4 @@
-"""The body of a learner process, and what the leader tells it."""
+"""The body of a learner process, and the messages from the leader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -19,12 +20,12 @@ from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from walle.learning.adam import AdamState
-from walle.learning.gradient_steps import Batch, Team, map_leaves
+from walle.learning.gradient_steps import Team, map_leaves
 from walle.learning.optimizer import Learnable, warm_up
 from walle.processes.workers import become_worker
 
 READY = ""
-_COLLECTIVE_LIMIT = timedelta(minutes=10)  # a learner may still be compiling
+_COLLECTIVE_LIMIT = timedelta(minutes=10)  # another learner may still be compiling
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Column:
 
 
 class Announcement(NamedTuple):
-    """What the leader says before an epoch.
+    """The leader's message before an epoch.
 
     Attributes:
-        optimizer: the number of the one that takes the steps.
-        minibatch_size: rows a step, of all learners together.
-        parameters: P.
+        optimizer: the number of the optimizer that takes the steps.
+        minibatch_size: rows in a minibatch, over all learners.
+        parameters: P, the number of parameters.
         columns: the data's named tuples, with a `Column` for every tensor.
     """
 
@@ -53,14 +54,14 @@ class Announcement(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnerTask:
-    """What a learner process needs to begin. Picklable.
+    """The description from which a learner process starts. Picklable.
 
     Attributes:
-        rank: its number; the agent is 0.
-        size: how many learners there are, the agent included.
-        make: makes the learner's own copy of the algorithm; picklable.
-        device: where this learner computes.
-        threads: of torch.
+        rank: the learner's number; the agent is number 0.
+        size: number of learners, including the agent.
+        make: makes the learner's copy of the algorithm; picklable.
+        device: the device on which this learner computes.
+        threads: number of torch's threads.
     """
 
     rank: int
@@ -71,36 +72,36 @@ class LearnerTask:
 
     @property
     def name(self) -> str:
-        """As it appears in messages."""
+        """The name for messages."""
         return f"learner-{self.rank}"
 
 
 class Follower(Team):
-    """The team as a learner sees it that does not lead."""
+    """The team of a learner that is not the leader."""
 
     def __init__(self, rank: int, size: int) -> None:
-        """`rank` of `size`."""
+        """Learner number `rank` of `size` learners."""
         self.rank, self.size = rank, size
 
     def sum(self, x: Tensor) -> None:
-        """Replaces `x` by its sum over the learners."""
+        """See `Team`."""
         dist.all_reduce(x)
 
     def meet(self) -> None:
-        """Waits until every learner has come here."""
+        """See `Team`."""
         dist.barrier()
 
-    def announce(
-        self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
-    ) -> None:
-        """Only the leader announces."""
+    def announce(self, *_: Any) -> None:
+        """Does nothing; only the leader announces."""
 
 
 def join_group(store: TCPStore, rank: int, size: int, device: str) -> None:
-    """Joins the `size` processes that exchange tensors, as number `rank`."""
+    """Joins the group of `size` processes that exchange tensors, as number `rank`."""
     backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
     if "lo" in [name for _, name in socket.if_nameindex()]:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host's name may not resolve
+        os.environ.setdefault(
+            "GLOO_SOCKET_IFNAME", "lo"
+        )  # gloo needs it if the host's name does not resolve
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=size, timeout=_COLLECTIVE_LIMIT
     )
@@ -111,9 +112,10 @@ def run_learner(task: LearnerTask, pipe: Connection, port: int) -> None:
     become_worker(task.threads)
     try:
         _learn(task, pipe, port)
-        gc.collect()  # compiled programs remove what they unpacked; a process may end without that
-    except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
-        _tell(pipe, traceback.format_exc())
+        gc.collect()  # removes the temporary files of compiled programs, which an exit may leave
+    except BaseException:  # noqa: BLE001 - the agent reports every error
+        with suppress(OSError):  # the agent may have ended
+            pipe.send(traceback.format_exc())
         sys.exit(1)
 
 
@@ -129,15 +131,8 @@ def _learn(task: LearnerTask, pipe: Connection, port: int) -> None:
     _follow(algorithm, pipe, task.device)
 
 
-def _tell(pipe: Connection, report: str) -> None:
-    try:
-        pipe.send(report)
-    except OSError:
-        sys.exit(1)  # the agent is gone: there is nobody to hear it
-
-
 def _follow(algorithm: Learnable, pipe: Connection, device: str) -> None:
-    """Takes part in every epoch that the leader announces, until it closes the pipe."""
+    """Takes part in every epoch that the leader announces, until the leader closes the pipe."""
     optimizers = algorithm.optimizers()
     while True:
         try:

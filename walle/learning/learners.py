@@ -1,8 +1,8 @@
-"""Several learners: processes that take each minibatch together and average their gradients.
+"""Several learner processes, which split each minibatch and average their gradients.
 
-The agent leads. Before every epoch it tells the others, over a pipe, what comes, and broadcasts
-parameters, Adam's state and data. Then all take the same steps, each on its part of a minibatch,
-and one all-reduce a step makes their gradients the whole minibatch's.
+The agent is the leader. Before every epoch it announces the epoch to the other learners over pipes,
+and broadcasts parameters, Adam's state and data. Then all learners take the same steps, each on its
+part of a minibatch; one all-reduce a step sums the gradients of the parts.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _GRACE_S, _POLL_S = 2.0, 0.01
 
 
 class Leader(Team):
-    """The team as the agent sees it; a dead learner raises WorkerError, with its name."""
+    """The team of the agent; its methods raise WorkerError when a learner has died."""
 
     rank = 0
 
     def __init__(self, learners: Learners) -> None:
-        """Leads `learners`."""
+        """Leads the processes `learners`."""
         self.size = len(learners) + 1
         self._learners = learners
 
     def sum(self, x: Tensor) -> None:
-        """Replaces `x` by its sum over the learners."""
-        with self._learners.explained():
+        """See `Team`."""
+        with self._learners.reporting_deaths():
             dist.all_reduce(x)
 
     def meet(self) -> None:
-        """Waits until every learner has come here; Python stays awake, and hears signals."""
-        with self._learners.explained():
+        """See `Team`; polls, so that Python can handle signals."""
+        with self._learners.reporting_deaths():
             meeting = dist.barrier(async_op=True)
             while not meeting.is_completed():
                 time.sleep(_POLL_S)
@@ -62,19 +62,19 @@ class Leader(Team):
     def announce(
         self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
-        """Gives the others all they need for an epoch."""
+        """See `Team`."""
         columns = map_leaves(lambda x: Column(tuple(x.shape), x.dtype), data)
-        with self._learners.explained():
+        with self._learners.reporting_deaths():
             self._learners.send(Announcement(optimizer, minibatch_size, len(state[0]), columns))
             for x in (*state, *leaves(data)):
                 dist.broadcast(x.contiguous(), 0)
 
 
 class Learners:
-    """The learner processes besides the agent."""
+    """All learner processes except the agent."""
 
     def __init__(self, tasks: Sequence[LearnerTask]) -> None:
-        """Starts them; they import and build meanwhile."""
+        """Starts the processes; they import and build while the caller continues."""
         self._tasks = tasks
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
@@ -101,31 +101,31 @@ class Learners:
         return len(self._tasks)
 
     def join(self, optimizers: Sequence[Optimizer], device: str) -> None:
-        """Waits until all are there, and has the optimizers learn with them.
+        """Waits until all learners are ready, and adds `optimizers` to the team.
 
         Raises:
-            WorkerError: one of them ended.
+            WorkerError: a learner ended.
         """
         for task, pipe, process in zip(self._tasks, self._pipes, self._processes, strict=True):
             multiprocessing.connection.wait([pipe, process.sentinel])
-            told = _last_words(pipe)
-            if told:
-                raise WorkerError(f"{task.name} failed:\n{told}")
-            if told is None:
+            message = _last_message(pipe)
+            if message:
+                raise WorkerError(f"{task.name} failed:\n{message}")
+            if message is None:
                 self.report()
-        with self.explained():
+        with self.reporting_deaths():
             join_group(self._store, 0, len(self) + 1, device)
         for index, optimizer in enumerate(optimizers):
             optimizer.join_team(Leader(self), index)
 
     def send(self, message: Announcement) -> None:
-        """Tells all of them."""
+        """Sends the message to all learners."""
         for pipe in self._pipes:
             pipe.send(message)
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turns a broken connection in the body into the story of the learner that died."""
+    def reporting_deaths(self) -> Iterator[None]:
+        """Raises WorkerError if a learner's death broke a connection in the body."""
         try:
             yield
         except (OSError, RuntimeError):
@@ -134,7 +134,7 @@ class Learners:
 
     @property
     def sentinels(self) -> list[int]:
-        """One a process, ready when it has ended."""
+        """A handle for each process; it becomes ready when the process ends."""
         return [process.sentinel for process in self._processes]
 
     def report(self) -> None:
@@ -143,11 +143,12 @@ class Learners:
         for task, pipe, process in zip(self._tasks, self._pipes, self._processes, strict=True):
             if process.sentinel not in ended:
                 continue
-            told = _last_words(pipe)
-            raise WorkerError(f"{task.name} failed:\n{told}" if told else how_it_ended(process))
+            message = _last_message(pipe)
+            failed = f"{task.name} failed:\n{message}"
+            raise WorkerError(failed if message else how_it_ended(process))
 
     def close(self) -> None:
-        """Asks them to end, and ends those that do not within two seconds."""
+        """Asks the processes to end; kills each that still runs after two seconds."""
         for pipe in self._pipes:
             pipe.close()
         if dist.is_initialized():
@@ -162,25 +163,25 @@ class Learners:
         self._processes = []
 
 
-def _last_words(pipe: Connection) -> str | None:
-    """The last a learner sent: `READY`, or the traceback before it ended; None if nothing."""
-    told = None
-    with suppress(EOFError, OSError):  # a closed pipe has no more to say; how it ended, others tell
+def _last_message(pipe: Connection) -> str | None:
+    """The learner's last message: `READY` or a traceback; None without a message."""
+    message = None
+    with suppress(EOFError, OSError):  # the pipe is closed
         while pipe.poll():
-            told = pipe.recv()
-    return told
+            message = pipe.recv()
+    return message
 
 
 def make_learner_tasks(
     n: int, make: Callable[[Any], Learnable], problem: Any, threads: int
 ) -> list[LearnerTask]:
-    """The tasks of the learners besides the agent; on GPUs each learner has its own.
+    """The tasks of all learners except the agent; each learner has a separate GPU on GPUs.
 
     Args:
-        n: learners, the agent included.
+        n: number of learners, including the agent.
         make: makes the algorithm for a problem; picklable.
-        problem: the run's, a named tuple with the agent's `device`.
-        threads: of torch, in each.
+        problem: the run's `Problem`, with the agent's `device`.
+        threads: number of torch's threads in each learner.
     """
     on_gpu = torch.device(problem.device).type == "cuda"
     devices = {rank: f"cuda:{rank}" if on_gpu else problem.device for rank in range(1, n)}

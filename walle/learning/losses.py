@@ -1,4 +1,4 @@
-"""Losses: pure functions of tensors. Each returns `(loss, info)` or a scalar; the caller logs."""
+"""Losses: pure functions of tensors that return `(loss, info)` or a scalar."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def value_loss(
 ) -> Tensor:
     """Mean squared error, E[(v - target)²]; inputs [B].
 
-    With `clip`, a value may not gain from moving further than `clip` from `old_value`: the mean of
-    the larger of the clipped and the plain error (Baselines' PPO2).
+    With `clip` it is the mean of the larger of two errors: the error of v, and the error of v
+    clipped to within `clip` of `old_value` (Baselines' PPO2).
     """
     error = (value - target).square()
     if clip is not None and old_value is not None:
@@ -79,9 +79,9 @@ def value_loss(
 def td_target(reward: Tensor, continues: Tensor, next_q: Tensor, gamma: float) -> Tensor:
     """The target r + γ c Q(s', a') of DDPG and TD3, where c is 0 after a terminal state.
 
-    `next_q` [K, B], one row a critic, is taken at its least, min_k Q_k (Fujimoto et al. 2018,
-    eq. 10); for DDPG K is 1 (Lillicrap et al. 2016, algorithm 1). The others are [B], and so is
-    the result.
+    `next_q` [K, B] holds one row for each critic; Q is the smallest, min_k Q_k (Fujimoto et al.
+    2018, eq. 10). For DDPG K is 1 (Lillicrap et al. 2016, algorithm 1). The other arguments and the
+    result are [B].
     """
     return reward + gamma * continues * next_q.amin(0)
 
@@ -98,7 +98,7 @@ def soft_td_target(
 
     Haarnoja et al. 2018b ("Soft actor-critic algorithms and applications"), eq. 3 and 5.
 
-    `next_q` [K, B]; `temperature` is α, []; the others [B], and so is the result.
+    `next_q` is [K, B]; `temperature` is α, []; the other arguments and the result are [B].
     """
     soft = next_q - temperature * next_log_prob
     return td_target(reward, continues, soft, gamma)
@@ -126,7 +126,8 @@ def deterministic_policy_loss(q: Tensor) -> Tensor:
 def soft_policy_loss(q: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
     """E[α log π(a|s) - min_k Q_k(s, a)] with a ~ π (Haarnoja et al. 2018b, eq. 7).
 
-    `q` [K, B] and `log_prob` [B] of actions that the policy's parameters reach; α is [].
+    `q` [K, B] and `log_prob` [B] belong to actions that are differentiable in the policy's
+    parameters; α is [].
     """
     return (temperature * log_prob - q.amin(0)).mean()
 
@@ -134,16 +135,16 @@ def soft_policy_loss(q: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor
 def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
     """-log α · E[log π(a|s) + H̄]: α falls while the entropy is above H̄.
 
-    Haarnoja et al. 2018b, eq. 18, with log α for α as in the authors' code. `log_temperature` [];
-    `log_prob` [B].
+    Haarnoja et al. 2018b, eq. 18, with log α instead of α as in the authors' code.
+    `log_temperature` []; `log_prob` [B].
     """
     return -log_temperature * (log_prob + target_entropy).mean()
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:
-    """1 - Var[target - v] / Var[target]: 1 is perfect, 0 no better than a constant.
+    """1 - Var[target - v] / Var[target]: 1 is perfect, 0 is no better than a constant.
 
-    NaN where the target does not vary.
+    It is NaN if the target does not vary.
     """
     variance = target.var(correction=0)
     if variance == 0:

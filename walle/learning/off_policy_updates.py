@@ -1,7 +1,7 @@
 """Gradient updates on minibatches from a replay buffer.
 
-An algorithm gives one pure function that takes a block of updates: every step of every optimizer,
-and the moves of the target networks. Compiled, a block is one call of one library.
+An algorithm provides one pure function that takes a block of K updates, with all optimizers' steps
+and all moves of the target networks. Compiled, a block is one call of a library.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ ADAM = AdamSettings()
 State = TypeVar("State", bound=tuple[Any, ...])
 Info = TypeVar("Info", bound=tuple[Tensor, ...])
 Block = Callable[[State, Tensor, Tensor], tuple[State, Info]]
-"""(state, rows [K, B, W], noise [K, M, B, A]) -> (state after K updates, their metrics)."""
+"""(state, minibatches [K, B, W], noise [K, M, B, A]) -> (state after K updates, metrics)."""
 
 
 class TrainState(NamedTuple):
-    """Parameters, and the state of the Adam that moves them.
+    """Parameters and their Adam state.
 
     Attributes:
         vector: [P] the parameters.
         mean: [P] the gradient's running mean.
         square: [P] the gradient's running mean square.
-        fading: [2] β₁ᵗ and β₂ᵗ after t steps: what is left of the moments' first zeros. Kept, since
-            compiled code would raise to the power of t once for every parameter.
+        decay: [2] β₁ᵗ and β₂ᵗ after t steps, for the bias correction; stored because compiled code
+            would compute the powers once for every parameter.
     """
 
     vector: Tensor
     mean: Tensor
     square: Tensor
-    fading: Tensor
+    decay: Tensor
 
     @classmethod
     def start(cls, vector: Tensor) -> TrainState:
-        """Before the first step."""
+        """The state before the first step on `vector` [P]."""
         zero = torch.zeros_like(vector)
         return cls(vector, zero, zero.clone(), torch.ones(2, device=vector.device))
 
@@ -50,68 +50,71 @@ class TrainState(NamedTuple):
 def adam_update(
     loss: Callable[[Tensor], tuple[Tensor, Tensor]], part: TrainState, learning_rate: float
 ) -> tuple[TrainState, Tensor, Tensor]:
-    """One Adam step down `loss(vector) -> (loss, beside)`; also returns both; pure.
+    """One Adam step on `loss(vector) -> (loss, aux)`; returns the new state, loss and aux; pure.
 
-    Kingma & Ba 2015, algorithm 1, with its usual settings.
+    Kingma & Ba 2015, algorithm 1, with the paper's settings.
     """
-    grad, (value, beside) = grad_and_value(loss, has_aux=True)(part.vector)
+    grad, (value, aux) = grad_and_value(loss, has_aux=True)(part.vector)
     beta1, beta2, epsilon = ADAM.beta1, ADAM.beta2, ADAM.epsilon
-    first, second = part.fading[0] * beta1, part.fading[1] * beta2
+    first, second = part.decay[0] * beta1, part.decay[1] * beta2
     mean = torch.lerp(part.mean, grad, 1 - beta1)
     square = torch.lerp(part.square, grad * grad, 1 - beta2)
     size = learning_rate / (1 - first)
     step = size * mean / ((square / (1 - second)).sqrt() + epsilon)
     after = TrainState(part.vector - step, mean, square, torch.stack((first, second)))
-    return after, value, beside
+    return after, value, aux
 
 
 def polyak_update(target: Tensor, vector: Tensor, tau: float) -> Tensor:
-    """(1 - τ) θ' + τ θ: a target network moves a small way towards its network."""
+    """Moves a target network towards its network: (1 - τ) θ' + τ θ."""
     return torch.lerp(target, vector, tau)
 
 
 class Updates:
-    """Takes blocks of updates, eager until compiled; the numbers are the same to rounding."""
+    """A function that takes blocks of updates, eagerly until `compile`.
+
+    Eager and compiled blocks give the same numbers, except for rounding.
+    """
 
     def __init__(self, block: Block[Any, Any]) -> None:
-        """`block` must be pure, and returns its metrics as a named tuple of scalars."""
+        """`block` must be pure and return its metrics as a named tuple of scalars."""
         self._block = block
-        self._step = self._eager
+        self._take_block = self._eager
 
-    def _eager(self, state: Any, rows: Tensor, noise: Tensor) -> tuple[Any, Tensor]:
-        after, metrics = self._block(state, rows, noise)
+    def _eager(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, Tensor]:
+        after, metrics = self._block(state, minibatches, noise)
         return after, torch.stack(metrics)
 
-    def compile(self, state: Any, rows: Tensor, noise: Tensor) -> None:
-        """Compiles the further blocks, for arguments of these shapes."""
+    def compile(self, state: Any, minibatches: Tensor, noise: Tensor) -> None:
+        """Compiles all later blocks, for arguments of these shapes."""
 
         def flat(*inputs: Tensor) -> tuple[Tensor, ...]:
-            *parts, rows, noise = inputs
-            after, metrics = self._eager(rebuild(state, iter(parts)), rows, noise)
+            *parts, minibatches, noise = inputs
+            after, metrics = self._eager(rebuild(state, iter(parts)), minibatches, noise)
             return (*leaves(after), metrics)
 
-        program = compile_function(flat, (*leaves(state), rows, noise))
+        program = compile_function(flat, (*leaves(state), minibatches, noise))
 
-        def step(state: Any, rows: Tensor, noise: Tensor) -> tuple[Any, Tensor]:
-            *parts, metrics = program(*leaves(state), rows, noise)
+        def compiled(state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, Tensor]:
+            *parts, metrics = program(*leaves(state), minibatches, noise)
             return rebuild(state, iter(parts)), metrics
 
-        self._step = step
+        self._take_block = compiled
 
     @torch.no_grad()
-    def run(self, state: Any, rows: Tensor, noise: Tensor) -> tuple[Any, list[Tensor]]:
-        """Takes as many blocks as there are.
+    def run(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, list[Tensor]]:
+        """Takes N blocks of updates.
 
         Args:
-            state: to start from.
-            rows: [N, K, B, W] the blocks' minibatches.
+            state: the state before the first block.
+            minibatches: [N, K, B, W] for each block.
             noise: [N, K, M, B, A] standard normal.
 
         Returns:
-            The state after them, and the metrics of each block, [I].
+            The state after the last block, and the metrics [I] of each block.
         """
         found = []
-        for minibatches, draws in zip(rows, noise, strict=True):
-            state, metrics = self._step(state, minibatches, draws)
+        for inputs in zip(minibatches, noise, strict=True):
+            state, metrics = self._take_block(state, *inputs)
             found.append(metrics)
         return state, found

@@ -1,9 +1,9 @@
-"""Large matrix products of compiled functions, on a CPU, through oneDNN.
+"""Large matrix products of compiled functions on a CPU, computed by oneDNN.
 
-Torch multiplies float32 matrices on a CPU by MKL, which leaves AVX-512 unused on AMD's processors:
-products of 256 x 256 took 1.6 to 2 times as long as by oneDNN, which torch brings too, on an EPYC.
-Small products stay where they are: there oneDNN's set-up costs more. Products of a column and a row
-become multiplications, which fuse with what follows.
+Torch multiplies float32 matrices on a CPU with MKL, which uses no AVX-512 on AMD processors. On an
+EPYC, products of 256 x 256 matrices took 1.6 to 2 times as long with MKL as with oneDNN, which is
+part of torch too. Small products stay with MKL, because oneDNN's set-up costs more than it saves.
+Products of a column and a row become multiplications, which inductor fuses with later operations.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-SECOND_SIDE = 128  # of the three sides, all but one must be this long
-MULTIPLICATIONS = 2**20  # that a product must need
-TALL = 4_000_000  # multiplications that are enough if only the number of rows is large
+SECOND_SIDE = 128  # the least length of the second longest of the three sides
+MULTIPLICATIONS = 2**20  # the fewest multiplications of a large product
+TALL = 4_000_000  # the fewest multiplications if only the number of rows is large
 
 
 def is_quicker(cpuinfo: str) -> bool:
-    """Whether oneDNN is, on this processor, by what the kernel tells of it."""
+    """Whether oneDNN is quicker than MKL on the processor that `cpuinfo` describes."""
     return bool(torch._C._has_mkldnn) and "AMD" in cpuinfo and "avx512f" in cpuinfo
 
 
 def decompositions(cpuinfo: str) -> dict[Any, Callable[..., Any]]:
-    """For `make_fx`: products as oneDNN's linear layers, where they are large and it is quicker."""
+    """The decompositions for `make_fx` that turn large products into oneDNN's linear layers."""
     if not is_quicker(cpuinfo):
         return {}
     return {torch.ops.aten.mm.default: _mm, torch.ops.aten.addmm.default: _addmm}
@@ -47,7 +47,7 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
 
 
 def _linear(a: Tensor, b: Tensor, bias: Tensor | None) -> Any:
-    """A B + bias as the layer of inputs A and weights B'; NotImplemented leaves it as it was."""
+    """A B + bias as a linear layer with weights B'; NotImplemented leaves the product to torch."""
     sides = sorted((*a.shape, b.shape[1]))
     size = math.prod(sides)
     tall = size >= TALL and sides[0] >= 32 and a.shape[0] == sides[2]
@@ -59,7 +59,7 @@ def _linear(a: Tensor, b: Tensor, bias: Tensor | None) -> Any:
 
 @cache
 def _operator() -> Any:
-    """One of our own: torch's inductor would fuse, and take its weights for constants."""
+    """A custom operator: inductor would fuse torch's own, and treat its weights as constants."""
     schema = "(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
 
     @torch.library.custom_op("walle::linear", mutates_args=(), schema=schema)
@@ -75,7 +75,7 @@ def _operator() -> Any:
 
 @contextmanager
 def lowered() -> Iterator[None]:
-    """Has inductor turn the operator into a call of oneDNN."""
+    """Makes inductor turn the operator into a call of oneDNN while the body runs."""
     if not torch._C._has_mkldnn:
         yield
         return

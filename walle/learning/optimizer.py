@@ -1,4 +1,4 @@
-"""Epochs over minibatches of a pure loss, by Adam."""
+"""An optimizer that minimises a pure loss in epochs of minibatches, by Adam."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from walle.learning.gradient_steps import (
     Batch,
     CompiledStep,
     EagerStep,
-    Info,
+    GradientStep,
     Loss,
     SharedStep,
-    Step,
     Team,
     batch_rows,
     leaves,
@@ -24,29 +23,17 @@ from walle.learning.gradient_steps import (
     rebuild,
 )
 
-__all__ = [
-    "AdamSettings",
-    "AdamState",
-    "Batch",
-    "Info",
-    "Learnable",
-    "Loss",
-    "Optimizer",
-    "Result",
-    "warm_up",
-]
-
 Stop = Callable[[Mapping[str, float]], bool]
 
 
 class EpochResult(NamedTuple):
-    """What one pass over the data left behind.
+    """The result of one pass over the data.
 
     Attributes:
         vector: [P] the new parameters.
-        state: the optimizer's new state.
-        infos: a vector of numbers a minibatch, named by the step.
-        stopped: whether the stop criterion ended the pass, at the last of these minibatches.
+        state: Adam's new state.
+        infos: the numbers [I] of each minibatch; `GradientStep.names` names them.
+        stopped: whether the stop criterion ended the pass at the last of these minibatches.
     """
 
     vector: Tensor
@@ -56,15 +43,15 @@ class EpochResult(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a call of `minimise` left behind.
+    """The result of `Optimizer.minimise` and `Optimizer.step`.
 
     Attributes:
         vector: [P] the new parameters.
-        state: the optimizer's new state.
-        info: every entry of the loss's info, and `loss` and `grad_norm`, averaged over the
-            minibatches, the one that stopped it included.
-        minibatches: how many gradient steps were taken.
-        stopped: whether the stop criterion ended it early.
+        state: Adam's new state.
+        info: `loss`, `grad_norm` and the entries of the loss's info, averaged over all minibatches,
+            including the one at which the stop criterion held.
+        minibatches: number of gradient steps.
+        stopped: whether the stop criterion ended the epochs early.
     """
 
     vector: Tensor
@@ -77,26 +64,26 @@ class Result(NamedTuple):
 class Optimizer:
     """Minimises a pure `loss(vector, batch) -> (loss, info)` by minibatch Adam.
 
-    A batch is a named tuple of tensors, which may hold further ones.
+    A batch is a named tuple of tensors, which may contain further named tuples.
     """
 
     def __init__(self, loss: Loss, settings: AdamSettings, stop: Stop | None = None) -> None:
         """Takes eager steps until `compile`.
 
         Args:
-            loss: sees batches like the data, of fewer rows.
-            settings: Adam's, and the bound on the gradient.
-            stop: given a minibatch's info before its step; true ends everything without the step.
+            loss: the loss of a minibatch.
+            settings: settings of Adam, and the bound of the gradient's norm.
+            stop: maps a minibatch's info before its step to whether to stop without the step.
         """
         self._loss = loss
         self._settings = settings
         self._stop = stop
-        self._step: Step = EagerStep(loss, settings)
+        self._step: GradientStep = EagerStep(loss, settings)
         self._team: Team | None = None
         self._index = 0
 
     def join_team(self, team: Team, index: int) -> None:
-        """Takes every further step with `team`, which knows this optimizer as number `index`.
+        """Takes all later steps with `team`, which knows this optimizer as number `index`.
 
         The loss and its info must be means over the rows.
         """
@@ -104,12 +91,12 @@ class Optimizer:
         self._step = SharedStep(self._loss, self._settings, team)
 
     def meet(self) -> None:
-        """Waits for the other learners, if there are any."""
+        """Waits for the other learners, if this optimizer has joined a team."""
         if self._team is not None:
             self._team.meet()
 
     def compile(self, vector: Tensor, data: Batch, minibatch_size: int) -> None:
-        """Compiles the further steps, for full minibatches of data like `data`."""
+        """Compiles all later steps, for full minibatches of data with the shapes of `data`."""
         batch = _minibatches(data, minibatch_size)[0]
         if isinstance(self._step, SharedStep):
             self._step.compile(vector, batch)
@@ -131,14 +118,14 @@ class Optimizer:
         """Passes `epochs` times over the rows of `data`, each time in a new random order.
 
         Args:
-            vector: [P] parameters to start from.
-            state: Adam's state to go on with.
-            data: tensors [N, ...]; those without dimensions reach every minibatch unchanged.
+            vector: [P] the first parameters.
+            state: Adam's state before the first step.
+            data: tensors [N, ...]; tensors without dimensions reach every minibatch unchanged.
             epochs: passes over the data.
-            minibatch_size: rows a step; the last minibatch of an epoch may be smaller.
+            minibatch_size: rows in a minibatch; the last one of an epoch may be smaller.
             learning_rate: Adam's step size.
-            generator: draws the orders; on the CPU.
-            recompute: the data for given parameters, called before every epoch but the first.
+            generator: draws the orders, on the CPU.
+            recompute: maps parameters to new data, before every epoch except the first.
         """
         rate = torch.tensor(learning_rate, device=vector.device)
         infos: list[Tensor] = []
@@ -166,7 +153,7 @@ class Optimizer:
     def _lead_epoch(
         self, vector: Tensor, state: AdamState, rate: Tensor, data: Batch, minibatch_size: int
     ) -> EpochResult:
-        """Runs one epoch, with the other learners, if there are any."""
+        """Runs one epoch, which it announces to the other learners, if there are any."""
         if self._team is not None:
             self._team.announce(self._index, minibatch_size, data, (vector, *state, rate))
         return self.run_epoch(vector, state, rate, data, minibatch_size)
@@ -174,7 +161,7 @@ class Optimizer:
     def run_epoch(
         self, vector: Tensor, state: AdamState, rate: Tensor, data: Batch, minibatch_size: int
     ) -> EpochResult:
-        """Passes once over `data` in the order in which its rows lie."""
+        """Passes once over `data`, in the order of its rows."""
         infos: list[Tensor] = []
         for minibatch in _minibatches(data, minibatch_size):
             new_vector, new_state, info = self._step(vector, state, rate, minibatch)
@@ -194,7 +181,7 @@ class Optimizer:
 def _shuffled(data: Batch, minibatch_size: int, generator: torch.Generator) -> Batch:
     rows = batch_rows(data)
     if minibatch_size >= rows:
-        return data  # a full batch needs no order
+        return data  # a full batch needs no random order
     order = torch.randperm(rows, generator=generator)
 
     def reordered(x: Any) -> Any:
@@ -218,13 +205,13 @@ class Learnable(Protocol):
         ...
 
     def warm_up(self) -> str:
-        """Compiles what is to be compiled; says in one line what was chosen, and why."""
+        """Compiles the parts that repay it; returns one line: what was compiled, and why."""
         ...
 
 
 def warm_up(algorithm: Learnable) -> str:
-    """Compiles, then waits until the other learners, if there are any, have done so too."""
-    told = algorithm.warm_up()
+    """Compiles, then waits until all other learners have compiled; see `Learnable.warm_up`."""
+    line = algorithm.warm_up()
     for optimizer in algorithm.optimizers():
         optimizer.meet()
-    return told
+    return line

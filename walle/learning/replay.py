@@ -1,7 +1,7 @@
-"""The replay buffer: transitions in the order they came, the oldest overwritten first.
+"""The replay buffer: a ring of transitions in which new ones overwrite the oldest.
 
-It is the agent's own memory and not shared. Rollouts already arrive in slots of shared memory, and
-one process learns from them, so a shared buffer would only add locks around what nobody else reads.
+The buffer lies in the agent's private memory. Rollouts already arrive in shared memory, and only
+the agent reads the buffer, so a shared buffer would only add locks.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from walle.types import Rollout
 
 
 class Transitions(NamedTuple):
-    """Steps on their own; any leading shape [...].
+    """Single steps, with any leading shape [...].
 
     Attributes:
-        obs: [..., O] what the policy saw.
-        action: [..., A] what it did.
-        next_obs: [..., O] the true successor, also where an episode was cut.
+        obs: [..., O] observation before the step.
+        action: [..., A].
+        next_obs: [..., O] true successor, also where an episode was truncated.
         reward: [...].
-        continues: [...] 0 after a terminal state, else 1: a truncated episode's value goes on.
+        continues: [...] 0 after a terminal state, else 1; a truncated episode counts as 1.
     """
 
     obs: Tensor
@@ -34,7 +34,7 @@ class Transitions(NamedTuple):
 
     @classmethod
     def split(cls, rows: Tensor, obs_dim: int) -> Transitions:
-        """Views of rows [..., 2 O + A + 2] as `Replay` holds them."""
+        """Views of the rows [..., W] of a `Replay`, W = 2 O + A + 2."""
         action_dim = rows.shape[-1] - 2 * obs_dim - 2
         widths = [obs_dim, action_dim, obs_dim, 1, 1]
         obs, action, next_obs, reward, continues = torch.split(rows, widths, -1)
@@ -42,31 +42,31 @@ class Transitions(NamedTuple):
 
 
 def row_width(obs_dim: int, action_dim: int) -> int:
-    """Numbers in a row of a `Replay`: observation, action, successor, reward, continues."""
+    """W, the numbers in a row: observation, action, successor, reward, continues."""
     return 2 * obs_dim + action_dim + 2
 
 
 class Replay:
-    """A ring of transitions; one is one row of numbers, so that a minibatch is one gather."""
+    """A ring of transitions, each in one row of numbers, so that one gather makes a minibatch."""
 
     def __init__(self, capacity: int, obs_dim: int, action_dim: int, device: str = "cpu") -> None:
-        """Holds the newest `capacity` transitions. Memory that is not filled is not touched."""
+        """Holds the newest `capacity` transitions; memory is used only when rows are filled."""
         self.capacity = capacity
         self._rows = torch.empty(capacity, row_width(obs_dim, action_dim), device=device)
         self._next = 0
         self._size = 0
 
     def __len__(self) -> int:
-        """Transitions there are."""
+        """The number of transitions in the buffer."""
         return self._size
 
     @property
     def width(self) -> int:
-        """Numbers in a row: 2 O + A + 2."""
+        """W, the numbers in a row."""
         return self._rows.shape[1]
 
     def add(self, rollout: Rollout) -> None:
-        """Takes in every step of a rollout, earlier steps first."""
+        """Adds every step of a rollout, earlier steps first."""
         columns = (
             rollout.obs[:-1],
             rollout.action,
@@ -86,23 +86,20 @@ class Replay:
         self._size = min(self.capacity, self._size + len(rows))
 
     def sample(self, minibatches: int, size: int, generator: torch.Generator) -> Tensor:
-        """Rows drawn evenly, with replacement: [minibatches, size, width], for `Transitions.split`.
-
-        One draw of indices and one gather serve all the minibatches.
-        """
+        """Draws rows evenly, with replacement: [minibatches, size, W], for `Transitions.split`."""
         index = torch.randint(self._size, (minibatches * size,), generator=generator)
         rows = self._rows.index_select(0, index.to(self._rows.device))
         return rows.view(minibatches, size, self.width)
 
     def state_dict(self) -> dict[str, Any]:
-        """The transitions as they lie, and where the oldest or the first free place is."""
+        """The filled rows in the order of memory, and the index that is written next."""
         return {"rows": self._rows[: self._size].clone(), "next": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`; a smaller buffer keeps the newest."""
+        """Resumes from `state_dict()`; a smaller buffer keeps the newest transitions."""
         rows = state["rows"].to(self._rows.device)
         self._next = self._size = 0
-        if len(rows) == self.capacity:  # the same places, so the same samples
+        if len(rows) == self.capacity:  # keeps each row's index, so sampling gives the same rows
             self._append(rows)
             self._next = state["next"]
         else:

@@ -1,9 +1,9 @@
-"""Returns and advantages: pure functions over [T, L], time first.
+"""Returns and advantages: pure functions of tensors [T, L], time first.
 
-Everywhere `continues` is 0 where a step ended in a terminal state and 1 elsewhere, and `ended` is
-true wherever an episode ended, terminated or truncated. `next_value[t]` is the value of the true
-successor of step t, so a truncated episode and the cut after the last step bootstrap from it and
-only a terminal state does not.
+In all functions `continues` is 0 where a step reached a terminal state and 1 elsewhere, and `ended`
+is true where an episode ended, terminated or truncated. `next_value[t]` is the value of the true
+successor of step t. A truncated episode and the end of the rollout bootstrap from this value; a
+terminal state does not.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def td_errors(
 
 
 def discounted_sums(x: Tensor, ended: Tensor, discount: float | Tensor, last: Tensor) -> Tensor:
-    """Gₜ = xₜ + dₜ (1 - endedₜ) Gₜ₊₁ with G_T = `last` ([L]); d one number or [T, L].
+    """Gₜ = xₜ + dₜ (1 - endedₜ) Gₜ₊₁ with G_T = `last` ([L]); d is one number or [T, L].
 
-    By doubling (Hillis & Steele 1986): after k passes a row holds the sum of 2ᵏ terms and the
-    factor of what follows them, so log₂ T passes over the whole do instead of T over its rows.
+    The sums are computed by doubling (Hillis & Steele 1986): after k passes each entry is the sum
+    of 2ᵏ terms, so log₂ T passes over whole tensors replace T steps over their rows.
     """
     _same_shape(x=x, ended=ended)
     factor = discount * (1 - ended.to(x.dtype))
@@ -75,24 +75,24 @@ def vtrace(
 ) -> tuple[Tensor, Tensor]:
     """V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and sec. 4.2).
 
-    With ρₜ = min(rho_max, ratioₜ), cₜ = λ min(c_max, ratioₜ) and δₜ that of `td_errors`,
-    vₜ - v(sₜ) = ρₜ δₜ + γ cₜ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), zero from T on, and
+    With ρₜ = min(rho_max, ratioₜ), cₜ = λ min(c_max, ratioₜ) and δₜ from `td_errors`:
+    vₜ - v(sₜ) = ρₜ δₜ + γ cₜ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), which is zero from T on, and
     Aₜ = ρₜ (δₜ + γ λ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁))). Values at times [0, T).
 
-    Where all ratios are 1 the advantage is GAE's, and with λ = 1 the target is the n-step return;
-    the paper's own advantage is that of λ = 1.
+    If all ratios are 1, the advantage is GAE's; with λ = 1 the target is then the n-step return.
+    The paper's advantage has λ = 1.
 
     Args:
-        reward: [T, L], as all tensors here.
+        reward: [T, L], like all tensors here.
         continues: 0 after a terminal state.
         ended: an episode ended here.
-        value: at every step.
-        next_value: at its true successor.
+        value: value of every step.
+        next_value: value of the true successor.
         ratio: π(a|s) / μ(a|s), the learning policy's probability over the acting one's.
         gamma: discount.
         lam: λ.
-        rho_max: ρ-bar, decides which policy's values the targets are.
-        c_max: c-bar, how far back a surprise travels.
+        rho_max: ρ-bar, decides for which policy the targets are values.
+        c_max: c-bar, bounds how far a TD error changes earlier targets.
 
     Returns:
         targets and advantages.

@@ -24,8 +24,8 @@ def conjugate_gradient(
     Args:
         product: x -> A x, [P] -> [P].
         b: [P].
-        iterations: at most; P of them solve it exactly, but for rounding.
-        tolerance: ends sooner, where |b - A x|² has fallen to that part of |b|².
+        iterations: the most iterations; P iterations solve it exactly, except for rounding.
+        tolerance: ends earlier, when |b - A x|² is at most `tolerance` |b|².
     """
     x = torch.zeros_like(b)
     residual, direction = b.clone(), b.clone()
@@ -44,10 +44,11 @@ def conjugate_gradient(
 
 
 def hessian_product(function: Scalar, vector: Tensor, damping: float) -> Product:
-    """V -> (H + damping I) v with H the Hessian of `function` at `vector` ([P]).
+    """The function v -> (H + damping I) v, where H is the Hessian of `function` at `vector` ([P]).
 
-    Forward over reverse: one tangent is pushed through the gradient, and H is never formed. For
-    the mean KL divergence from the policy at `vector`, H is Fisher's information matrix.
+    Forward over reverse differentiation: one tangent is pushed through the gradient, and H is never
+    formed. If `function` is the mean KL divergence from the policy at `vector`, H is Fisher's
+    information matrix.
     """
     gradient = grad(function)
 
@@ -58,14 +59,14 @@ def hessian_product(function: Scalar, vector: Tensor, damping: float) -> Product
     return product
 
 
-class Searched(NamedTuple):
-    """What a line search found.
+class LineSearchResult(NamedTuple):
+    """The result of a line search.
 
     Attributes:
-        vector: [P] the new parameters; the old ones themselves if no step was good enough.
-        fraction: of the full step that was taken; 0 if none was.
-        loss: there.
-        kl: there.
+        vector: [P] the new parameters; the old parameters if no step was accepted.
+        fraction: the accepted fraction of the full step; 0 if no step was accepted.
+        loss: the loss at `vector`.
+        kl: the KL divergence at `vector`.
     """
 
     vector: Tensor
@@ -85,22 +86,22 @@ def line_search(
     accept_ratio: float,
     shrink: float,
     tries: int,
-) -> Searched:
-    """The longest of `step`, `shrink` `step`, `shrink`² `step`, ... that keeps both promises.
+) -> LineSearchResult:
+    """Finds the longest of `step`, `shrink` `step`, `shrink`² `step`, ... that is good enough.
 
-    The KL stays within `max_kl`, and the loss falls by at least `accept_ratio` of what the
-    gradient promises for a step of that length.
+    After an accepted step the KL divergence is at most `max_kl`, and the loss has fallen by at
+    least `accept_ratio` of the fall that the gradient predicts for this step.
 
     Args:
-        loss: to be minimised, [P] -> [].
+        loss: the loss to minimise, [P] -> [].
         kl: divergence from the policy at `vector`, [P] -> [].
-        vector: [P] where to start.
+        vector: [P] the first parameters.
         step: [P] the full step.
-        max_kl: the bound.
-        expected: fall of the loss over the full step to first order.
-        accept_ratio: of the expected fall that is enough.
+        max_kl: bound of the divergence.
+        expected: fall of the loss over the full step, to first order.
+        accept_ratio: the fraction of the expected fall that is enough.
         shrink: factor from one try to the next.
-        tries: how many lengths.
+        tries: the most tries.
     """
     before = float(loss(vector))
     fraction = 1.0
@@ -109,26 +110,26 @@ def line_search(
         found, distance = float(loss(candidate)), float(kl(candidate))
         enough = accept_ratio * fraction * expected
         if distance <= max_kl and before - found >= enough and before > found:
-            return Searched(candidate, fraction, found, distance)
+            return LineSearchResult(candidate, fraction, found, distance)
         fraction *= shrink
-    return Searched(vector, 0.0, before, 0.0)
+    return LineSearchResult(vector, 0.0, before, 0.0)
 
 
 def full_step(
     gradient: Tensor, product: Product, *, max_kl: float, iterations: int
 ) -> tuple[Tensor, float]:
-    """The step that minimises a linear loss where a quadratic KL reaches `max_kl`.
+    """The step that minimises the linearised loss within a quadratic KL of `max_kl`.
 
     s = -√(2 δ / gᵀ F⁻¹ g) F⁻¹ g (appendix C).
 
     Args:
-        gradient: g, [P], of the loss.
-        product: v -> F v.
+        gradient: g [P], the gradient of the loss.
+        product: the function v -> F v.
         max_kl: δ.
-        iterations: of the conjugate gradient.
+        iterations: the most iterations of the conjugate gradient.
 
     Returns:
-        s, and the fall of the loss over it to first order; zeros where the gradient is zero.
+        s [P] and the fall of the loss over s, to first order; zeros if the gradient is zero.
     """
     direction = conjugate_gradient(product, -gradient, iterations)
     curvature = direction @ product(direction)

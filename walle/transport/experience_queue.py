@@ -1,7 +1,7 @@
-"""The experience queue: slots of rollouts in shared memory, and pipes that say which are filled.
+"""The experience queue: slots of rollouts in shared memory, and pipes that announce filled slots.
 
-The kernel frees anonymous shared memory with the last process that maps it. Nothing is pickled:
-samplers write rollouts in place, and pipes carry small numbers only.
+The kernel frees anonymous shared memory when the last process that maps it ends. Nothing is
+pickled: samplers write rollouts in place, and pipes carry only small numbers.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class SlotWriter:
     """A sampler's end of the experience queue."""
 
     def __init__(self, ring: Ring, to_agent: Connection, from_agent: Connection) -> None:
-        """Made by `ExperienceQueue.writer`; becomes usable in the process it is sent to."""
+        """Use `ExperienceQueue.writer` instead; works in the process to which it is sent."""
         self._ring, self._to_agent, self._from_agent = ring, to_agent, from_agent
         self._free = deque(range(ring.slots))
         self._slots: list[Slot] | None = None
 
     def ready(self) -> None:
         """Tells the agent that this sampler can begin."""
-        self._tell(READY)
+        self._send_number(READY)
 
     def claim(self) -> int:
-        """Waits for a free slot; returns its number.
+        """Waits for a free slot; returns the slot's number.
 
         Raises:
             Closed: the agent ended.
@@ -58,14 +58,14 @@ class SlotWriter:
 
     def send(self, number: int) -> None:
         """Hands the slot over to the agent."""
-        self._tell(number)
+        self._send_number(number)
 
     def fail(self, report: str) -> None:
-        """Hands over a traceback instead."""
-        with contextlib.suppress(BrokenPipeError):  # the agent is gone: nobody is left to tell
+        """Sends a traceback to the agent."""
+        with contextlib.suppress(BrokenPipeError):  # the agent has ended
             self._to_agent.send_bytes(NUMBER.pack(FAILED) + report.encode())
 
-    def _tell(self, number: int) -> None:
+    def _send_number(self, number: int) -> None:
         try:
             self._to_agent.send_bytes(NUMBER.pack(number))
         except BrokenPipeError:
@@ -73,14 +73,14 @@ class SlotWriter:
 
 
 class Received(NamedTuple):
-    """A slot that holds a rollout the agent has not released yet."""
+    """A filled slot that the agent has not released yet."""
 
     sampler: int
     number: int
     slot: Slot
 
     def copied(self) -> Received:
-        """The same in memory of its own, so that the slot can be released."""
+        """A copy in private memory, so that the slot can be released."""
         arrays: list[Any] = [array.copy() for array in self.slot.filled]
         rollout = Rollout(*arrays)
         others = {name: getattr(self.slot, name).copy() for name in Slot._fields[1:]}
@@ -88,10 +88,10 @@ class Received(NamedTuple):
 
 
 class ExperienceQueue:
-    """Bounded: every sampler owns a few slots and waits when the agent holds them all."""
+    """A bounded queue: a sampler owns a few slots and waits while the agent holds them all."""
 
     def __init__(self, context: BaseContext, shapes: Sequence[RolloutShape], slots: int) -> None:
-        """`shapes` one a sampler; `slots` each sampler may fill before the agent empties one."""
+        """Makes `slots` slots for each sampler, whose rollouts have the shape in `shapes`."""
         self._rings = [Ring(context, shape, slots) for shape in shapes]
         self._slots = [ring.views() for ring in self._rings]
         up = [context.Pipe(duplex=False) for _ in shapes]
@@ -109,22 +109,22 @@ class ExperienceQueue:
         self._failed: Failed | None = None
 
     def writer(self, sampler: int) -> SlotWriter:
-        """The end to send to that sampler's process."""
+        """The end of the queue for that sampler's process."""
         return self._writers[sampler]
 
     def forget_sampler_ends(self) -> None:
-        """Closes this process's copies of the samplers' ends, once all samplers have theirs.
+        """Closes the samplers' ends of the pipes in this process, after all samplers have started.
 
-        Only then does a pipe read as closed when its sampler dies.
+        Without this a pipe would not read as closed when its sampler dies.
         """
         for end in self._sampler_ends:
             end.close()
 
     def wait(self, others: Sequence[Any] = (), timeout_s: float | None = None) -> list[Any]:
-        """Sleeps until a message or one of `others` is ready, and takes in the messages.
+        """Waits until a message or an object of `others` is ready, and reads the messages.
 
         Returns:
-            those of `others` that are ready.
+            the objects of `others` that are ready.
 
         Raises:
             Failed: a sampler reported an exception, now or earlier.
@@ -138,8 +138,8 @@ class ExperienceQueue:
             if connection in ready:
                 self._take_message(sampler, connection)
         fresh = [self._arrivals.pop() for _ in range(len(self._arrivals) - known)]
-        # Those that came meanwhile in the order they were sent: by their numbers the last sampler
-        # would be passed over each time that the first one is quick.
+        # New rollouts are ordered by the time at which they were sent. Ordered by the samplers'
+        # numbers, a quick first sampler would always come before the last one.
         self._arrivals.extend(sorted(fresh, key=self._last_sent_ns))
         return [other for other in others if other in ready]
 
@@ -150,7 +150,7 @@ class ExperienceQueue:
         try:
             message = connection.recv_bytes()
         except (EOFError, ConnectionResetError):
-            connection.close()  # its process sentinel tells how it ended
+            connection.close()  # the process's sentinel reports the death
             return
         number = NUMBER.unpack_from(message)[0]
         if number == FAILED:
@@ -163,17 +163,17 @@ class ExperienceQueue:
             self._arrivals.append(sampler)
 
     def all_ready(self) -> bool:
-        """Whether every sampler has said that it can begin."""
+        """Whether every sampler has sent that it can begin."""
         return len(self._ready) == len(self._rings)
 
     def take_round(self) -> list[Received] | None:
-        """The oldest rollout of every sampler, in the samplers' order; None until all are here."""
+        """The oldest rollout of every sampler, in the samplers' order; None if one is missing."""
         if not all(self._pending):
             return None
         return [self._take(sampler) for sampler in range(len(self._pending))]
 
     def take_first(self) -> Received | None:
-        """The rollout that arrived first; None if none is here."""
+        """The rollout that arrived first; None if no rollout has arrived."""
         return self._take(self._arrivals[0]) if self._arrivals else None
 
     def _take(self, sampler: int) -> Received:
@@ -182,7 +182,7 @@ class ExperienceQueue:
         return Received(sampler, number, self._slots[sampler][number])
 
     def release(self, received: Received) -> None:
-        """Gives the slot back to its sampler; its views may change from now on."""
+        """Gives the slot back to its sampler, which may overwrite it from now on."""
         send_number(self._to_samplers[received.sampler], received.number)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The numbers that pipes carry, and what a closed pipe means.
+"""The numbers that pipes carry, and the meaning of a closed pipe.
 
-A pipe whose other end died reads as closed, so no wait outlives its partner. A pipe also orders
-memory: data that a message announces is there when the message arrives.
+A pipe reads as closed when the process at its other end dies, so no process waits for a dead one. A
+pipe also orders memory: shared memory written before a message is visible when the message arrives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ READY, FAILED, CLOSED = -1, -2, -3
 
 
 class Closed(Exception):  # noqa: N818 - an event, not an error
-    """The other side ended, or asked this one to."""
+    """The process at the other end ended, or asked this process to end."""
 
 
 class Failed(Exception):  # noqa: N818
@@ -31,7 +31,7 @@ def receive_number(connection: Connection) -> int:
     """Waits for the next number.
 
     Raises:
-        Closed: the other side ended, or asked this one to.
+        Closed: the process at the other end ended, or asked this process to end.
     """
     try:
         number: int = NUMBER.unpack(connection.recv_bytes())[0]
@@ -43,6 +43,6 @@ def receive_number(connection: Connection) -> int:
 
 
 def send_number(connection: Connection, number: int) -> None:
-    """Sends a number to a sampler; a dead one is reported by its process's sentinel instead."""
+    """Sends a number to a sampler; ignores a dead sampler, which its sentinel reports."""
     with contextlib.suppress(BrokenPipeError):
         connection.send_bytes(NUMBER.pack(number))

@@ -1,4 +1,4 @@
-"""The policy queue: the newest policies in shared memory, and a pipe that wakes each sampler."""
+"""The policy queue: the newest policies in shared memory, and a pipe to wake each sampler."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class PolicyReader:
     """A sampler's end of the policy queue."""
 
     def __init__(self, arena: Arena, bell: Connection, depth: int) -> None:
-        """Made by `PolicyQueue.reader`; becomes usable in the process it is sent to."""
+        """Use `PolicyQueue.reader` instead; works in the process to which it is sent."""
         self._arena, self._bell, self._depth = arena, bell, depth
         self._arrays: list[npt.NDArray[Any]] | None = None
 
     def get(self, min_version: int, *, newest: bool) -> PolicySnapshot:
-        """Waits until a policy at least that new exists.
+        """Waits until version `min_version` is published; returns a policy.
 
         Args:
             min_version: the version to wait for.
-            newest: return the newest there is; else exactly `min_version`, so that what a
-                sampler does never depends on timing.
+            newest: whether to return the newest version; else the result is `min_version` itself,
+                so that it does not depend on timing.
 
         Raises:
             Closed: the agent ended.
@@ -46,21 +46,20 @@ class PolicyReader:
                 raise Closed
             place = version % self._depth
             vector, (steps, episodes) = vectors[place].copy(), asked[place].tolist()
-            if versions[place] == version:  # else overwritten meanwhile
+            if versions[place] == version:  # else the agent has overwritten the vector
                 return PolicySnapshot(version, vector, steps or None, episodes or None)
 
 
 class PolicyQueue:
     """Holds the newest policies, one flat vector each, and wakes the samplers that wait.
 
-    With a finite lag of `depth` - 1 no version is overwritten that a sampler may still read:
-    version v + depth is published only after every sampler delivered the round that it collected
-    under v. A free-running sampler notices an overwriting by the version beside the vector, and
-    reads again.
+    With a finite lag of `depth` - 1, no version is overwritten while a sampler may read it: version
+    v + depth is published only after every sampler has delivered its round of version v. A
+    free-running sampler compares the version stored with the vector, and reads again if it changed.
     """
 
     def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
-        """`length` is that of the vectors; `depth` how many versions are kept."""
+        """Keeps `depth` versions, each a vector of `length` numbers."""
         per_version = [((depth,), "int64"), ((depth, 2), "int64"), ((depth, length), "float32")]
         self._arena = Arena(context, [((1,), "int64"), *per_version])
         self._newest, self._versions, self._asked, self._vectors = self._arena.arrays()
@@ -71,11 +70,11 @@ class PolicyQueue:
             os.set_blocking(writer.fileno(), False)
 
     def reader(self, sampler: int) -> PolicyReader:
-        """The end to send to that sampler's process."""
+        """The end of the queue for that sampler's process."""
         return PolicyReader(self._arena, self._bells[sampler][0], self._depth)
 
     def forget_sampler_ends(self) -> None:
-        """Closes this process's copies of the samplers' ends, once all samplers have theirs."""
+        """See `ExperienceQueue.forget_sampler_ends`."""
         for reader, _ in self._bells:
             reader.close()
 
@@ -87,15 +86,15 @@ class PolicyQueue:
         self._asked[place] = snapshot.rollout_steps or 0, snapshot.episodes or 0
         self._versions[place] = snapshot.version
         self._newest[0] = snapshot.version
-        self._ring()
+        self._wake_samplers()
 
     def close(self) -> None:
         """Asks every sampler to end."""
         self._newest[0] = CLOSED
-        self._ring()
+        self._wake_samplers()
 
-    def _ring(self) -> None:
+    def _wake_samplers(self) -> None:
         for _, writer in self._bells:
-            # A full pipe holds wake-ups enough; a broken one is reported by its process's sentinel.
+            # A full pipe wakes its sampler anyway; a dead sampler is reported by its sentinel.
             with contextlib.suppress(BlockingIOError, BrokenPipeError):
                 os.write(writer.fileno(), b"\0")

@@ -1,4 +1,4 @@
-"""N sampler processes, connected to the agent by an experience queue and a policy queue."""
+"""Sampling by N processes, which an experience queue and a policy queue connect to the agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from walle.transport.messages import Failed
 from walle.transport.policy_queue import PolicyQueue
 from walle.transport.rounds import Round, assemble_round
 from walle.transport.sampler_process import SamplerTask, run_sampler
-from walle.transport.sampling import Others
+from walle.transport.sampling import OtherProcesses
 from walle.transport.slots import RolloutShape
 from walle.types import PolicySnapshot
 
@@ -24,7 +24,7 @@ _FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
 
 
 class ProcessSampling:
-    """N sampler processes, an experience queue and a policy queue."""
+    """The agent's end of N sampler processes; implements `Sampling`."""
 
     def __init__(
         self,
@@ -35,18 +35,18 @@ class ProcessSampling:
         slots: int,
         enough: int,
         signals: Signals,
-        others: Others | None = None,
+        others: OtherProcesses | None = None,
     ) -> None:
-        """Starts the samplers; they build their environments meanwhile.
+        """Starts the samplers, which build their lanes while the caller continues.
 
         Args:
-            tasks: one a sampler.
-            shapes: of each sampler's rollouts.
-            vector_length: of a snapshot.
-            slots: rollouts a sampler may hand over before the agent takes one.
+            tasks: a task for each sampler.
+            shapes: the rollouts' shape of each sampler.
+            vector_length: length of a snapshot's vector.
+            slots: the most rollouts of a sampler that the agent has not taken yet.
             enough: environment steps that make a free-running round.
-            signals: what may interrupt a wait.
-            others: what may end a wait too, by dying.
+            signals: signals that interrupt a wait.
+            others: further processes whose death ends a wait.
         """
         self._tasks = tasks
         self._lag = tasks[0].lag
@@ -67,7 +67,7 @@ class ProcessSampling:
             raise
 
     def wait_ready(self) -> None:
-        """Waits until every sampler has built its lanes."""
+        """See `Sampling`."""
         while not self._experience.all_ready():
             self._wait()
 
@@ -83,16 +83,16 @@ class ProcessSampling:
         self._policies.forget_sampler_ends()
 
     def busy(self) -> AbstractContextManager[None]:
-        """Lets a death raise in the middle of the body."""
+        """See `Sampling`."""
         assert self._watch is not None
         return self._watch.busy()
 
     def publish(self, snapshot: PolicySnapshot) -> None:
-        """Puts the policy into the policy queue."""
+        """See `Sampling`."""
         self._policies.put(snapshot)
 
     def receive(self) -> Round:
-        """The oldest rollout of every sampler; free-running, the first that are enough."""
+        """The oldest rollout of every sampler; in free-running mode the first `enough` steps."""
         return self._first_to_arrive() if self._lag.free_running else self._next_round()
 
     def _next_round(self) -> Round:
@@ -104,7 +104,7 @@ class ProcessSampling:
         return round_
 
     def _first_to_arrive(self) -> Round:
-        """Empties each slot as it arrives, so that a fast sampler need not wait for a slow one."""
+        """Copies each slot when it arrives, so that fast samplers do not wait for slow ones."""
         received: list[Received] = []
         steps = 0
         while steps < self._enough:
@@ -123,30 +123,26 @@ class ProcessSampling:
         return [*(process.sentinel for process in self._processes), *others]
 
     def _wait(self) -> None:
-        try:
-            ready = self._experience.wait([*self._sentinels, self._signals.waitable])
-        except Failed as failed:
-            raise WorkerError(
-                f"{self._tasks[failed.sampler].name} failed:\n{failed.report}"
-            ) from None
+        ready = self._read_messages([*self._sentinels, self._signals.waitable])
         if self._signals.waitable in ready:
             raise Interrupted
-        for sampler, process in enumerate(self._processes):
+        for process in self._processes:
             if process.sentinel in ready:
-                self._report_death(sampler)
+                self._read_messages([], timeout_s=0.1)  # the sampler's traceback may arrive late
+                raise WorkerError(how_it_ended(process))
         if ready and self._others:
             self._others.report()
 
-    def _report_death(self, sampler: int) -> None:
+    def _read_messages(self, others: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
+        """`ExperienceQueue.wait`, with a sampler's traceback as a WorkerError."""
         try:
-            self._experience.wait(timeout_s=0.1)  # its traceback may be on its way
+            return self._experience.wait(others, timeout_s)
         except Failed as failed:
             name = self._tasks[failed.sampler].name
             raise WorkerError(f"{name} failed:\n{failed.report}") from None
-        raise WorkerError(how_it_ended(self._processes[sampler]))
 
     def close(self) -> None:
-        """Asks the samplers to end, and ends those that do not within two seconds."""
+        """Asks the samplers to end; kills each that still runs after two seconds."""
         if self._watch is not None:
             self._watch.close()
         self._experience.close()

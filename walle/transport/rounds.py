@@ -1,4 +1,4 @@
-"""A round: what the agent learns from at once, put together from the rollouts of all samplers."""
+"""A round: the experience of one update, assembled from the rollouts of all samplers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
 
 
 class Round(NamedTuple):
-    """What the agent learns from at once.
+    """The experience of one update.
 
     Attributes:
-        rollout: all lanes side by side, in lane order when synchronous.
-        sections_s: per rollout, the sampler's name and the seconds of its sections.
-        began_ns: when the first sampler began to collect it, on the monotonic clock.
-        last_sent_ns: when the last rollout was handed over.
-        lanes: the same experience as rollouts whose columns are lanes: the rollout itself, or one
-            rollout a lane where whole episodes are packed.
+        rollout: all lanes side by side, in lane order if the lag is finite.
+        sections_s: the sampler's name and the seconds of its sections, for each rollout.
+        began_ns: time at which the first sampler began to collect, on the monotonic clock.
+        last_sent_ns: time at which the last rollout was sent.
+        lanes: the same experience as rollouts with a column for each lane; one rollout a lane if
+            `rollout` is packed.
     """
 
     rollout: Rollout
@@ -34,19 +34,19 @@ class Round(NamedTuple):
 
     @property
     def busy_s(self) -> float:
-        """Mean seconds a sampler worked for this round, waiting left out."""
+        """The mean working time of the samplers for this round in seconds, without waiting."""
         idle = ("wait_policy", "wait_slot")
         busy = [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
         return sum(busy) / len(busy)
 
 
 def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
-    """Contiguous blocks of lanes, sizes differing by one at most, the larger ones first."""
-    return [tuple(int(i) for i in block) for block in np.array_split(range(lanes), samplers)]
+    """The contiguous lanes of each sampler; the first samplers may have one lane more."""
+    return [tuple(int(i) for i in own) for own in np.array_split(range(lanes), samplers)]
 
 
 def assemble_round(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
-    """Copies rollouts out of their slots: side by side, or packed ones one after the other."""
+    """Copies the rollouts out of their slots: side by side, or concatenated if they are packed."""
     rollouts = [item.slot.filled for item in received]
     if len(received[0].slot.lane_steps):
         rollout = concatenate(rollouts)

@@ -1,4 +1,4 @@
-"""The body of a sampler process, and what it is told."""
+"""The body of a sampler process, and the task that describes it."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ PolicyFactory = Callable[[], ActingPolicy]
 
 @dataclass(frozen=True)
 class SamplerTask:
-    """What a sampler process needs to begin. Picklable.
+    """The description from which a sampler starts. Picklable.
 
     Attributes:
         index: the sampler's number.
-        env: what its lanes are.
-        lanes: the numbers of its lanes.
+        env: description of the environment.
+        lanes: the numbers of the sampler's lanes.
         policy: makes the policy network.
         obs_dim: O.
-        clip: bound of normalised observations.
+        clip: bound of normalised observations; None for no bound.
         seed: the run's seed.
-        lag: how many versions behind it may act.
-        rounds: how many rollouts it owes; None for until it is told to end.
-        core: the core to be pinned to, if any.
-        trace: file to append spans to, if any, and the clock's zero.
-        episodes_over: where rounds are made of whole episodes, the lanes of the run; else None.
+        lag: the allowed lag in policy versions.
+        rounds: number of rollouts to collect; None to collect until the agent ends.
+        core: the core to run on; None for any core.
+        trace: the file for spans and the zero of its clock in ns; None for no file.
+        episodes_over: number of lanes of the run if rounds have whole episodes; else None.
     """
 
     index: int
@@ -62,11 +62,11 @@ class SamplerTask:
 
     @property
     def name(self) -> str:
-        """As it appears in files and messages."""
+        """The name in files and messages."""
         return f"sampler-{self.index}"
 
     def build(self) -> Sampler:
-        """Makes the lanes and the actor; in a sampler process, or in the agent's when serial."""
+        """Makes the lanes and the actor, in the process in which the sampler runs."""
         lanes = make_lanes(self.env, self.lanes, self.seed)
         actor = Actor(self.policy(), self.obs_dim, len(self.lanes), self.clip)
         if self.episodes_over is None:
@@ -84,10 +84,10 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
             _sample(task, experience, policies, stack)
         except Closed:
             return
-        except (RolloutError, ConfigError) as error:  # all there is to say, but for its notes
+        except (RolloutError, ConfigError) as error:  # the message and its notes say everything
             experience.fail("\n".join([str(error), *getattr(error, "__notes__", [])]))
             sys.exit(1)
-        except BaseException:  # noqa: BLE001 - whatever it was, the agent hears of it
+        except BaseException:  # noqa: BLE001 - the agent reports every error
             experience.fail(traceback.format_exc())
             sys.exit(1)
 
@@ -95,7 +95,7 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
 def _sample(
     task: SamplerTask, experience: SlotWriter, policies: PolicyReader, stack: ExitStack
 ) -> None:
-    """Collects until told to end; what is to be closed after that goes to `stack`."""
+    """Collects until the agent asks this process to end; `stack` closes the lanes."""
     filler = SlotFiller(task)
     stack.callback(filler.close)
     experience.ready()
@@ -108,12 +108,12 @@ def _sample(
         filler.fill(experience.slot(number), snapshot)
         experience.send(number)
         round_ += 1
-    while True:  # the agent may still be learning; it says when to end
+    while True:  # the agent may still learn; `claim` raises Closed when it ends
         experience.claim()
 
 
 class SlotFiller:
-    """A sampler that fills slots, and writes into each when it worked and where the time went."""
+    """A sampler that fills slots with rollouts and with the times of its work."""
 
     def __init__(self, task: SamplerTask) -> None:
         """Makes the lanes and the actor."""
@@ -122,7 +122,7 @@ class SlotFiller:
         self._sampler = task.build()
 
     def fill(self, slot: Slot, snapshot: PolicySnapshot) -> None:
-        """Collects one rollout under `snapshot`, ready to be handed over."""
+        """Collects one rollout under `snapshot` into `slot`."""
         slot.began_ns[0] = self.timer.switch("other")
         filled = self._sampler.fill(slot.rollout, snapshot, self.timer)
         slot.steps[0], slot.lane_steps[:] = filled

@@ -1,4 +1,4 @@
-"""The one interface to samplers, wherever they run."""
+"""The interface of the agent to the samplers, in whichever process they run."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from walle.transport.rounds import Round
 from walle.types import PolicySnapshot
 
 
-class Others(Protocol):
-    """Processes besides the samplers that the run cannot do without."""
+class OtherProcesses(Protocol):
+    """Further processes, such as learners, without which the run cannot continue."""
 
     @property
     def sentinels(self) -> list[int]:
-        """One each, ready when the process has ended."""
+        """A handle for each process; it becomes ready when the process ends."""
         ...
 
     def report(self) -> None:
-        """Raises WorkerError for the first of them that has ended."""
+        """Raises WorkerError for the first process that has ended."""
         ...
 
 
 class Sampling(Protocol):
-    """Takes policies, gives rounds."""
+    """The samplers as the agent uses them: it publishes policies and receives rounds."""
 
     def wait_ready(self) -> None:
-        """Waits until every sampler could begin.
+        """Waits until every sampler has built its lanes.
 
         Raises:
             WorkerError: a sampler ended.
@@ -48,7 +48,7 @@ class Sampling(Protocol):
         ...
 
     def busy(self) -> AbstractContextManager[None]:
-        """A context in which the agent works: the death of a worker raises there too."""
+        """A context for the agent's work in which the death of a worker raises WorkerError."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One sampler in the agent's own process, without queues."""
+"""Sampling in the agent's process, without queues."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from walle.processes.workers import Watch
 from walle.transport.experience_queue import Received
 from walle.transport.rounds import Round, assemble_round
 from walle.transport.sampler_process import SamplerTask, SlotFiller
-from walle.transport.sampling import Others
+from walle.transport.sampling import OtherProcesses
 from walle.transport.slots import RolloutShape, Slot
 from walle.types import PolicySnapshot
 
 
 class SerialSampling:
-    """One sampler in the agent's own process: no queues, the same results."""
+    """One sampler in the agent's process; implements `Sampling` with the same results."""
 
     def __init__(
         self,
         task: SamplerTask,
         shape: RolloutShape,
         signals: Signals,
-        others: Others | None = None,
+        others: OtherProcesses | None = None,
     ) -> None:
-        """Builds the lanes here; pinned when asked, until closed. See `ProcessSampling`."""
+        """Builds the lanes; if `task.core` is set, pins this process to it until `close`."""
         self._cores = os.sched_getaffinity(0) if task.core is not None else None
         if task.core is not None:
             os.sched_setaffinity(0, {task.core})
@@ -38,10 +38,10 @@ class SerialSampling:
         self._filler.timer.switch("wait_policy")
 
     def wait_ready(self) -> None:
-        """The lanes are there."""
+        """Returns at once, because the lanes are built."""
 
     def busy(self) -> AbstractContextManager[None]:
-        """Lets a death raise in the middle of the body."""
+        """See `Sampling`."""
         return self._watch.busy() if self._watch else nullcontext()
 
     def publish(self, snapshot: PolicySnapshot) -> None:
@@ -49,7 +49,7 @@ class SerialSampling:
         self._snapshot = snapshot
 
     def receive(self) -> Round:
-        """Collects a round, here and now."""
+        """Collects a round."""
         assert self._snapshot is not None
         with self.busy(), self._signals.breaking_off():
             self._filler.fill(self._slot, self._snapshot)
@@ -57,7 +57,7 @@ class SerialSampling:
         return assemble_round([Received(0, 0, self._slot)], [self._task])
 
     def close(self) -> None:
-        """Closes the lanes, and gives the cores back."""
+        """Closes the lanes and removes the pinning."""
         if self._watch is not None:
             self._watch.close()
         self._filler.close()

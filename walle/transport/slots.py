@@ -1,4 +1,4 @@
-"""Where experience lies: the slots of rollouts in anonymous shared memory."""
+"""The slots that hold rollouts in anonymous shared memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
 class RolloutShape(NamedTuple):
     """The arrays of one sampler's rollouts: T steps of L lanes.
 
-    `packed` counts the lanes that share one column (L = 1), one after the other; else 0. `state` is
-    the width of the policy's memory.
+    `packed_lanes` lanes are packed into one column (L = 1), one after the other; 0
+    if each lane has a column. `state` is the width of the policy's memory.
     """
 
     steps: int
@@ -34,7 +34,7 @@ class RolloutShape(NamedTuple):
     obs_dtype: str
     action: tuple[int, ...]
     action_dtype: str
-    packed: int = 0
+    packed_lanes: int = 0
     state: int = 0
 
     @classmethod
@@ -44,10 +44,10 @@ class RolloutShape(NamedTuple):
         lanes: int,
         obs_dim: int,
         action_space: gym.spaces.Box | gym.spaces.Discrete,
-        packed: int,
+        packed_lanes: int,
         state: int,
     ) -> RolloutShape:
-        """From the spaces of an environment."""
+        """Builds the shape from the spaces of an environment."""
         discrete = isinstance(action_space, gym.spaces.Discrete)
         return cls(
             steps=steps,
@@ -56,12 +56,12 @@ class RolloutShape(NamedTuple):
             obs_dtype="float32",
             action=() if discrete else (action_space.shape or ()),
             action_dtype="int64" if discrete else "float32",
-            packed=packed,
+            packed_lanes=packed_lanes,
             state=state,
         )
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and dtype of every array of a `Rollout` that travels, in its order."""
+        """Shape and dtype of every array of a `Rollout` in a slot, in the order of its fields."""
         T, L = self.steps, self.lanes
         return {
             "obs": ((T + 1, L, *self.obs), self.obs_dtype),
@@ -78,21 +78,20 @@ class RolloutShape(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The memory of one rollout."""
+        """The size of one rollout in bytes."""
         return sum(math.prod(s) * np.dtype(dtype).itemsize for s, dtype in self.fields().values())
 
 
 class Slot(NamedTuple):
-    """One place of the experience queue, as views of shared memory.
+    """A slot of the experience queue, as views of shared memory.
 
     Attributes:
         rollout: the experience.
-        began_ns: [1] when collecting it began, on the system's monotonic clock.
-        sent_ns: [1] when it was handed over.
+        began_ns: [1] time at which collection began, on the system's monotonic clock.
+        sent_ns: [1] time at which the slot was sent.
         sections_s: [S] seconds of the sampler's sections since its previous rollout.
-        steps: [1] how many steps of the rollout are filled.
-        lane_steps: the steps of each lane, where lanes are packed one after the other into one
-            column; empty where they lie side by side.
+        steps: [1] number of filled steps.
+        lane_steps: see `Filled`.
     """
 
     rollout: Rollout
@@ -104,13 +103,13 @@ class Slot(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Slot:
-        """From arrays in the order of `layout`."""
+        """Builds a slot from arrays in the order of `layout`."""
         n = len(STEP_FIELDS + LANE_FIELDS)
         return cls(Rollout(*arrays[:n]), *arrays[n:])
 
     @classmethod
     def empty(cls, shape: RolloutShape) -> Slot:
-        """Zeros, in memory of its own; all steps count as filled."""
+        """A slot of zeros in private memory; all steps count as filled."""
         slot = cls.of([np.zeros(size, dtype) for size, dtype in layout(shape)])
         slot.steps[0] = shape.steps
         return slot
@@ -122,14 +121,14 @@ class Slot(NamedTuple):
 
 
 def layout(shape: RolloutShape) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and dtype of every array of a slot, in its order."""
+    """Shape and dtype of every array of a slot, in the order of its fields."""
     number = ((1,), "int64")
-    header = [number, number, _SECTIONS, number, ((shape.packed,), "int64")]
+    header = [number, number, _SECTIONS, number, ((shape.packed_lanes,), "int64")]
     return [*shape.fields().values(), *header]
 
 
 class Arena:
-    """Hands out aligned arrays of one anonymous shared block; picklable to a child process."""
+    """Aligned arrays in one piece of anonymous shared memory; picklable to a child process."""
 
     def __init__(self, context: BaseContext, layout: Sequence[tuple[tuple[int, ...], str]]) -> None:
         """`layout` has the shape and the dtype of every array."""
@@ -138,13 +137,13 @@ class Arena:
         self._raw: Any = context.RawArray(ctypes.c_byte, sum(sizes) + _ALIGNMENT)
 
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """Views of the block, in the order of the layout."""
-        block = np.frombuffer(self._raw, np.uint8)
-        start = -block.ctypes.data % _ALIGNMENT
+        """Views of the shared memory, in the order of the layout."""
+        memory = np.frombuffer(self._raw, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
         views = []
         for shape, dtype in self._layout:
             length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            views.append(block[start : start + length].view(dtype).reshape(shape))
+            views.append(memory[start : start + length].view(dtype).reshape(shape))
             start += _padded(shape, dtype)
         return views
 
@@ -158,24 +157,24 @@ class Ring:
     """The slots of one sampler, in shared memory."""
 
     def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
-        """`slots` rollouts of that shape."""
+        """Makes `slots` slots for rollouts of `shape`."""
         self.slots = slots
         self._per_slot = layout(shape)
         self._arena = Arena(context, self._per_slot * slots)
 
     def views(self) -> list[Slot]:
-        """All of them; a process calls it once."""
+        """All slots; each process calls this once."""
         arrays = self._arena.arrays()
         width = len(self._per_slot)
         return [Slot.of(arrays[i * width : (i + 1) * width]) for i in range(self.slots)]
 
 
 def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) -> None:
-    """Refuses rounds that this machine cannot hold; beyond its memory a process is just killed.
+    """Refuses rounds that need more memory than this machine has; the kernel would kill the run.
 
     Args:
-        shapes: of each sampler's rollouts.
-        slots: rollouts in flight per sampler.
+        shapes: the rollouts' shape of each sampler.
+        slots: number of slots for each sampler.
         batch_size: environment steps a round, for the message.
 
     Raises:
