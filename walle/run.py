@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
+from signal import SIGINT
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,12 +39,14 @@ def _run(composed: DictConfig) -> float | None:
 
     from walle.config import validate
     from walle.processes.forkserver import start_fork_server
+    from walle.processes.signals import blocked_signals
 
-    config = validate(composed)
-    if config.sampler.name == "process":
-        start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
+    with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
+        config = validate(composed)
+        if config.sampler.name == "process":
+            start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
 
-    from walle.train import train
+        from walle.train import train
 
     hydra = HydraConfig.get()
     directory = Path(hydra.runtime.output_dir)

@@ -98,9 +98,7 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Run
     """
     start_ns = time.monotonic_ns()
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
-    torch.set_num_threads(
-        config.learner.threads
-    )  # before any computation: even QR's bits depend on it
+    torch.set_num_threads(config.learner.threads)  # first: even QR's bits depend on it
     problem, env = make_problem(config)
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, env, problem, algorithm, timer, start_ns)

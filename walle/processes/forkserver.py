@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
 from walle.machine import THREAD_VARIABLES
+from walle.processes.signals import blocked_signals
 
 
 def start_fork_server() -> None:
@@ -24,11 +25,15 @@ def start_fork_server() -> None:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["walle.collecting.sampler", "walle.envs.gymnasium_lanes", "walle.envs.mujoco.registry"]
+        [
+            "walle.transport.sampler_process",
+            "walle.envs.gymnasium_lanes",
+            "walle.envs.mujoco.registry",
+        ]
     )
     resource_tracker.ensure_running()  # started first, as it unblocks signals
     limits = _environment(dict.fromkeys(THREAD_VARIABLES, "1"))
-    with limits, _blocked(signal.SIGINT, signal.SIGTERM):
+    with limits, blocked_signals(signal.SIGINT, signal.SIGTERM):
         forkserver.ensure_running()
 
 
@@ -43,13 +48,3 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         for name in values:
             del os.environ[name]
         os.environ.update(before)
-
-
-@contextmanager
-def _blocked(*numbers: int) -> Iterator[None]:
-    """Blocks signals in the processes that the body starts; this one gets them after the body."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -70,3 +70,13 @@ class Signals:
 def stopped_by(stop: KeyboardInterrupt) -> int:
     """The number of the signal that raised `stop`."""
     return stop.args[0] if stop.args else signal.SIGINT
+
+
+@contextmanager
+def blocked_signals(*numbers: int) -> Iterator[None]:
+    """Blocks signals here and in the processes that the body starts; here they follow the body."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
