@@ -238,6 +238,7 @@ def test_an_unknown_environment_fails_before_anything_is_written(run, tmp_path):
 @pytest.mark.parametrize("algo", ["ppo", "ppo_kl"])
 def test_an_algorithm_goes_on_from_its_state(run, algo):
     from walle.agent.build import make_algorithm, make_problem
+
     from walle.algos import load
 
     _, directory = run("env=cartpole", f"algo={algo}")

@@ -1,10 +1,15 @@
-"""The errors a user meets. Each message holds the value, the reason and the cure."""
+"""The errors that a user meets, and the bounds of settings that raise them.
+
+Each message holds the value, the reason and the cure.
+"""
 
 from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import field, fields
+from typing import Any, NamedTuple
 
 
 class WalleError(Exception):
@@ -56,3 +61,63 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 def _close(name: str, candidates: Iterable[str], cutoff: float) -> list[str]:
     return difflib.get_close_matches(name, list(candidates), n=1, cutoff=cutoff)
+
+
+class Bound(NamedTuple):
+    """What a setting must fulfil: a test of its value, and the demand in words."""
+
+    holds: Callable[[Any], bool]
+    demand: Callable[[Any], str]
+
+
+def _bounded(holds: Callable[[Any], bool], demand: Callable[[Any], str]) -> Any:
+    """A dataclass field without a default that carries a bound."""
+    return field(metadata={"bound": Bound(holds, demand)})
+
+
+def positive() -> Any:
+    """A field whose value, or every entry of it, must be above 0."""
+
+    def holds(value: Any) -> bool:
+        return all(entry > 0 for entry in (value if isinstance(value, list) else [value]))
+
+    return _bounded(holds, lambda _: "must be positive")
+
+
+def not_negative() -> Any:
+    """A field whose value must be 0 or above."""
+    return _bounded(lambda value: value >= 0, lambda _: "must not be negative")
+
+
+def within(interval: str, *, example: float) -> Any:
+    """A field whose value must lie in an interval such as "[0, 1)", where 1 itself is too much."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+
+    def holds(value: float) -> bool:
+        above = value >= low if interval[0] == "[" else value > low
+        return above and (value <= high if interval[-1] == "]" else value < high)
+
+    return _bounded(holds, lambda _: f"must lie in {interval}, as in {example}")
+
+
+def one_of(*choices: str) -> Any:
+    """A field whose value must be one of `choices`."""
+    return _bounded(choices.__contains__, lambda value: f"is unknown; {nearest(value, choices)}")
+
+
+def check_bounds(settings: Any, group: str) -> None:
+    """Checks every field of a dataclass that carries a bound; None means that a setting is off.
+
+    Args:
+        settings: the dataclass's instance.
+        group: its name on the command line, as in "algo"; empty at the top level.
+
+    Raises:
+        ConfigError: the first field whose bound does not hold.
+    """
+    for each in fields(settings):
+        value, bound = getattr(settings, each.name), each.metadata.get("bound")
+        if bound is not None and value is not None and not bound.holds(value):
+            path = f"{group}.{each.name}" if group else each.name
+            shown = repr(value) if isinstance(value, str) else value
+            raise ConfigError(f"{path}={shown} {bound.demand(value)}")

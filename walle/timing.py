@@ -83,7 +83,7 @@ class Timer:
         finally:
             self.switch(outer)
 
-    def collect(self) -> dict[str, float]:
+    def take(self) -> dict[str, float]:
         """Seconds of every section since the last call, in the order of `sections`."""
         self.switch(self.sections[self._current])
         seconds = {name: ns * 1e-9 for name, ns in zip(self.sections, self._ns, strict=True)}

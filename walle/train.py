@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from walle.agent.agent import Outputs
-from walle.agent.build import (
-    check_learners,
-    make_agent,
-    make_algorithm,
-    make_problem,
-    make_sampling,
-    make_sinks,
-    make_tasks,
-    start_learners,
-)
+from walle import algos
+from walle.agent.agent import Agent
+from walle.agent.cadence import Every
+from walle.agent.episode_tracker import EpisodeTracker
+from walle.agent.evaluation import Evaluator
 from walle.agent.progress import make_progress
 from walle.agent.provenance import write_provenance
+from walle.agent.recorder import Outputs, Recorder
 from walle.agent.run_directory import Status, set_aside_previous
-from walle.algos.base import Algorithm, Problem
+from walle.agent.sinks import make_sinks
+from walle.algos.base import Algorithm
+from walle.algos.networks import NetSettings
+from walle.algos.problem import Problem
+from walle.collecting.episodes import EpisodeQuota, capacity
 from walle.config import config_hash, to_dict
 from walle.config.schemas import Config
 from walle.envs import EnvSpec
-from walle.errors import Interrupted
-from walle.processes.signals import Signals, stopped_by
+from walle.envs.probe import probe_lane
+from walle.errors import ConfigError, Interrupted
+from walle.machine import usable_cores
+from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
+from walle.transport.process_sampling import ProcessSampling
+from walle.transport.rounds import split_lanes
+from walle.transport.sampler_process import SamplerTask
+from walle.transport.sampling import Sampling
+from walle.transport.serial_sampling import SerialSampling
+from walle.transport.slots import RolloutShape, check_memory
+from walle.types import Lag
+
+if TYPE_CHECKING:
+    from walle.learning.learners import Learners
 
 
 class Outcome(NamedTuple):
@@ -50,6 +61,33 @@ class Outcome(NamedTuple):
     signal: int | None
 
 
+class Run(NamedTuple):
+    """A run before anything has started.
+
+    Attributes:
+        config: checked.
+        directory: where it writes.
+        env: what its lanes are.
+        problem: what the algorithm is told.
+        algorithm: with its initial parameters.
+        timer: of the agent, running since the run began.
+        start_ns: the run's start on the monotonic clock.
+    """
+
+    config: Config
+    directory: Path
+    env: EnvSpec
+    problem: Problem
+    algorithm: Algorithm
+    timer: Timer
+    start_ns: int
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the start."""
+        return (time.monotonic_ns() - self.start_ns) * 1e-9
+
+
 def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Outcome:
     """Runs `config`, writing into `directory`.
 
@@ -62,87 +100,205 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Out
     torch.set_num_threads(config.learner.threads)  # first: even QR's bits depend on it
     problem, env = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    check_learners(config, algorithm)
+    run = Run(config, directory, env, problem, algorithm, timer, start_ns)
     directory.mkdir(parents=True, exist_ok=True)
     again = set_aside_previous(directory)
     write_provenance(directory, to_dict(config), list(overrides))
     with Signals().installed() as signals:  # first: a status that says "running" must end
         status = Status(directory, config_hash(config), again=again)
-        with _reported(status):
+        with status.told():
             try:
-                outcome = _run(config, directory, env, problem, algorithm, timer, start_ns, signals)
+                outcome = _run(run, signals)
             except Interrupted:  # before there was anything to keep
-                outcome = Outcome(None, 0, _seconds_since(start_ns), signals.received)
-        _say_how_it_ended(status, outcome)
+                outcome = Outcome(None, 0, run.wall_s, signals.received)
+        status.end_with(outcome.signal)
     return outcome
 
 
-def _run(
-    config: Config,
-    directory: Path,
-    env: EnvSpec,
-    problem: Problem,
-    algorithm: Algorithm,
-    timer: Timer,
-    start_ns: int,
-    signals: Signals,
-) -> Outcome:
-    trace_path = _trace_path(config, directory)
-    tasks = make_tasks(config, env, algorithm, problem, trace_path, start_ns)
+def _run(run: Run, signals: Signals) -> Outcome:
+    config = run.config
+    trace_path = run.directory / "trace.csv" if config.trace else None
+    if trace_path:
+        TraceFile.create(trace_path)
+    tasks = make_tasks(run, trace_path)
     with ExitStack() as stack:
-        learners = start_learners(config, problem)
+        learners = start_learners(config, run.problem)
         if learners is not None:
             stack.callback(learners.close)
-        sampling = make_sampling(config, tasks, problem, algorithm, signals, learners)
+        sampling = make_sampling(run, tasks, signals, learners)
         stack.callback(sampling.close)
-        progress = make_progress(
-            config.logger.progress, config.total_steps, config.logger.print_every_s
-        )
         if learners is not None:
-            learners.join(algorithm.optimizers(), config.device)
-        trace = TraceFile(trace_path, "agent", start_ns) if trace_path else None
-        sinks = make_sinks(config, directory)
-        outputs = Outputs(directory, start_ns, to_dict(config), sinks, progress, trace)
-        agent = make_agent(config, env, problem, algorithm, sampling, outputs, timer, tasks)
+            learners.join(run.algorithm.optimizers(), config.device)
+        agent = make_agent(run, tasks, sampling, make_outputs(run, trace_path))
         stack.callback(agent.close)
         try:
             agent.run(config.total_steps, signals)
         except Interrupted:
             agent.save_last()
-        wall_s = _seconds_since(start_ns)
-        return Outcome(agent.return_mean, agent.env_steps, wall_s, signals.received)
+        return Outcome(agent.return_mean, agent.env_steps, run.wall_s, signals.received)
 
 
-def _seconds_since(start_ns: int) -> float:
-    return (time.monotonic_ns() - start_ns) * 1e-9
+def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
+    """What the algorithm is told; a lane that takes a step shows whether the environment works.
+
+    Raises:
+        ConfigError: the environment does not work, or does not fit the settings.
+    """
+    asked = config.env
+    env = EnvSpec(
+        id=asked.id,
+        kwargs=asked.kwargs,
+        backend=asked.backend,
+        frame_skip=asked.frame_skip,
+        episode_limit=asked.episode_limit,
+        action=asked.action,
+        time_feature=asked.time_feature,
+    )
+    lane = probe_lane(env, config.seed)
+    limit = lane.episode_limit
+    if config.whole_episodes and limit is None:
+        raise ConfigError(
+            f"sampler.collect=episodes: {env.id} sets its episodes no limit, so one might never"
+            " end; give env.episode_limit, or use sampler.collect=fixed"
+        )
+    problem = Problem(
+        lane.observation_space,
+        lane.action_space,
+        lanes=config.lanes,
+        total_steps=config.total_steps,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        device=config.device,
+        longest_episode=None if limit is None else -(-limit // env.frame_skip),
+        rounds_vary=config.rounds_vary,
+    )
+    return problem, env
 
 
-@contextmanager
-def _reported(status: Status) -> Iterator[None]:
-    """Writes into status.json that the body failed, or was broken off."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        number = stopped_by(stop)
-        name = signal.Signals(number).name
-        status.end("interrupted", exit_code=128 + number, signal=name, error="interrupted twice")
-        raise
-    except BaseException as error:
-        status.end("failed", exit_code=1, error=f"{type(error).__name__}: {error}")
-        raise
+def make_algorithm(config: Config, problem: Problem) -> Algorithm:
+    """The algorithm that `config` names, with its initial parameters.
+
+    Raises:
+        ConfigError: several learners are asked for, and its updates are one learner's.
+    """
+    name, learners = config.algo.name, config.learner.n
+    algorithm = algos.load(name)(config.algo, NetSettings.of(config.net), problem)
+    if learners > 1 and not algorithm.optimizers():
+        raise ConfigError(
+            f"learner.n={learners} with algo={name}, whose updates one learner takes; "
+            f"{config.algo.cannot_share}"
+        )
+    return algorithm
 
 
-def _say_how_it_ended(status: Status, outcome: Outcome) -> None:
-    if outcome.signal is None:
-        status.end("completed", exit_code=0)
-    else:
-        name = signal.Signals(outcome.signal).name
-        status.end("interrupted", exit_code=128 + outcome.signal, signal=name)
-
-
-def _trace_path(config: Config, directory: Path) -> Path | None:
-    if not config.trace:
+def start_learners(config: Config, problem: Problem) -> Learners | None:
+    """Starts the learners besides the agent, if there are to be any."""
+    learner = config.learner
+    if learner.n == 1:
         return None
-    path = directory / "trace.csv"
-    TraceFile.create(path)
-    return path
+    from walle.learning.learners import Learners, make_learner_tasks  # torch.distributed is heavy
+
+    make = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
+    return Learners(make_learner_tasks(learner.n, make, problem, learner.threads))
+
+
+def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
+    """One task a sampler, with a contiguous block of lanes."""
+    config, cores, lag = run.config, usable_cores(), Lag(run.config.sampler.max_lag)
+    counted = not lag.free_running and not config.rounds_vary
+    return [
+        SamplerTask(
+            index=i,
+            env=run.env,
+            lanes=lanes,
+            policy=run.algorithm.policy_factory,
+            obs_dim=run.problem.obs_dim,
+            clip=run.algorithm.obs_clip,
+            seed=config.seed,
+            lag=lag,
+            rounds=run.problem.rounds if counted else None,
+            core=cores[i % len(cores)] if config.sampler.pin else None,
+            trace=(trace_path, run.start_ns) if trace_path else None,
+            episodes_over=config.lanes if config.whole_episodes else None,
+        )
+        for i, lanes in enumerate(split_lanes(config.lanes, config.n))
+    ]
+
+
+def make_sampling(
+    run: Run, tasks: list[SamplerTask], signals: Signals, learners: Learners | None
+) -> Sampling:
+    """Starts the samplers, or builds the one that is this process itself.
+
+    Raises:
+        ConfigError: this machine cannot hold the rounds.
+    """
+    config, slots = run.config, run.config.slots
+    shapes = [rollout_shape(config, run.problem, len(task.lanes)) for task in tasks]
+    check_memory(shapes, slots, config.batch_size)
+    if config.sampler.name == "serial":
+        return SerialSampling(tasks[0], shapes[0], signals, learners)
+    return ProcessSampling(
+        tasks,
+        shapes,
+        vector_length=len(run.algorithm.snapshot().vector),
+        slots=slots,
+        enough=1 if run.algorithm.capabilities.every_rollout else config.batch_size,
+        signals=signals,
+        others=learners,
+    )
+
+
+def rollout_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
+    """The arrays of a sampler that has `lanes` lanes."""
+    batch_size = config.largest_batch or config.batch_size
+    steps, packed = batch_size // config.lanes, 0
+    if config.whole_episodes:
+        assert problem.longest_episode is not None
+        steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
+        lanes, packed = 1, lanes
+    state = NetSettings.of(config.net).state_size
+    return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, packed, state)
+
+
+def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
+    """Where the agent writes and what a person sees."""
+    config, logger = run.config, run.config.logger
+    options = {**logger.options, "job_type": config.algo.name}
+    return Outputs(
+        run.directory,
+        run.start_ns,
+        make_sinks(logger.name, run.directory, to_dict(config), options),
+        make_progress(logger.progress, config.total_steps, logger.print_every_s),
+        TraceFile(trace_path, "agent", run.start_ns) if trace_path else None,
+    )
+
+
+def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
+    """The agent, with its evaluation, its cadences and its files."""
+    config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
+    sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
+    tracker = EpisodeTracker(sampler_of_lane, config.logger.return_window)
+    evaluator = None
+    if config.eval.every is not None:
+        evaluator = Evaluator(
+            run.env,
+            algorithm.policy_factory(),
+            run.problem.obs_dim,
+            algorithm.obs_clip,
+            episodes=config.eval.episodes,
+            seed=config.seed,
+        )
+    return Agent(
+        algorithm,
+        sampling,
+        Recorder(outputs, tracker, lock_step=lag.lock_step),
+        evaluator,
+        run.timer,
+        directory=run.directory,
+        config=to_dict(config),
+        lag=lag,
+        quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
+        should_evaluate=Every(config.eval.every),
+        should_save=Every(config.checkpoint.every),
+    )

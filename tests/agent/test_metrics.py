@@ -2,9 +2,9 @@ import os
 
 import numpy as np
 import pytest
+from walle.agent.metrics import CsvFile, EpisodeTracker, spread
 
 from tests.conftest import read
-from walle.agent.metrics import CsvFile, EpisodeTracker, spread
 from walle.types import Rollout
 
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from walle.agent.build import make_algorithm, make_problem
 
 from tests.algos.test_ppo import trained
 from tests.conftest import read
 from tests.test_train import learned
 from walle.agent import checkpoint
-from walle.agent.build import make_algorithm, make_problem
 from walle.algos.off_policy import Limiter
 from walle.config import compose
 from walle.errors import ConfigError

@@ -4,8 +4,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-
 from walle.agent.build import make_algorithm, make_problem, make_shape, make_tasks
+
 from walle.algos import REGISTRY, load
 from walle.algos.on_policy import advantages, corrected, remaining
 from walle.config import compose, config_directory

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+from walle.agent.build import make_algorithm, make_problem
 
 from tests.conftest import read
 from tests.test_train import learned
 from walle.agent import checkpoint
-from walle.agent.build import make_algorithm, make_problem
 from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
 from walle.config import compose

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-
 from walle.agent.build import make_problem
+
 from walle.config import compose
 from walle.errors import ConfigError, RolloutError
 from walle.train import train

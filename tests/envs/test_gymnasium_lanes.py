@@ -2,9 +2,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from walle.envs import EnvSpec, env_seed, make_lanes, noise_generator
+from walle.envs import EnvSpec, make_lanes
 from walle.envs.gymnasium_lanes import GymnasiumLanes
 from walle.errors import ConfigError
+from walle.streams import env_seed
 
 COUNTER = "tests.toy:Counter-v0"
 
@@ -30,13 +31,6 @@ def test_lanes_agree_with_the_environment_itself():
             expected, _ = alone.reset()
         np.testing.assert_array_equal(step.obs[1], expected)
     lanes.close()
-
-
-def test_each_lane_has_its_own_streams():
-    assert len({env_seed(0, lane) for lane in range(100)}) == 100
-    assert env_seed(0, 1) != env_seed(1, 1)
-    assert env_seed(0, 1, "train") != env_seed(0, 1, "evaluate")
-    assert noise_generator(0, 0).random() != noise_generator(0, 1).random()
 
 
 def test_frame_skip_repeats_the_action_and_adds_rewards():

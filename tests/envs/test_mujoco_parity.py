@@ -7,9 +7,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from walle.envs.lanes import EnvSpec, env_seed
+from walle.envs.lanes import EnvSpec
 from walle.envs.mujoco.registry import TASKS, make_mujoco_lanes
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
+from walle.streams import env_seed
 
 LANES = (3, 4)
 SEEDS = [env_seed(0, lane) for lane in LANES]

@@ -6,6 +6,7 @@ import tempfile
 
 import pytest
 import torch
+from walle.learning.sgd import AdamSettings, AdamState, Sgd
 
 from tests.algos.test_ppo import trained
 from walle.errors import ConfigError
@@ -13,7 +14,6 @@ from walle.learning import compiled
 from walle.learning import onednn as products
 from walle.learning.compiled import REPAID_AFTER, Blocks, choose, compile_function
 from walle.learning.onednn import SECOND_SIDE
-from walle.learning.sgd import AdamSettings, AdamState, Sgd
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size=24")

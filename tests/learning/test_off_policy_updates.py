@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
-
 from walle.agent.build import make_algorithm, make_problem
+
 from walle.config import compose
 from walle.learning import compiled
 from walle.learning.off_policy_updates import (

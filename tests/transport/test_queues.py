@@ -2,8 +2,8 @@ import multiprocessing
 
 import numpy as np
 import pytest
-
 from walle.transport.queues import Closed, ExperienceQueue, Failed, PolicyQueue
+
 from walle.transport.slots import RolloutShape
 from walle.types import PolicySnapshot
 

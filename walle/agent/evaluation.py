@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from walle.collecting.sampler import Actor
+from walle.collecting.actor import Actor
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import ActingPolicy
 from walle.types import AnyArray, FloatArray, PolicySnapshot

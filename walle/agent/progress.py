@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Protocol
 
-from walle.agent.metrics import Row
+from walle.agent.csv_file import Row
 
 
 class Progress(Protocol):

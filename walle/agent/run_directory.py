@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from walle.machine import usable_cores
+from walle.processes.signals import stopped_by
 from walle.timing import timestamp
 
 
@@ -83,6 +87,28 @@ class Status:
             state=state, exit_code=exit_code, signal=signal, error=error, ended=timestamp()
         )
         self._write()
+
+    def end_with(self, number: int | None) -> None:
+        """Says `completed`, or `interrupted` by the signal of that number."""
+        if number is None:
+            self.end("completed", exit_code=0)
+        else:
+            name = signal.Signals(number).name
+            self.end("interrupted", exit_code=128 + number, signal=name)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Says that the body failed, or was interrupted twice."""
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            number = stopped_by(stop)
+            name = signal.Signals(number).name
+            self.end("interrupted", exit_code=128 + number, signal=name, error="interrupted twice")
+            raise
+        except BaseException as error:
+            self.end("failed", exit_code=1, error=f"{type(error).__name__}: {error}")
+            raise
 
     def _write(self) -> None:
         write_atomically(self._path, json.dumps(self._fields, indent=2) + "\n")

@@ -7,178 +7,140 @@ Departures from the paper:
     - `gae_lambda` below 1 gives generalised advantage estimates; at 1 they are the paper's n-step
       returns, n up to the length of the rollout;
     - observations are normalised, and rewards scaled, by running moments;
-    - under lag, what an older policy collected is weighted (`correction`; on_policy.corrected).
+    - under lag, what an older policy collected is weighted (`correction`; OnPolicy.as_seen_now).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from walle.algos.base import Capabilities, Experience, NetSettings, Normalizers, Problem, values
-from walle.algos.on_policy import advantages, check_on_policy, corrected, remaining
-from walle.errors import ConfigError
+from walle.algos.base import Capabilities
+from walle.algos.experience import Experience
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy import OnPolicy, OnPolicySettings, as_rows, remaining
+from walle.algos.problem import Problem
+from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.compiled import attempt, choose
-from walle.learning.sgd import AdamSettings, AdamState, Batch, Info, Sgd
-from walle.types import PolicySnapshot, Rollout
+from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.compiled import Compilable, Compiling
+from walle.learning.gradient_steps import Info
+from walle.learning.optimizer import Optimizer
+from walle.nets.actor_critic import ActorCritic
+from walle.types import Rollout
 
 
-@dataclass
-class A2CSettings:
+@dataclass(kw_only=True)
+class A2CSettings(OnPolicySettings):
     """conf/algo/a2c.yaml, where every key is explained."""
 
-    name: str
-    gamma: float
-    gae_lambda: float
-    learning_rate: float
-    schedule: str
-    adam_epsilon: float
-    value_weight: float
+    learning_rate: float = positive()
+    schedule: str = one_of("linear", "constant")
+    adam_epsilon: float = positive()
+    value_weight: float = not_negative()
     entropy_weight: float
-    max_grad_norm: float | None
-    normalize_advantages: bool
-    normalize_observations: bool
-    normalize_rewards: bool
-    obs_clip: float
-    correction: str
-    compile: str
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot work."""
-        check_on_policy(self, "learning_rate", "adam_epsilon", "max_grad_norm")
-        if self.value_weight < 0:
-            raise ConfigError(f"algo.value_weight={self.value_weight} must not be negative")
+    max_grad_norm: float | None = positive()
 
 
-class A2C:
-    """One vector holds the policy's parameters, then the critic's."""
+class A2CBatch(NamedTuple):
+    """The round's N steps.
+
+    Attributes:
+        obs: [N, O].
+        action: [N, *A].
+        advantage: [N].
+        target: [N] of the value function.
+        value: [N] before the update.
+    """
+
+    obs: Tensor
+    action: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+
+
+class A2C(OnPolicy):
+    """Policy and critic share one vector and one optimizer."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings)
 
     def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
-        self.settings = settings
-        self.problem = problem
-        self.policy_factory = net.policy_factory(problem)
-        self.policy = self.policy_factory()
+        super().__init__(settings, net, problem)
         self.critic = net.critic(problem)
-        generator = problem.generator()
-        initial = (self.policy.init(generator), self.critic.init(generator))
-        self.vector = torch.cat(initial).to(problem.device)
+        self.networks = ActorCritic(self.policy, self.critic)
+        self.vector = self.networks.init(self.generator).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
-        self.normalizers = Normalizers.as_asked(settings, problem)
-        self.obs_clip = self.normalizers.obs_clip
-        self.sgd = Sgd(
+        self.optimizer = Optimizer(
             self.loss,
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
         )
-        self.choice = choose(
-            settings.compile, problem.rounds, problem.device, rows_vary=problem.rounds_vary
-        )
-        self.version = 0
-        self.env_steps = 0
+        step = Compilable("learning", problem.rounds, self.compile, problem.rounds_vary)
+        self.compiling = Compiling(settings.compile, problem.device, [step])
 
-    def split(self, vector: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The policy's and the critic's parameters."""
-        sizes = [self.policy.layout.size, self.critic.layout.size]
-        policy, critic = torch.split(vector, sizes)
-        return self.policy.layout.unflatten(policy), self.critic.layout.unflatten(critic)
-
-    def loss(self, vector: Tensor, batch: Batch) -> tuple[Tensor, Info]:
-        """L = -E[A log π] + c_v L_value - c_h H, over the round's [B] rows."""
+    def loss(self, vector: Tensor, batch: A2CBatch) -> tuple[Tensor, Info]:
+        """L = -E[A log π] + c_v L_value - c_h H, over the round."""
         s = self.settings
-        policy, critic = self.split(vector)
-        dist = self.policy.dist(policy, batch["obs"])
-        log_prob = self.policy.log_prob(dist, batch["action"])
-        policy_loss = losses.policy_gradient(log_prob, batch["advantage"])
-        value_loss = losses.value_loss(self.critic(critic, batch["obs"]), batch["target"])
+        policy, critic = self.networks.split(vector)
+        dist = self.policy.dist(policy, batch.obs)
+        log_prob = self.policy.log_prob(dist, batch.action)
+        policy_loss = losses.policy_gradient(log_prob, batch.advantage)
+        value_loss = losses.value_loss(self.critic(critic, batch.obs), batch.target)
         entropy = self.policy.entropy(dist).mean()
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
-    def value(self, obs: Tensor) -> Tensor:
-        """V of observations [N, O]: [N]."""
-        return self.critic(self.split(self.vector)[1], obs)
+    @property
+    def policy_vector(self) -> Tensor:
+        """The policy's part of the vector, [P]."""
+        return self.networks.policy_vector(self.vector)
 
-    def optimizers(self) -> list[Sgd]:
-        """The one there is."""
-        return [self.sgd]
+    def optimizers(self) -> Sequence[Optimizer]:
+        """The optimizer of policy and critic."""
+        return [self.optimizer]
 
-    def warm_up(self) -> str:
-        """Compiles the gradient step, if that pays."""
-
-        def compile_step() -> None:
-            example = self.batch(Experience.zeros(self.problem), None)
-            self.sgd.compile(self.vector, example, len(example["obs"]))
-
-        self.choice = attempt(self.choice, self.settings.compile, compile_step)
-        return f"learning {self.choice}"
+    def compile(self) -> None:
+        """Compiles the gradient step."""
+        example = self.batch(Experience.zeros(self.problem))
+        self.optimizer.compile(self.vector, example, len(example.obs))
 
     @torch.no_grad()
-    def batch(self, experience: Experience, ratio: Tensor | None) -> Batch:
-        """The round's rows; `ratio` ([T, L]) where lag is to be corrected."""
-        s, x = self.settings, experience
-        value, next_value = values(self.value, x)
-        advantage, target = advantages(
-            x,
-            value,
-            next_value,
-            s.gamma,
-            s.gae_lambda,
-            normalize=s.normalize_advantages,
-            correction=s.correction,
-            ratio=ratio,
+    def batch(self, experience: Experience) -> A2CBatch:
+        """The round's steps."""
+        found = self.estimates(experience, partial(self.networks.value, self.vector))
+        return A2CBatch(
+            obs=as_rows(experience.obs),
+            action=as_rows(experience.action),
+            advantage=as_rows(found.advantage),
+            target=as_rows(found.target),
+            value=as_rows(found.value),
         )
-        rows = {
-            "obs": x.obs,
-            "action": x.action,
-            "advantage": advantage,
-            "target": target,
-            "value": value,
-        }
-        return {name: tensor.flatten(0, 1) for name, tensor in rows.items()}
 
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """One gradient step; then the normaliser takes the round in."""
-        s = self.settings
-        experience, ratio = self.normalizers.experience(rollout), None
-        if s.correction != "none" and (rollout.policy_version < self.version).any():
-            experience, ratio = corrected(self.policy, self.split(self.vector)[0], experience)
-        batch = self.batch(experience, ratio)
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
+        """Takes one gradient step on the whole round."""
+        s, batch = self.settings, self.batch(experience)
         rate = s.learning_rate * remaining(s.schedule, self.env_steps, self.problem.total_steps)
-        result = self.sgd.step(self.vector, self.adam, batch, rate)
+        result = self.optimizer.step(self.vector, self.adam, batch, rate)
         self.vector, self.adam = result.vector, result.state
-        self.normalizers.update(rollout)
-        self.version += 1
-        self.env_steps += rollout.steps
         return {
             **result.info,
-            "explained_variance": losses.explained_variance(batch["value"], batch["target"]),
+            "explained_variance": losses.explained_variance(batch.value, batch.target),
             "learning_rate": rate,
         }
 
-    def snapshot(self) -> PolicySnapshot:
-        """The policy's part of the vector, and the normaliser."""
-        return self.normalizers.snapshot(self.version, self.vector[: self.policy.layout.size])
-
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
-        return {
-            "vector": self.vector,
-            "adam": self.adam.state_dict(),
-            "normalizers": self.normalizers.state_dict(),
-            "version": self.version,
-            "env_steps": self.env_steps,
-        }
+        """State needed to resume."""
+        own = {"vector": self.vector, "adam": self.adam.state_dict()}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
+        super().load_state_dict(state)
         self.vector = state["vector"].to(self.problem.device)
         self.adam = AdamState.restored(state["adam"], self.problem.device)
-        self.normalizers.load_state_dict(state["normalizers"])
-        self.version = state["version"]
-        self.env_steps = state["env_steps"]

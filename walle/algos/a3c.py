@@ -18,10 +18,13 @@ from typing import ClassVar
 
 from walle.algos.a2c import A2C, A2CSettings
 from walle.algos.base import Capabilities
+from walle.algos.networks import NetSettings
+from walle.algos.problem import Problem
 from walle.errors import ConfigError
+from walle.learning.compiled import Compiling
 
 
-@dataclass
+@dataclass(kw_only=True)
 class A3CSettings(A2CSettings):
     """conf/algo/a3c.yaml, where every key is explained."""
 
@@ -36,7 +39,7 @@ class A3CSettings(A2CSettings):
 
 
 class A3C(A2C):
-    """A2C to which every sampler's rollout is a round."""
+    """A2C that takes every sampler's rollout for a round."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         A3CSettings,
@@ -45,6 +48,8 @@ class A3C(A2C):
         every_rollout=True,
     )
 
-    def warm_up(self) -> str:
-        """Has nothing to compile."""
-        return "learning eager: an update's rows are one sampler's, whatever their number"
+    def __init__(self, settings: A3CSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters; there is nothing to compile."""
+        super().__init__(settings, net, problem)
+        why = "learning eager: an update's rows are one sampler's, whatever their number"
+        self.compiling = Compiling(settings.compile, problem.device, [], nothing=why)

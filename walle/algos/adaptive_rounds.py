@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from walle.agent.metrics import EpisodeTracker
+from walle.algos.episodes import LaneReturns
 from walle.types import Rollout
 
 KINDS = ("none", "adaptive", "adaptive_margin")
@@ -63,14 +63,14 @@ class AdaptiveRounds:
         self._kind = kind
         self._lanes = lanes
         self._steps: dict[str, Any] = {"kl_step": kl_step, "batch_step": batch_step}
-        self._tracker = EpisodeTracker([0] * lanes, window=1)
+        self._episodes = LaneReturns(lanes)
         self._batch = batch
         self._sum, self._counted = 0.0, 0
         self._before = -math.inf
         self.max_kl = max_kl
 
     @property
-    def rows(self) -> int | None:
+    def rollout_steps(self) -> int | None:
         """T of the next rollouts; None where it does not change."""
         return None if self._kind == "none" else max(1, self._batch // self._lanes)
 
@@ -78,7 +78,7 @@ class AdaptiveRounds:
         """Takes a round's returns in; after ten, adapts."""
         if self._kind == "none":
             return
-        returns = [e.episode_return for e in self._tracker.add(rollout, 0, 0.0)]
+        returns = [episode.episode_return for episode in self._episodes.add(rollout)]
         if not returns:
             return
         self._sum += float(np.mean(returns))
@@ -90,7 +90,7 @@ class AdaptiveRounds:
         self._before, self._sum, self._counted = self._sum, 0.0, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, but for the episodes under way."""
+        """State needed to resume, without the episodes under way."""
         return {
             "max_kl": self.max_kl,
             "batch": self._batch,
@@ -100,6 +100,6 @@ class AdaptiveRounds:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
         self.max_kl, self._batch = state["max_kl"], state["batch"]
         self._sum, self._counted, self._before = state["sum"], state["counted"], state["before"]

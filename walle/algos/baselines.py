@@ -1,18 +1,20 @@
-"""State-value functions that are fitted anew to every round: a network, or ridge regression."""
+"""State-value functions that are fitted to one round after another: a network, or a regression."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from walle.algos.problem import Problem
+from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.compiled import Compilable
+from walle.learning.gradient_steps import Info
 from walle.learning.losses import value_loss
-from walle.learning.sgd import AdamSettings, AdamState, Batch, Info, Sgd
+from walle.learning.optimizer import Optimizer
 from walle.nets.critics import Critic
-from walle.types import BoolArray, IntArray, unique_lane_groups
 
 
 class Baseline(Protocol):
@@ -22,29 +24,40 @@ class Baseline(Protocol):
         """Values [N] of normalised observations [N, O] at times [N]."""
         ...
 
-    def fit(self, obs: Tensor, t: Tensor, target: Tensor) -> float:
+    def fit(self, obs: Tensor, target: Tensor, t: Tensor) -> float:
         """Fits the targets [N]; returns the mean squared error."""
         ...
 
-    def optimizers(self) -> Sequence[Sgd]:
-        """Those that several learners can share."""
+    def optimizers(self) -> Sequence[Optimizer]:
+        """The optimizers that several learners can share."""
+        ...
+
+    def compilable(self, problem: Problem) -> Sequence[Compilable]:
+        """The parts that can be compiled, for fits to one round each."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
         ...
 
 
 class FitSettings(NamedTuple):
-    """How a network is fitted: passes over a round, rows a gradient step, Adam's step size."""
+    """How a network is fitted: passes over the data, rows a gradient step, Adam's step size."""
 
     epochs: int
     minibatch_size: int
     learning_rate: float
+
+
+class FitBatch(NamedTuple):
+    """Observations [N, O] and the values [N] that the network is to give them."""
+
+    obs: Tensor
+    target: Tensor
 
 
 class NeuralBaseline:
@@ -57,23 +70,23 @@ class NeuralBaseline:
         self._critic, self._settings, self._generator = critic, settings, generator
         self.vector = critic.init(generator).to(device)
         self._adam = AdamState.zeros_like(self.vector)
-        self._sgd = Sgd(self._loss, AdamSettings())
+        self._optimizer = Optimizer(self._loss, AdamSettings())
 
-    def _loss(self, vector: Tensor, batch: Batch) -> tuple[Tensor, Info]:
-        value = self._critic(self._critic.layout.unflatten(vector), batch["obs"])
-        return value_loss(value, batch["target"]), {}
+    def _loss(self, vector: Tensor, batch: FitBatch) -> tuple[Tensor, Info]:
+        value = self._critic(self._critic.layout.unflatten(vector), batch.obs)
+        return value_loss(value, batch.target), {}
 
     @torch.no_grad()
-    def __call__(self, obs: Tensor, t: Tensor) -> Tensor:  # noqa: ARG002 - of the observation alone
-        """See `Baseline`."""
+    def __call__(self, obs: Tensor, t: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """See `Baseline`; the time does not matter."""
         return self._critic(self._critic.layout.unflatten(self.vector), obs)
 
-    def fit(self, obs: Tensor, t: Tensor, target: Tensor) -> float:  # noqa: ARG002
-        """See `Baseline`; the error is the mean over the minibatches as they came."""
-        result = self._sgd.minimise(
+    def fit(self, obs: Tensor, target: Tensor, t: Tensor | None = None) -> float:  # noqa: ARG002
+        """See `Baseline`; the error is the mean over the minibatches, each before its step."""
+        result = self._optimizer.minimise(
             self.vector,
             self._adam,
-            {"obs": obs, "target": target},
+            FitBatch(obs, target),
             epochs=self._settings.epochs,
             minibatch_size=self._settings.minibatch_size,
             learning_rate=self._settings.learning_rate,
@@ -82,25 +95,28 @@ class NeuralBaseline:
         self.vector, self._adam = result.vector, result.state
         return result.info["loss"]
 
-    def optimizers(self) -> list[Sgd]:
-        """The one there is."""
-        return [self._sgd]
+    def optimizers(self) -> list[Optimizer]:
+        """The network's optimizer."""
+        return [self._optimizer]
 
-    def compile(self, rows: int, columns: int) -> None:
-        """Compiles the gradient step, for rounds of `rows` observations [`columns`]."""
-        device = self.vector.device
-        data = {
-            "obs": torch.zeros(rows, columns, device=device),
-            "target": torch.zeros(rows, device=device),
-        }
-        self._sgd.compile(self.vector, data, self._settings.minibatch_size)
+    def compilable(self, problem: Problem, rounds: int = 1) -> list[Compilable]:
+        """The gradient step; a fit takes in that many rounds' data."""
+        rows, size = rounds * problem.batch_size, self._settings.minibatch_size
+
+        def compile_step() -> None:
+            obs = torch.zeros(rows, problem.obs_dim, device=self.vector.device)
+            example = FitBatch(obs, torch.zeros(rows, device=self.vector.device))
+            self._optimizer.compile(self.vector, example, size)
+
+        steps = problem.rounds * self._settings.epochs * -(-rows // size)
+        return [Compilable("value function", steps, compile_step)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         return {"vector": self.vector, "adam": self._adam.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
         self.vector = state["vector"].to(self.vector.device)
         self._adam = AdamState.restored(state["adam"], self.vector.device)
 
@@ -121,7 +137,7 @@ class LinearBaseline:
         """See `Baseline`."""
         return (self._features(obs, t) @ self._weights).to(obs.dtype)
 
-    def fit(self, obs: Tensor, t: Tensor, target: Tensor) -> float:
+    def fit(self, obs: Tensor, target: Tensor, t: Tensor) -> float:
         """See `Baseline`; solves (XᵀX + ridge I) w = Xᵀ y."""
         x = self._features(obs, t)
         normal = x.T @ x + self._ridge * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
@@ -133,46 +149,18 @@ class LinearBaseline:
         o, time = obs.double(), t.double().unsqueeze(1) / 100
         return torch.cat((o, o.square(), time, time.square(), torch.ones_like(time)), 1)
 
-    def optimizers(self) -> list[Sgd]:
-        """It takes no gradient steps."""
+    def optimizers(self) -> list[Optimizer]:
+        """None: a linear baseline takes no gradient steps."""
+        return []
+
+    def compilable(self, problem: Problem) -> list[Compilable]:  # noqa: ARG002
+        """None."""
         return []
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         return {"weights": self._weights}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
         self._weights = state["weights"].to(self._weights.device)
-
-
-class EpisodeClock:
-    """How many steps into its episode each lane is, from rollout to rollout."""
-
-    def __init__(self, lanes: int) -> None:
-        """`lanes` counts those of the whole run; all stand at the start of an episode."""
-        self._elapsed = np.zeros(lanes, np.int64)
-
-    def __call__(self, ended: BoolArray, lane: IntArray) -> IntArray:
-        """Steps since the episode began, before every step: [T, L].
-
-        Args:
-            ended: [T, L] an episode ended with this step.
-            lane: [L] the lane of each column.
-        """
-        times = np.empty(ended.shape, np.int64)
-        for columns in unique_lane_groups(lane):
-            now = self._elapsed[lane[columns]]
-            for t in range(len(ended)):
-                times[t, columns] = now
-                now = np.where(ended[t, columns], 0, now + 1)
-            self._elapsed[lane[columns]] = now
-        return times
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
-        return {"elapsed": self._elapsed.copy()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
-        self._elapsed = state["elapsed"].copy()

@@ -17,38 +17,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
-from walle.algos.base import Capabilities, NetSettings, Problem
-from walle.algos.off_policy import (
-    OffPolicy,
-    OffPolicyAlgorithm,
-    OffPolicySettings,
-    check_exploration,
-    continuous_actions,
-    q_functions,
-    random_first,
-)
+from walle.algos.base import Capabilities
+from walle.algos.networks import NetSettings
+from walle.algos.off_policy import NoisySettings, OffPolicy
+from walle.algos.problem import Problem
 from walle.learning import losses
 from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import DeterministicPolicy
-from walle.nets.mlp import activation
-
-INFO = ("critic_loss", "policy_loss", "q")
 
 
-@dataclass
-class DDPGSettings(OffPolicySettings):
+@dataclass(kw_only=True)
+class DDPGSettings(NoisySettings):
     """conf/algo/ddpg.yaml, where every key is explained."""
-
-    exploration: float
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot work."""
-        super().__post_init__()
-        check_exploration(self.exploration)
 
 
 class DDPGState(NamedTuple):
@@ -60,41 +43,35 @@ class DDPGState(NamedTuple):
     critic_target: Tensor
 
 
-class DDPG(OffPolicyAlgorithm):
+class DDPGMetrics(NamedTuple):
+    """What an update tells, scalars; `q` is the critic's mean value."""
+
+    critic_loss: Tensor
+    policy_loss: Tensor
+    q: Tensor
+
+
+class DDPG(OffPolicy):
     """A critic and a deterministic policy, each with its slow target."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)
+    metrics = DDPGMetrics
 
     def __init__(self, settings: DDPGSettings, net: NetSettings, problem: Problem) -> None:
-        """Draws the initial parameters."""
-        self.settings = settings
-        actions = continuous_actions(settings.name, problem)
-        make = partial(
-            DeterministicPolicy,
-            problem.obs_dim,
-            actions,
-            net.policy_hidden,
-            activation(net.activation),
-            settings.exploration,
-        )
-        self.policy = make()
-        self.critic = q_functions(net, problem, actions, count=1)
-        self.policy_factory = random_first(make, actions)
-        generator = problem.generator()
-        policy = self.policy.init(generator).to(problem.device)
-        critic = self.critic.init(generator).to(problem.device)
-        start = DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
-        self.obs_dim = problem.obs_dim
-        self.learner = OffPolicy(
-            settings, problem, generator, start, self.block, draws=0, info=INFO
-        )
+        """See `OffPolicy`."""
+        policy = partial(DeterministicPolicy, exploration=settings.exploration)
+        super().__init__(settings, net, problem, policy, critics=1, draws=0)
+
+    def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
+        """The targets begin as copies."""
+        return DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
 
     def block(
         self,
         state: DDPGState,
         rows: Tensor,
         noise: Tensor,  # noqa: ARG002 - the updates of DDPG draw nothing
-    ) -> tuple[DDPGState, Tensor]:
+    ) -> tuple[DDPGState, DDPGMetrics]:
         """One update (algorithm 1): the critic, then the policy; then the targets follow.
 
         `rows` [1, B, W].
@@ -119,7 +96,7 @@ class DDPG(OffPolicyAlgorithm):
             polyak_update(state.policy_target, policy.vector, s.tau),
             polyak_update(state.critic_target, critic.vector, s.tau),
         )
-        return after, torch.stack((critic_value, policy_value, q_mean))
+        return after, DDPGMetrics(critic_value, policy_value, q=q_mean)
 
     def target(self, state: DDPGState, batch: Transitions) -> Tensor:
         """The target, y = r + γ c Q'(s', π'(s')): [B]."""

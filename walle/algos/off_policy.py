@@ -1,70 +1,85 @@
-"""What the off-policy algorithms share: buffer, limiter, blocks of updates."""
+"""What the off-policy algorithms share: the buffer, the limiter, and taking blocks of updates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
-from walle.algos.base import NetSettings, Problem, check_positive
-from walle.errors import ConfigError
-from walle.learning.compiled import MODES, attempt, choose
-from walle.learning.off_policy_updates import Block, Updates, packed, unpacked
+from walle.algos.base import AlgorithmSettings, Capabilities
+from walle.algos.networks import NetSettings
+from walle.algos.problem import Problem
+from walle.errors import ConfigError, not_negative, one_of, positive, within
+from walle.learning.compiled import MODES, Compilable, Compiling
+from walle.learning.gradient_steps import leaves, rebuild
+from walle.learning.off_policy_updates import Updates
+from walle.learning.optimizer import Optimizer
 from walle.learning.replay import Replay, row_width
-from walle.learning.sgd import Sgd
 from walle.machine import memory_bytes
 from walle.nets.bounded_policies import RandomFirst
 from walle.nets.critics import QFunctions
 from walle.nets.mlp import activation
 from walle.nets.normalize import ObservationNormalizer
-from walle.nets.policies import ActingPolicy
 from walle.types import PolicySnapshot, Rollout
 
 # Compiling a block from nothing takes 20 to 30 s of a core and saves about 6 ms an update.
 REPAID_AFTER = 10_000
-_GATHERED = 64  # minibatches that are drawn at once, at most
+_AT_ONCE = 64  # minibatches that are drawn at once, at most
 
 
-@dataclass
-class OffPolicySettings:
-    """What every off-policy algorithm can be told; explained in each one's YAML."""
+@dataclass(kw_only=True)
+class OffPolicySettings(AlgorithmSettings):
+    """What every off-policy algorithm can be told; its YAML explains every key."""
 
-    name: str
-    gamma: float
-    tau: float
-    learning_rate: float
-    minibatch_size: int
-    buffer_size: int
-    learning_starts: int
-    updates_per_step: float
-    compile: str
+    gamma: float = within("[0, 1]", example=0.99)
+    tau: float = within("(0, 1]", example=0.005)
+    learning_rate: float = positive()
+    minibatch_size: int = positive()
+    buffer_size: int = positive()
+    learning_starts: int = not_negative()
+    updates_per_step: float = positive()
+    compile: str = one_of(*MODES)
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
-        check_positive(self, "learning_rate", "minibatch_size", "buffer_size", "updates_per_step")
-        if not 0 <= self.gamma <= 1:
-            raise ConfigError(f"algo.gamma={self.gamma} must lie in [0, 1], as in 0.99")
-        if not 0 < self.tau <= 1:
-            raise ConfigError(f"algo.tau={self.tau} must lie in (0, 1], as in 0.005")
-        if self.learning_starts < 0:
-            raise ConfigError(f"algo.learning_starts={self.learning_starts} must not be negative")
         self.compile = str(self.compile).lower()  # YAML's true and false are not strings
-        if self.compile not in MODES:
-            raise ConfigError(f"algo.compile={self.compile!r} must be 'auto', 'true' or 'false'")
+        super().__post_init__()
+
+    @property
+    def random_steps(self) -> int:
+        """See `AlgorithmSettings`."""
+        return self.learning_starts
+
+
+@dataclass(kw_only=True)
+class NoisySettings(OffPolicySettings):
+    """Settings of an algorithm whose deterministic policy explores by noise on its actions."""
+
+    exploration: float
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        super().__post_init__()
+        if self.exploration <= 0:
+            raise ConfigError(
+                f"algo.exploration={self.exploration} must be positive: without noise on its"
+                " actions a deterministic policy tries nothing new; Fujimoto et al. used 0.1"
+            )
 
 
 class Limiter:
     """Ties updates to collection: `per_step` updates for every environment step after `starts`.
 
-    What is owed depends on the steps inserted so far and on nothing else, so that every mode takes
-    the same updates. Blocks are never split; what does not fill one is carried.
+    The updates that are due depend on the steps inserted so far and on nothing else, so every mode
+    takes the same updates. Updates are taken in whole blocks; a remainder waits for the next call.
     """
 
     def __init__(self, per_step: float, starts: int, block: int) -> None:
@@ -87,6 +102,152 @@ class Limiter:
         return due
 
 
+class OffPolicy(ABC):
+    """Fills a buffer, and takes the updates that its steps make due.
+
+    A subclass adds its networks' targets and `block`. Observations are not normalised.
+    """
+
+    capabilities: ClassVar[Capabilities]
+    metrics: ClassVar[type[tuple[Any, ...]]]
+    obs_clip: float | None = None
+    state: Any
+
+    def __init__(
+        self,
+        settings: Any,
+        net: NetSettings,
+        problem: Problem,
+        policy: Callable[..., Any],
+        *,
+        critics: int,
+        draws: int,
+        updates: int = 1,
+    ) -> None:
+        """Draws the initial parameters and begins with an empty buffer.
+
+        Args:
+            settings: the algorithm's.
+            net: the networks'.
+            problem: the run's.
+            policy: makes the policy of O, A, hidden widths and an activation; picklable.
+            critics: how many there are.
+            draws: of noise [B, A] that an update needs.
+            updates: in a block.
+        """
+        self.settings, self.obs_dim = settings, problem.obs_dim
+        actions = continuous_actions(settings.name, problem)
+        act = activation(net.activation)
+        make = partial(policy, problem.obs_dim, actions, net.policy_hidden, act)
+        self.policy = make()
+        self.policy_factory = partial(_random_first, make, actions)
+        self.critic = QFunctions(problem.obs_dim, actions, net.critic_hidden, act, critics)
+        self.generator = problem.generator()
+        policy_vector, critic_vector = (
+            network.init(self.generator).to(problem.device)
+            for network in (self.policy, self.critic)
+        )
+        self.state = self.start(policy_vector, critic_vector)
+        capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
+        check_room(settings, capacity, problem.obs_dim, actions)
+        self.replay = Replay(capacity, problem.obs_dim, actions, problem.device)
+        self.limiter = Limiter(settings.updates_per_step, settings.learning_starts, updates)
+        self._rows = (updates, settings.minibatch_size, self.replay.width)
+        self._noise = (updates, draws, settings.minibatch_size, actions)
+        self._device = problem.device
+        self._updates = Updates(self.block)
+        self._normalizer = ObservationNormalizer(problem.obs_dim, enabled=False)
+        due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
+        part = Compilable("learning", max(0, due), self._compile)
+        self.compiling = Compiling(
+            settings.compile, problem.device, [part], repaid_after=REPAID_AFTER
+        )
+
+    @abstractmethod
+    def start(self, policy: Tensor, critic: Tensor) -> Any:
+        """The state before the first update: nested named tuples of tensors, with `policy` first.
+
+        Args:
+            policy: [P] its parameters.
+            critic: [Q] the parameters of all critics.
+        """
+
+    @abstractmethod
+    def block(self, state: Any, rows: Tensor, noise: Tensor) -> tuple[Any, Any]:
+        """A block of K updates; pure.
+
+        Args:
+            state: before them.
+            rows: [K, B, W] minibatches, as `Replay` keeps transitions.
+            noise: [K, M, B, A] standard normal, where an update draws M times.
+
+        Returns:
+            The state after them, and their `metrics`.
+        """
+
+    def optimizers(self) -> Sequence[Optimizer]:
+        """None: several learners could share nothing."""
+        return []
+
+    def warm_up(self) -> str:
+        """Compiles the block of updates, if that pays; says what was chosen, and why."""
+        return self.compiling.run()
+
+    def _compile(self) -> None:
+        rows, noise = (torch.zeros(s, device=self._device) for s in (self._rows, self._noise))
+        self._updates.compile(self.state, rows, noise)
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Keeps the round's steps and takes the updates they make due; returns what to log."""
+        self.replay.add(rollout)
+        due = self.limiter.insert(rollout.env_steps)
+        return {"updates": due * self._rows[0], **self.improve(due)}
+
+    def improve(self, blocks: int) -> dict[str, float]:
+        """Takes blocks of updates; returns the means of their metrics, NaN without any."""
+        names = self.metrics._fields  # type: ignore[attr-defined] # a named tuple's
+        found: list[Tensor] = []
+        at_once = max(1, _AT_ONCE // self._rows[0])
+        for begin in range(0, blocks, at_once):
+            rows, noise = self._drawn(min(at_once, blocks - begin))
+            self.state, more = self._updates.run(self.state, rows, noise)
+            found += more
+        means = torch.stack(found).mean(0).tolist() if found else [math.nan] * len(names)
+        return dict(zip(names, means, strict=True))
+
+    def _drawn(self, blocks: int) -> tuple[Tensor, Tensor]:
+        """Minibatches [N, K, B, W] and noise [N, K, M, B, A] of as many blocks."""
+        per_block, size, _ = self._rows
+        rows = self.replay.sample(blocks * per_block, size, self.generator)
+        noise = torch.randn((blocks, *self._noise), generator=self.generator)
+        return rows.view(blocks, *self._rows), noise.to(self._device)
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's vector, and whether to act at random."""
+        random = np.array([not self.limiter.started], np.float32)
+        policy = self.state.policy.vector.detach().cpu().numpy()
+        return PolicySnapshot.pack([policy, random], *self._normalizer.frozen())
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume, but for `replay`."""
+        return {
+            "tensors": leaves(self.state),
+            "inserted": self.limiter.inserted,
+            "blocks": self.limiter.blocks,
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self.state = rebuild(self.state, (x.to(self._device) for x in state["tensors"]))
+        self.limiter.inserted, self.limiter.blocks = state["inserted"], state["blocks"]
+        self.generator.set_state(state["generator"])
+
+
+def _random_first(make: Callable[[], Any], action_dim: int) -> RandomFirst:
+    return RandomFirst(make(), action_dim)
+
+
 def continuous_actions(name: str, problem: Problem) -> int:
     """A, where every action entry runs from -1 to 1.
 
@@ -107,19 +268,6 @@ def continuous_actions(name: str, problem: Problem) -> int:
     return int(space.shape[0])
 
 
-def check_exploration(std: float) -> None:
-    """Refuses a deterministic policy that never tries anything.
-
-    Raises:
-        ConfigError: `std` is not positive.
-    """
-    if std <= 0:
-        raise ConfigError(
-            f"algo.exploration={std} must be positive: without noise on its actions a "
-            "deterministic policy tries nothing new; Fujimoto et al. used 0.1"
-        )
-
-
 def check_room(settings: OffPolicySettings, capacity: int, obs_dim: int, action_dim: int) -> None:
     """Refuses a buffer or minibatches that this machine cannot hold.
 
@@ -128,7 +276,7 @@ def check_room(settings: OffPolicySettings, capacity: int, obs_dim: int, action_
     """
     for name, rows, copies in (
         ("buffer_size", capacity, 3),  # two more while a checkpoint is written
-        ("minibatch_size", settings.minibatch_size, _GATHERED),
+        ("minibatch_size", settings.minibatch_size, _AT_ONCE),
     ):
         needed, there = copies * 4 * rows * row_width(obs_dim, action_dim), memory_bytes()
         if needed > there:
@@ -136,157 +284,3 @@ def check_room(settings: OffPolicySettings, capacity: int, obs_dim: int, action_
                 f"algo.{name}={getattr(settings, name)} needs {needed / 1e9:,.0f} GB, and this "
                 f"machine has {there / 1e9:,.0f}; the largest that fits: {rows * there // needed}"
             )
-
-
-def q_functions(net: NetSettings, problem: Problem, action_dim: int, count: int) -> QFunctions:
-    """`count` critics as the `net` group says."""
-    act = activation(net.activation)
-    return QFunctions(problem.obs_dim, action_dim, net.critic_hidden, act, count)
-
-
-def random_first(make: Callable[[], ActingPolicy], action_dim: int) -> Callable[[], RandomFirst]:
-    """A factory of `make`'s policy that begins with random actions; picklable as `make` is."""
-    return partial(_random_first, make, action_dim)
-
-
-def _random_first(make: Callable[[], ActingPolicy], action_dim: int) -> RandomFirst:
-    return RandomFirst(make(), action_dim)
-
-
-class OffPolicy:
-    """An off-policy learner but for its update: fills the buffer, and takes the updates owed."""
-
-    def __init__(
-        self,
-        settings: OffPolicySettings,
-        problem: Problem,
-        generator: torch.Generator,
-        state: Any,
-        block: Block[Any],
-        *,
-        updates: int = 1,
-        draws: int,
-        info: tuple[str, ...],
-    ) -> None:
-        """Begins with an empty buffer.
-
-        Args:
-            settings: the algorithm's.
-            problem: the run's.
-            generator: draws the minibatches and the noise; on the CPU.
-            state: nested named tuples of tensors, all that learning changes.
-            block: takes the updates.
-            updates: in a block.
-            draws: of noise [B, A] an update needs.
-            info: names of the block's row of information.
-        """
-        self.state = state
-        self.version = 0
-        self.generator = generator
-        capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
-        action_dim = int((problem.action_space.shape or ())[0])
-        check_room(settings, capacity, problem.obs_dim, action_dim)
-        self.replay = Replay(capacity, problem.obs_dim, action_dim, problem.device)
-        self.limiter = Limiter(settings.updates_per_step, settings.learning_starts, updates)
-        self._rows = (updates, settings.minibatch_size, self.replay.width)
-        self._noise = (updates, draws, settings.minibatch_size, action_dim)
-        self._info = info
-        self._device = problem.device
-        self._updates = Updates(block)
-        self._normalizer = ObservationNormalizer(problem.obs_dim, enabled=False)
-        self._mode = settings.compile
-        owed = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
-        self._choice = choose(settings.compile, max(0, owed), problem.device, REPAID_AFTER)
-
-    def warm_up(self) -> str:
-        """Compiles the block of updates, if that pays."""
-        rows, noise = (torch.zeros(s, device=self._device) for s in (self._rows, self._noise))
-        compile_all = partial(self._updates.compile, self.state, rows, noise)
-        self._choice = attempt(self._choice, self._mode, compile_all)
-        return f"learning {self._choice}"
-
-    def learn(self, rollout: Rollout) -> dict[str, float]:
-        """Takes in a round of experience, and the updates it makes due; returns what to log."""
-        self.replay.add(rollout)
-        due = self.limiter.insert(rollout.steps)
-        found = self.improve(due)
-        self.version += 1
-        return {"updates": due * self._rows[0], **found}
-
-    def improve(self, blocks: int) -> dict[str, float]:
-        """Takes blocks of updates; returns the means of what they tell, NaN without any."""
-        found: list[Tensor] = []
-        at_once = max(1, _GATHERED // self._rows[0])
-        for begin in range(0, blocks, at_once):
-            rows, noise = self._drawn(min(at_once, blocks - begin))
-            self.state, more = self._updates.run(self.state, rows, noise)
-            found += more
-        means = torch.stack(found).mean(0).tolist() if found else [math.nan] * len(self._info)
-        return dict(zip(self._info, means, strict=True))
-
-    def _drawn(self, blocks: int) -> tuple[Tensor, Tensor]:
-        """Minibatches [N, K, B, W] and noise [N, K, M, B, A] of as many blocks."""
-        per_block, size, _ = self._rows
-        rows = self.replay.sample(blocks * per_block, size, self.generator)
-        noise = torch.randn((blocks, *self._noise), generator=self.generator)
-        return rows.view(blocks, *self._rows), noise.to(self._device)
-
-    def snapshot(self, policy: Tensor) -> PolicySnapshot:
-        """The policy's parameters [P], whether to act at random, and a normaliser that is none."""
-        random = np.array([not self.limiter.started], np.float32)
-        parts = (policy.detach().cpu().numpy(), random, *self._normalizer.frozen())
-        return PolicySnapshot(self.version, np.concatenate(parts, dtype=np.float32))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, the buffer too."""
-        return {
-            "tensors": unpacked(self.state),
-            "replay": self.replay.state_dict(),
-            "inserted": self.limiter.inserted,
-            "blocks": self.limiter.blocks,
-            "generator": self.generator.get_state(),
-            "version": self.version,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`; without a buffer in it, from an empty one."""
-        self.state = packed(self.state, (x.to(self._device) for x in state["tensors"]))
-        if "replay" in state:
-            self.replay.load_state_dict(state["replay"])
-        self.limiter.inserted, self.limiter.blocks = state["inserted"], state["blocks"]
-        self.generator.set_state(state["generator"])
-        self.version = state["version"]
-
-
-class OffPolicyAlgorithm:
-    """What an off-policy algorithm is to the agent, once it has a `learner`.
-
-    The learner's state names the `policy` that acts. Observations are not normalised.
-    """
-
-    obs_clip: float | None = None
-    learner: OffPolicy
-
-    def optimizers(self) -> list[Sgd]:
-        """None that several learners could share."""
-        return []
-
-    def warm_up(self) -> str:
-        """Compiles the update."""
-        return self.learner.warm_up()
-
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """Keeps the round's steps and takes the updates they make due."""
-        return self.learner.learn(rollout)
-
-    def snapshot(self) -> PolicySnapshot:
-        """The policy's vector, and whether to act at random."""
-        return self.learner.snapshot(self.learner.state.policy.vector)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
-        return self.learner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
-        self.learner.load_state_dict(state)

@@ -1,67 +1,170 @@
-"""What the on-policy algorithms share by calling it: checks, advantages, the correction of lag."""
+"""What the on-policy algorithms share: a round comes in, the policy improves, the round goes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from walle.algos.base import Experience, check_positive
-from walle.errors import ConfigError, nearest
+from walle.algos.base import AlgorithmSettings, Capabilities
+from walle.algos.experience import Experience, Normalizers, values
+from walle.algos.networks import NetSettings
+from walle.algos.problem import Problem
+from walle.errors import one_of, positive, within
 from walle.learning import returns
-from walle.learning.compiled import MODES
-from walle.nets.policies import Policy
+from walle.learning.compiled import MODES, Compiling
+from walle.learning.optimizer import Optimizer
+from walle.types import PolicySnapshot, Rollout
 
-CORRECTIONS = ("none", "truncated", "vtrace")
+
+@dataclass(kw_only=True)
+class OnPolicySettings(AlgorithmSettings):
+    """What every on-policy algorithm can be told; its YAML explains every key."""
+
+    gamma: float = within("[0, 1]", example=0.99)
+    gae_lambda: float = within("[0, 1]", example=0.99)
+    normalize_advantages: bool
+    normalize_observations: bool
+    normalize_rewards: bool
+    obs_clip: float = positive()
+    correction: str = one_of("none", "truncated", "vtrace")
+    compile: str = one_of(*MODES)
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot work."""
+        self.compile = str(self.compile).lower()  # YAML's true and false are not strings
+        super().__post_init__()
 
 
-def check_on_policy(settings: Any, *positive: str) -> None:
-    """The bounds that on-policy settings share; `positive` names those that must be.
+class Estimates(NamedTuple):
+    """What a round says of its steps, [T, L] each.
 
-    Raises:
-        ConfigError: the first that does not hold.
+    Attributes:
+        advantage: how much better the action was than the policy's mean action.
+        target: of the value function.
+        value: the value function's estimate before it learned from the round.
     """
-    for name in ("gamma", "gae_lambda"):
-        value = getattr(settings, name)
-        if not 0 <= value <= 1:
-            raise ConfigError(f"algo.{name}={value} must lie in [0, 1], as in 0.99")
-    check_positive(settings, "obs_clip", *positive)
-    settings.compile = str(settings.compile).lower()  # YAML's true and false are not strings
-    if settings.compile not in MODES:
-        raise ConfigError(f"algo.compile={settings.compile!r} must be 'auto', 'true' or 'false'")
-    if getattr(settings, "schedule", "constant") not in ("linear", "constant"):
-        raise ConfigError(f"algo.schedule={settings.schedule!r} must be 'linear' or 'constant'")
-    check_choice(settings, correction=CORRECTIONS)
+
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
 
 
-def check_choice(settings: Any, **choices: tuple[str, ...]) -> None:
-    """Refuses a value that is none of its choices; a setting that is not there passes.
+class OnPolicy(ABC):
+    """Learns from one round at a time, and forgets it.
 
-    Raises:
-        ConfigError: the first that does not hold, with the nearest that would.
+    A subclass adds its loss, `policy_vector`, `learn`, and the state it changes.
     """
-    for name, allowed in choices.items():
-        value = getattr(settings, name, allowed[0])
-        if value not in allowed:
-            raise ConfigError(f"algo.{name}={value!r} is unknown; {nearest(value, allowed)}")
 
+    capabilities: ClassVar[Capabilities]
+    replay = None
+    compiling: Compiling
 
-@torch.no_grad()
-def corrected(
-    policy: Policy, params: Mapping[str, Tensor], experience: Experience
-) -> tuple[Experience, Tensor]:
-    """What an older policy μ collected, as seen from the newest one, π.
+    def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None:
+        """Makes the policy; the subclass draws the initial parameters from `generator`."""
+        self.settings, self.problem, self.net = settings, problem, net
+        self.policy_factory = net.policy_factory(problem)
+        self.policy = self.policy_factory()
+        self.generator = problem.generator()
+        self.normalizers = Normalizers.from_settings(settings, problem)
+        self.obs_clip = self.normalizers.obs_clip
+        self.env_steps = 0
 
-    Updates then begin with a ratio of 1 (Hilton et al. 2022, eq. 5).
+    @property
+    @abstractmethod
+    def policy_vector(self) -> Tensor:
+        """The policy's parameters, [P]."""
 
-    Returns:
-        the experience with π's log-probabilities, and the ratios π / μ of its actions, [T, L].
-    """
-    dist = policy.dist(params, experience.obs)
-    log_prob = policy.log_prob(dist, experience.action)
-    return experience._replace(log_prob=log_prob), torch.exp(log_prob - experience.log_prob)
+    @abstractmethod
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
+        """Improves the policy by one round; returns what to log.
+
+        Args:
+            experience: the round, normalised; lag is corrected as far as the settings ask.
+            rollout: the round as it came.
+        """
+
+    @abstractmethod
+    def optimizers(self) -> Sequence[Optimizer]:
+        """The optimizers that several learners can share."""
+
+    def features(self, experience: Experience) -> Experience:
+        """The round with what policy and critic see in the place of its observations."""
+        return experience
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learns from one round; then the normaliser takes the round in."""
+        experience = self.normalizers.experience(rollout)
+        if self.settings.correction != "none" and rollout.lag.any():
+            experience = self.as_seen_now(experience)
+        metrics = self.learn(experience, rollout)
+        self.normalizers.update(rollout)
+        self.env_steps += rollout.env_steps
+        return metrics
+
+    @torch.no_grad()
+    def as_seen_now(self, experience: Experience) -> Experience:
+        """What an older policy μ collected, with the newest policy π's log-probabilities.
+
+        Updates then begin with a ratio of 1 (Hilton et al. 2022, eq. 5), and π / μ is kept to
+        correct the advantages.
+        """
+        params = self.policy.layout.unflatten(self.policy_vector)
+        dist = self.policy.dist(params, self.features(experience).obs)
+        log_prob = self.policy.log_prob(dist, experience.action)
+        ratio = torch.exp(log_prob - experience.log_prob)
+        return experience._replace(log_prob=log_prob, ratio=ratio)
+
+    def estimates(
+        self,
+        experience: Experience,
+        value_of: Callable[[Tensor], Tensor],
+        gae_lambda: float | None = None,
+    ) -> Estimates:
+        """Advantages and targets of a round, as the settings ask for them.
+
+        Args:
+            experience: the round, with features in the place of observations.
+            value_of: maps [N, F] to values [N].
+            gae_lambda: instead of the settings'.
+        """
+        s = self.settings
+        value, next_value = values(value_of, experience)
+        return advantages(
+            experience,
+            value,
+            next_value,
+            s.gamma,
+            s.gae_lambda if gae_lambda is None else gae_lambda,
+            normalize=s.normalize_advantages,
+            correction=s.correction,
+        )
+
+    def warm_up(self) -> str:
+        """Compiles what pays; says what was chosen, and why."""
+        return self.compiling.run()
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's parameters and the normaliser."""
+        return self.normalizers.snapshot(self.policy_vector)
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {
+            "normalizers": self.normalizers.state_dict(),
+            "generator": self.generator.get_state(),
+            "env_steps": self.env_steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self.normalizers.load_state_dict(state["normalizers"])
+        self.generator.set_state(state["generator"])
+        self.env_steps = state["env_steps"]
 
 
 def advantages(
@@ -73,21 +176,19 @@ def advantages(
     *,
     normalize: bool = False,
     correction: str = "none",
-    ratio: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Estimates:
     """Advantages and the targets of the value function, [T, L] each.
 
     Args:
-        experience: the round.
+        experience: the round; its `ratio`, where there is one, says what lag did.
         value: [T, L] of every step, as `values` gives it.
         next_value: [T, L] of its true successor.
         gamma: discount.
         lam: λ of the generalised advantage estimate.
         normalize: to mean 0 and standard deviation 1.
         correction: of lag: none, truncated (advantages are weighted by min(1, ratio)) or vtrace.
-        ratio: [T, L] π / μ; None where no lag is to be corrected.
     """
-    x = experience
+    x, ratio = experience, experience.ratio
     steps = x.reward, x.continues, x.ended, value, next_value
     if ratio is not None and correction == "vtrace":
         target, advantage = returns.vtrace(*steps, ratio, gamma, lam)
@@ -99,7 +200,12 @@ def advantages(
         advantage = (advantage - advantage.mean()) / (std + 1e-8)
     if ratio is not None and correction == "truncated":
         advantage = advantage * ratio.clamp(max=1.0)
-    return advantage, target
+    return Estimates(advantage, target, value)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """Every step as a row: [T, L, ...] -> [T L, ...]."""
+    return x.flatten(0, 1)
 
 
 def remaining(schedule: str, env_steps: int, total_steps: int) -> float:

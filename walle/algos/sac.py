@@ -10,31 +10,22 @@ Departures from the papers:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from walle.algos.base import Capabilities, NetSettings, Problem
-from walle.algos.off_policy import (
-    OffPolicy,
-    OffPolicyAlgorithm,
-    OffPolicySettings,
-    continuous_actions,
-    q_functions,
-    random_first,
-)
+from walle.algos.base import Capabilities
+from walle.algos.networks import NetSettings
+from walle.algos.off_policy import OffPolicy, OffPolicySettings
+from walle.algos.problem import Problem
 from walle.learning import losses
 from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import SquashedGaussianPolicy
-from walle.nets.mlp import activation
-
-INFO = ("critic_loss", "policy_loss", "q", "entropy", "temperature")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SACSettings(OffPolicySettings):
     """conf/algo/sac.yaml, where every key is explained."""
 
@@ -50,43 +41,39 @@ class SACState(NamedTuple):
     critic_target: Tensor
 
 
-class SAC(OffPolicyAlgorithm):
+class SACMetrics(NamedTuple):
+    """What an update tells, scalars; `q` is the critics' mean value, `temperature` is α."""
+
+    critic_loss: Tensor
+    policy_loss: Tensor
+    q: Tensor
+    entropy: Tensor
+    temperature: Tensor
+
+
+class SAC(OffPolicy):
     """Two critics, a squashed Gaussian policy, a temperature."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(SACSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True)
+    metrics = SACMetrics
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
-        """Draws the initial parameters."""
-        self.settings = settings
-        actions = continuous_actions(settings.name, problem)
-        make = partial(
-            SquashedGaussianPolicy,
-            problem.obs_dim,
-            actions,
-            net.policy_hidden,
-            activation(net.activation),
-        )
-        self.policy = make()
-        self.critic = q_functions(net, problem, actions, count=2)
-        self.policy_factory = random_first(make, actions)
-        self.target_entropy = -float(actions)
+        """See `OffPolicy`."""
+        super().__init__(settings, net, problem, SquashedGaussianPolicy, critics=2, draws=2)
+        self.target_entropy = -float(self.policy.action_dim)
         if settings.target_entropy is not None:
             self.target_entropy = settings.target_entropy
-        generator = problem.generator()
-        policy = self.policy.init(generator).to(problem.device)
-        critic = self.critic.init(generator).to(problem.device)
-        start = SACState(
+
+    def start(self, policy: Tensor, critic: Tensor) -> SACState:
+        """The target begins as a copy; α is 1."""
+        return SACState(
             policy=TrainState.start(policy),
             critic=TrainState.start(critic),
-            log_temperature=TrainState.start(torch.zeros((), device=problem.device)),
+            log_temperature=TrainState.start(torch.zeros((), device=policy.device)),
             critic_target=critic,
         )
-        self.obs_dim = problem.obs_dim
-        self.learner = OffPolicy(
-            settings, problem, generator, start, self.block, draws=2, info=INFO
-        )
 
-    def block(self, state: SACState, rows: Tensor, noise: Tensor) -> tuple[SACState, Tensor]:
+    def block(self, state: SACState, rows: Tensor, noise: Tensor) -> tuple[SACState, SACMetrics]:
         """One update: critics, then policy, then temperature; the target follows (2018b, alg. 1).
 
         `rows` [1, B, W]; `noise` [1, 2, B, A].
@@ -119,8 +106,13 @@ class SAC(OffPolicyAlgorithm):
             log_temperature,
             polyak_update(state.critic_target, critic.vector, s.tau),
         )
-        info = (critic_value, policy_value, q_mean, -log_prob.mean(), temperature)
-        return after, torch.stack(info)
+        return after, SACMetrics(
+            critic_loss=critic_value,
+            policy_loss=policy_value,
+            q=q_mean,
+            entropy=-log_prob.mean(),
+            temperature=temperature,
+        )
 
     def target(
         self, state: SACState, batch: Transitions, temperature: Tensor, noise: Tensor

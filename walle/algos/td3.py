@@ -20,42 +20,24 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.base import Capabilities, NetSettings, Problem, check_positive
-from walle.algos.off_policy import (
-    OffPolicy,
-    OffPolicyAlgorithm,
-    OffPolicySettings,
-    check_exploration,
-    continuous_actions,
-    q_functions,
-    random_first,
-)
-from walle.errors import ConfigError
+from walle.algos.base import Capabilities
+from walle.algos.networks import NetSettings
+from walle.algos.off_policy import NoisySettings, OffPolicy
+from walle.algos.problem import Problem
+from walle.errors import not_negative, positive
 from walle.learning import losses
 from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import DeterministicPolicy
-from walle.nets.mlp import activation
-
-INFO = ("critic_loss", "policy_loss", "q")
 
 
-@dataclass
-class TD3Settings(OffPolicySettings):
+@dataclass(kw_only=True)
+class TD3Settings(NoisySettings):
     """conf/algo/td3.yaml, where every key is explained."""
 
-    exploration: float
-    policy_delay: int
-    target_noise: float
-    target_noise_clip: float
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot work."""
-        super().__post_init__()
-        check_positive(self, "policy_delay", "target_noise_clip")
-        check_exploration(self.exploration)
-        if self.target_noise < 0:
-            raise ConfigError(f"algo.target_noise={self.target_noise} must not be negative")
+    policy_delay: int = positive()
+    target_noise: float = not_negative()
+    target_noise_clip: float = positive()
 
 
 class TD3State(NamedTuple):
@@ -67,43 +49,31 @@ class TD3State(NamedTuple):
     critic_target: Tensor
 
 
-class TD3(OffPolicyAlgorithm):
+class TD3Metrics(NamedTuple):
+    """What a block of updates tells, scalars; `q` is the critics' mean value."""
+
+    critic_loss: Tensor
+    policy_loss: Tensor
+    q: Tensor
+
+
+class TD3(OffPolicy):
     """Two critics and a deterministic policy, each with its slow target."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(TD3Settings)
+    capabilities: ClassVar[Capabilities] = Capabilities(TD3Settings, replay=True)
+    metrics = TD3Metrics
 
     def __init__(self, settings: TD3Settings, net: NetSettings, problem: Problem) -> None:
-        """Draws the initial parameters."""
-        self.settings = settings
-        actions = continuous_actions(settings.name, problem)
-        make = partial(
-            DeterministicPolicy,
-            problem.obs_dim,
-            actions,
-            net.policy_hidden,
-            activation(net.activation),
-            settings.exploration,
-        )
-        self.policy = make()
-        self.critic = q_functions(net, problem, actions, count=2)
-        self.policy_factory = random_first(make, actions)
-        generator = problem.generator()
-        policy = self.policy.init(generator).to(problem.device)
-        critic = self.critic.init(generator).to(problem.device)
-        start = TD3State(TrainState.start(policy), TrainState.start(critic), policy, critic)
-        self.obs_dim = problem.obs_dim
-        self.learner = OffPolicy(
-            settings,
-            problem,
-            generator,
-            start,
-            self.block,
-            updates=settings.policy_delay,
-            draws=1,
-            info=INFO,
-        )
+        """See `OffPolicy`."""
+        policy = partial(DeterministicPolicy, exploration=settings.exploration)
+        delay = settings.policy_delay
+        super().__init__(settings, net, problem, policy, critics=2, draws=1, updates=delay)
 
-    def block(self, state: TD3State, rows: Tensor, noise: Tensor) -> tuple[TD3State, Tensor]:
+    def start(self, policy: Tensor, critic: Tensor) -> TD3State:
+        """The targets begin as copies."""
+        return TD3State(TrainState.start(policy), TrainState.start(critic), policy, critic)
+
+    def block(self, state: TD3State, rows: Tensor, noise: Tensor) -> tuple[TD3State, TD3Metrics]:
         """`policy_delay` updates of the critics, then one of the policy, then the targets follow.
 
         Algorithm 1. `rows` [K, B, W]; `noise` [K, 1, B, A].
@@ -126,7 +96,7 @@ class TD3(OffPolicyAlgorithm):
             polyak_update(state.critic_target, critic.vector, s.tau),
         )
         critic_value, q_mean = torch.stack(found).mean(0)
-        return after, torch.stack((critic_value, policy_value, q_mean))
+        return after, TD3Metrics(critic_value, policy_value, q=q_mean)
 
     def improve_critic(
         self, state: TD3State, critic: TrainState, batch: Transitions, noise: Tensor

@@ -11,117 +11,114 @@ Departures from the papers:
     - if no step of the line search is good enough the policy stays as it was: Frans & Hafner's code
       took the full step whatever its search had found;
     - under lag the surrogate begins at the newest policy, and what an older one collected is
-      weighted (`correction`; on_policy.corrected).
+      weighted (`correction`; OnPolicy.as_seen_now).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
 from walle.algos.adaptive_rounds import BATCH_MOST, KINDS, AdaptiveRounds
-from walle.algos.base import (
-    Capabilities,
-    Experience,
-    NetSettings,
-    Normalizers,
-    Problem,
-    check_positive,
-    values,
-)
-from walle.algos.baselines import (
-    Baseline,
-    EpisodeClock,
-    FitSettings,
-    LinearBaseline,
-    NeuralBaseline,
-)
-from walle.algos.on_policy import advantages, check_choice, check_on_policy, corrected
-from walle.errors import ConfigError
+from walle.algos.base import Capabilities
+from walle.algos.baselines import Baseline, FitSettings, LinearBaseline, NeuralBaseline
+from walle.algos.episodes import EpisodeClock
+from walle.algos.experience import Experience
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy import OnPolicy, OnPolicySettings, as_rows
+from walle.algos.problem import Problem
+from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.compiled import attempt, choose
-from walle.learning.sgd import Batch, Sgd
+from walle.learning.compiled import Compiling
+from walle.learning.optimizer import Optimizer
 from walle.learning.trust_region import full_step, hessian_product, line_search
 from walle.types import PolicySnapshot, Rollout
 
 
-@dataclass
-class TRPOSettings:
+@dataclass(kw_only=True)
+class TRPOSettings(OnPolicySettings):
     """conf/algo/trpo.yaml, where every key is explained."""
 
-    name: str
-    gamma: float
-    gae_lambda: float
-    advantage: str
-    baseline: str
-    max_kl: float
-    cg_iterations: int
-    cg_damping: float
-    fisher_every: int
-    accept_ratio: float
-    shrink: float
-    tries: int
-    value_epochs: int
-    value_minibatch_size: int
-    value_learning_rate: float
-    ridge: float
-    normalize_advantages: bool
-    normalize_observations: bool
-    normalize_rewards: bool
-    obs_clip: float
-    correction: str
-    adapt: str
-    adapt_kl: float
-    adapt_steps: int
-    compile: str
+    advantage: str = one_of("gae", "monte_carlo")
+    baseline: str = one_of("neural", "linear")
+    max_kl: float = positive()
+    cg_iterations: int = positive()
+    cg_damping: float = not_negative()
+    fisher_every: int = positive()
+    accept_ratio: float = within("[0, 1)", example=0.5)
+    shrink: float = within("[0, 1)", example=0.5)
+    tries: int = positive()
+    value_epochs: int = positive()
+    value_minibatch_size: int = positive()
+    value_learning_rate: float = positive()
+    ridge: float = positive()
+    adapt: str = one_of(*KINDS)
+    adapt_kl: float = not_negative()
+    adapt_steps: int = not_negative()
 
     def __post_init__(self) -> None:
         """Refuses what cannot work."""
-        check_on_policy(self, "max_kl", "cg_iterations", "fisher_every", "tries", "ridge")
-        check_choice(
-            self, advantage=("gae", "monte_carlo"), baseline=("neural", "linear"), adapt=KINDS
-        )
-        check_positive(self, "value_epochs", "value_minibatch_size", "value_learning_rate")
+        super().__post_init__()
         if self.baseline == "linear" and self.compile == "true":
             raise ConfigError(
                 "algo.compile=true: a linear baseline takes no gradient steps that could be"
                 " compiled; use algo.compile=auto or algo.baseline=neural"
             )
-        if self.cg_damping < 0:
-            raise ConfigError(f"algo.cg_damping={self.cg_damping} must not be negative")
-        for name in ("shrink", "accept_ratio"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise ConfigError(f"algo.{name}={value} must lie in [0, 1), as in 0.5")
-        for name in ("adapt_kl", "adapt_steps"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"algo.{name}={getattr(self, name)} must not be negative")
 
     @property
     def largest_batch(self) -> int | None:
-        """The environment steps that a round can grow to; None where it stays as it is."""
+        """See `AlgorithmSettings`."""
         return None if self.adapt == "none" else BATCH_MOST
 
+    @property
+    def shared_minibatches(self) -> dict[str, int]:
+        """See `AlgorithmSettings`."""
+        return {"value_minibatch_size": self.value_minibatch_size}
 
-class TRPO:
+    @property
+    def cannot_share(self) -> str:
+        """See `AlgorithmSettings`."""
+        return f"{super().cannot_share}; or algo.baseline=neural, whose updates can be shared"
+
+
+class TRPOBatch(NamedTuple):
+    """The round's N steps.
+
+    Attributes:
+        obs: [N, O].
+        t: [N] steps since the episode began.
+        action: [N, *A].
+        log_prob: [N] of the action under the policy before the step.
+        advantage: [N].
+        target: [N] of the value function.
+        value: [N] before it is fitted.
+    """
+
+    obs: Tensor
+    t: Tensor
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+
+
+class TRPO(OnPolicy):
     """The policy is one vector; the value function is a baseline fitted after each step."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(TRPOSettings)
 
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
-        self.settings = settings
-        self.problem = problem
-        self.policy_factory = net.policy_factory(problem)
-        self.policy = self.policy_factory()
-        self.generator = problem.generator()
+        super().__init__(settings, net, problem)
         self.vector = self.policy.init(self.generator).to(problem.device)
-        self.baseline = self.make_baseline(net)
+        self.baseline = self.make_baseline()
         self.clock = EpisodeClock(problem.lanes)
         self.rounds = AdaptiveRounds(
             settings.adapt,
@@ -131,91 +128,65 @@ class TRPO:
             settings.adapt_kl,
             settings.adapt_steps,
         )
-        self.normalizers = Normalizers.as_asked(settings, problem)
-        self.obs_clip = self.normalizers.obs_clip
-        self.lam = 1.0 if settings.advantage == "monte_carlo" else settings.gae_lambda
-        self.version = 0
+        self.gae_lambda = 1.0 if settings.advantage == "monte_carlo" else settings.gae_lambda
+        parts = self.baseline.compilable(problem)
+        nothing = "learning eager: a linear baseline takes no gradient steps"
+        self.compiling = Compiling(settings.compile, problem.device, parts, nothing=nothing)
 
-    def make_baseline(self, net: NetSettings) -> Baseline:
+    def make_baseline(self) -> Baseline:
         """The value function that `algo.baseline` names."""
         s, problem = self.settings, self.problem
         if s.baseline == "linear":
             return LinearBaseline(problem.obs_dim, s.ridge, problem.device)
         fit = FitSettings(s.value_epochs, s.value_minibatch_size, s.value_learning_rate)
-        return NeuralBaseline(net.critic(problem), fit, self.generator, problem.device)
+        return NeuralBaseline(self.net.critic(problem), fit, self.generator, problem.device)
 
-    def optimizers(self) -> list[Sgd]:
+    @property
+    def policy_vector(self) -> Tensor:
+        """The policy's vector, [P]."""
+        return self.vector
+
+    def optimizers(self) -> Sequence[Optimizer]:
         """The value function's: the policy takes one step a round."""
-        return list(self.baseline.optimizers())
+        return self.baseline.optimizers()
 
-    def warm_up(self) -> str:
-        """Compiles the value function's gradient step, if it has one."""
-        s, baseline = self.settings, self.baseline
-        if not isinstance(baseline, NeuralBaseline):
-            return "learning eager: a linear baseline takes no gradient steps"
-        minibatches = -(-self.problem.batch_size // s.value_minibatch_size)
-        count = self.problem.rounds * s.value_epochs * minibatches
-        choice = choose(s.compile, count, self.problem.device)
-        make = partial(baseline.compile, self.problem.batch_size, self.problem.obs_dim)
-        return f"value function {attempt(choice, s.compile, make)}"
+    @torch.no_grad()
+    def batch(self, experience: Experience, t: Tensor) -> TRPOBatch:
+        """The round's steps; `t` [T, L] counts the steps since the episode began."""
+        times = torch.cat((t.flatten(), t[experience.needs_final_obs] + 1))
+        found = self.estimates(
+            experience, lambda obs: self.baseline(obs, times), gae_lambda=self.gae_lambda
+        )
+        return TRPOBatch(
+            obs=as_rows(experience.obs),
+            t=as_rows(t),
+            action=as_rows(experience.action),
+            log_prob=as_rows(experience.log_prob),
+            advantage=as_rows(found.advantage),
+            target=as_rows(found.target),
+            value=as_rows(found.value),
+        )
 
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """One step of the policy, then the baseline is fitted; the normaliser takes the round in.
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
+        """Takes one step of the policy, then fits the baseline.
 
         The baseline comes second, so that advantages do not know of the returns they judge.
         """
-        s = self.settings
-        experience, ratio = self.normalizers.experience(rollout), None
-        if s.correction != "none" and (rollout.policy_version < self.version).any():
-            params = self.policy.layout.unflatten(self.vector)
-            experience, ratio = corrected(self.policy, params, experience)
-        ended = rollout.terminated | rollout.truncated
-        t = torch.from_numpy(self.clock(ended, rollout.lane))
-        batch = self.batch(experience, t.to(self.vector.device), ratio)
+        t = torch.from_numpy(self.clock(rollout.ended, rollout.lane))
+        batch = self.batch(experience, t.to(self.vector.device))
         metrics = self.improve_policy(batch)
-        metrics["value_loss"] = self.baseline.fit(batch["obs"], batch["t"], batch["target"])
-        self.normalizers.update(rollout)
+        metrics["value_loss"] = self.baseline.fit(batch.obs, batch.target, batch.t)
         self.rounds.add(rollout)
-        self.version += 1
-        return {
-            **metrics,
-            "explained_variance": losses.explained_variance(batch["value"], batch["target"]),
-        }
+        variance = losses.explained_variance(batch.value, batch.target)
+        return {**metrics, "explained_variance": variance}
 
-    @torch.no_grad()
-    def batch(self, experience: Experience, t: Tensor, ratio: Tensor | None) -> Batch:
-        """The round's rows; `t` ([T, L]) steps into the episode, `ratio` ([T, L]) corrects lag."""
-        s, x = self.settings, experience
-        times = torch.cat((t.flatten(), t[x.needs_final_obs] + 1))
-        value, next_value = values(lambda obs: self.baseline(obs, times), x)
-        advantage, target = advantages(
-            x,
-            value,
-            next_value,
-            s.gamma,
-            self.lam,
-            normalize=s.normalize_advantages,
-            correction=s.correction,
-            ratio=ratio,
-        )
-        rows = {
-            "obs": x.obs,
-            "t": t,
-            "action": x.action,
-            "log_prob": x.log_prob,
-            "advantage": advantage,
-            "target": target,
-            "value": value,
-        }
-        return {name: tensor.flatten(0, 1) for name, tensor in rows.items()}
-
-    def improve_policy(self, batch: Batch) -> dict[str, float]:
-        """The natural-gradient step, with the line search's say."""
+    def improve_policy(self, batch: TRPOBatch) -> dict[str, float]:
+        """Takes the natural-gradient step, as far as the line search accepts it."""
         s, max_kl = self.settings, self.rounds.max_kl
-        loss, kl = partial(self.surrogate, batch), self.kl_from(batch["obs"])
+        loss, kl = partial(self.surrogate, batch), self.kl_from(batch.obs)
         gradient, before = grad_and_value(loss)(self.vector)
         fisher = hessian_product(
-            self.kl_from(batch["obs"][:: s.fisher_every]), self.vector, s.cg_damping
+            self.kl_from(batch.obs[:: s.fisher_every]), self.vector, s.cg_damping
         )
         step, expected = full_step(gradient, fisher, max_kl=max_kl, iterations=s.cg_iterations)
         with torch.no_grad():
@@ -230,7 +201,7 @@ class TRPO:
                 shrink=s.shrink,
                 tries=s.tries,
             )
-            dist = self.policy.dist(self.policy.layout.unflatten(found.vector), batch["obs"])
+            dist = self.policy.dist(self.policy.layout.unflatten(found.vector), batch.obs)
         self.vector = found.vector
         return {
             "policy_loss": found.loss,
@@ -241,11 +212,11 @@ class TRPO:
             "entropy": float(self.policy.entropy(dist).mean()),
         }
 
-    def surrogate(self, batch: Batch, vector: Tensor) -> Tensor:
+    def surrogate(self, batch: TRPOBatch, vector: Tensor) -> Tensor:
         """-E[π(a|s) / π_old(a|s) A], over the whole round."""
-        dist = self.policy.dist(self.policy.layout.unflatten(vector), batch["obs"])
-        log_prob = self.policy.log_prob(dist, batch["action"])
-        return losses.surrogate(log_prob, batch["log_prob"], batch["advantage"])
+        dist = self.policy.dist(self.policy.layout.unflatten(vector), batch.obs)
+        log_prob = self.policy.log_prob(dist, batch.action)
+        return losses.surrogate(log_prob, batch.log_prob, batch.advantage)
 
     def kl_from(self, obs: Tensor) -> Any:
         """The mean of KL(π_now || π_v) over observations [N, O], as a function of v."""
@@ -260,27 +231,22 @@ class TRPO:
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's vector, the normaliser, and how long the next rollouts are to be."""
-        snapshot = self.normalizers.snapshot(self.version, self.vector)
-        return snapshot._replace(rows=self.rounds.rows)
+        return super().snapshot()._replace(rollout_steps=self.rounds.rollout_steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """State needed to resume."""
         return {
+            **super().state_dict(),
             "vector": self.vector,
             "baseline": self.baseline.state_dict(),
             "clock": self.clock.state_dict(),
             "rounds": self.rounds.state_dict(),
-            "normalizers": self.normalizers.state_dict(),
-            "generator": self.generator.get_state(),
-            "version": self.version,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()`."""
+        """Resumes from `state_dict()`."""
+        super().load_state_dict(state)
         self.vector = state["vector"].to(self.problem.device)
         self.baseline.load_state_dict(state["baseline"])
         self.clock.load_state_dict(state["clock"])
         self.rounds.load_state_dict(state["rounds"])
-        self.normalizers.load_state_dict(state["normalizers"])
-        self.generator.set_state(state["generator"])
-        self.version = state["version"]

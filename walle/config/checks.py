@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from walle.config.schemas import Config, GRUConfig, SamplerConfig, WandbConfig
-from walle.errors import ConfigError, nearest
+from walle import algos
+from walle.config.schemas import Config, GRUConfig
+from walle.errors import ConfigError
+from walle.machine import usable_cores
+from walle.types import Lag
 
 if TYPE_CHECKING:
     from walle.algos.base import Capabilities
 
-_CHOICES = {
-    "env.backend": ("auto", "mujoco", "gymnasium", "envpool"),
-    "env.action": ("rescale", "clip", "raw"),
-    "net.name": ("mlp", "mlp256", "gru"),
-    "net.scale": ("constant", "state"),
-    "sampler.name": ("process", "serial"),
-    "sampler.collect": ("fixed", "episodes"),
-    "logger.name": ("files", "tensorboard", "wandb"),
-    "logger.progress": ("auto", "bar", "lines", "quiet"),
-}
 _MODE_CURES = {
     "serial": "sampler=serial",
     "lock_step": "sampler.max_lag=0",
     "overlapped": "sampler.max_lag=1",
     "free": "sampler.max_lag=null",
 }
-_WANDB_MODES = ("online", "offline", "disabled")
-_POSITIVE = (
-    "env.frame_skip",
-    "env.episode_limit",
-    "env.step_ms",
-    "net.hidden",
-    "net.sequence",
-    "sampler.n",
-    "sampler.lanes",
-    "sampler.slots",
-    "learner.n",
-    "learner.threads",
-    "logger.return_window",
-    "logger.print_every_s",
-    "eval.every",
-    "eval.episodes",
-    "checkpoint.every",
-    "total_steps",
-    "batch_size",
-)
 
 
 def checked(config: Config) -> Config:
@@ -57,7 +31,7 @@ def checked(config: Config) -> Config:
     Raises:
         ConfigError: the first value or combination of values that is wrong.
     """
-    _check_values(config)
+    _check_machine(config)
     _check_steps(config)
     _check_learners(config)
     config = _checked_sampler(config)
@@ -66,23 +40,7 @@ def checked(config: Config) -> Config:
     return config
 
 
-def _check_values(config: Config) -> None:
-    for path, choices in _CHOICES.items():
-        value = _get(config, path)
-        if value not in choices:
-            raise ConfigError(f"{path}={value!r} is unknown; {nearest(str(value), choices)}")
-    for path in _POSITIVE:
-        value = _get(config, path)
-        if value is not None and value <= 0:
-            raise ConfigError(f"{path}={value} must be positive")
-    if config.seed < 0:
-        raise ConfigError(f"seed={config.seed} must not be negative")
-    for path in ("net.policy_hidden", "net.critic_hidden"):
-        if any(width <= 0 for width in _get(config, path)):
-            raise ConfigError(f"{path}={_get(config, path)} must hold positive widths")
-    if isinstance(config.logger, WandbConfig) and config.logger.mode not in _WANDB_MODES:
-        mode = config.logger.mode
-        raise ConfigError(f"logger.mode={mode!r} is unknown; {nearest(mode, _WANDB_MODES)}")
+def _check_machine(config: Config) -> None:
     logger = config.logger.name
     if logger != "files" and find_spec(logger) is None:
         raise ConfigError(
@@ -96,19 +54,12 @@ def _check_values(config: Config) -> None:
 
 
 def _check_steps(config: Config) -> None:
-    starts = getattr(config.algo, "learning_starts", 0)
+    starts = config.algo.random_steps
     if starts >= config.total_steps:
         raise ConfigError(
             f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "
             "act at random and never learn; use a smaller algo.learning_starts, or more total_steps"
         )
-
-
-def _get(config: Config, path: str) -> Any:
-    value: Any = config
-    for part in path.split("."):
-        value = getattr(value, part, None)
-    return value
 
 
 def _check_device(device: str) -> None:
@@ -129,8 +80,7 @@ def _check_device(device: str) -> None:
 def _check_learners(config: Config) -> None:
     """Every learner gets the same share of a minibatch."""
     n = config.learner.n
-    for key in ("minibatch_size", "value_minibatch_size"):
-        size = getattr(config.algo, key, n)
+    for key, size in config.algo.shared_minibatches.items():
         if size % n:
             below, above = size // n * n, -(-size // n) * n
             fits = f"{below} or {above}" if below else str(above)
@@ -155,20 +105,17 @@ def _check_devices(device: str, n: int) -> None:
 
 def _checked_sampler(config: Config) -> Config:
     """Chooses what is left open in `sampler`, and checks it against `batch_size`."""
-    from walle.machine import usable_cores
-    from walle.transport.rounds import default_lanes, default_slots
-
-    asked = config.sampler
+    asked, lag = config.sampler, Lag(config.sampler.max_lag)
     lanes = asked.lanes or default_lanes(config.batch_size)
     n = asked.n or (1 if asked.name == "serial" else min(len(usable_cores()), lanes))
-    sampler = replace(asked, n=n, lanes=lanes, slots=asked.slots or default_slots(asked.max_lag))
+    sampler = replace(asked, n=n, lanes=lanes, slots=asked.slots or lag.slots)
     if asked.name == "serial" and n != 1:
         raise ConfigError(f"sampler.n={n} with sampler=serial, which is one; drop sampler.n")
-    if asked.name == "serial" and asked.max_lag != 0:
-        lag = "null" if asked.max_lag is None else asked.max_lag
-        lock_step = "sampler.max_lag=0 or " if "lock_step" in _traits(config).modes else ""
+    if asked.name == "serial" and not lag.lock_step:
+        behind = "null" if lag.free_running else lag.most
+        lock_step = "sampler.max_lag=0 or " if "lock_step" in _capabilities(config).modes else ""
         raise ConfigError(
-            f"sampler.max_lag={lag} with sampler=serial, which cannot overlap; "
+            f"sampler.max_lag={behind} with sampler=serial, which cannot overlap; "
             f"use {lock_step}sampler=process"
         )
     if asked.name == "serial" and asked.slots is not None:
@@ -176,8 +123,20 @@ def _checked_sampler(config: Config) -> Config:
             f"sampler.slots={asked.slots} with sampler=serial, which has no queue; drop it"
         )
     _check_lanes(config.batch_size, n, lanes, chosen=asked.lanes is None)
-    _check_lag(sampler)
+    _check_slots(lag, sampler.slots or lag.slots)
     return replace(config, sampler=sampler)
+
+
+def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
+    """The largest power of two up to `most` that divides the batch, `steps` or more to a lane.
+
+    Many lanes share the cost of a step's Python; long rollouts see further. It depends on nothing
+    but the batch, N least of all. docs/collection.md has the measurements.
+    """
+    lanes = math.gcd(batch_size, most)
+    while lanes > 1 and batch_size // lanes < steps:
+        lanes //= 2
+    return lanes
 
 
 def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
@@ -204,24 +163,23 @@ def _nearest_divisor(batch_size: int, n: int) -> int:
     return (even or divisors or [n])[0]
 
 
-def _check_lag(sampler: SamplerConfig) -> None:
-    if sampler.max_lag is None:
+def _check_slots(lag: Lag, slots: int) -> None:
+    if lag.most is None:
         return
-    if sampler.max_lag < 0:
+    if lag.most < 0:
         raise ConfigError(
-            f"sampler.max_lag={sampler.max_lag} must be 0 (lock-step), 1 or more (overlapped) or "
+            f"sampler.max_lag={lag.most} must be 0 (lock-step), 1 or more (overlapped) or "
             "null (free-running)"
         )
-    assert sampler.slots is not None
-    if sampler.slots > sampler.max_lag + 1:
+    if slots > lag.slots:
         raise ConfigError(
-            f"sampler.slots={sampler.slots} with sampler.max_lag={sampler.max_lag}: no more than "
-            f"{sampler.max_lag + 1} are ever in use; drop it, or allow more lag"
+            f"sampler.slots={slots} with sampler.max_lag={lag.most}: no more than "
+            f"{lag.slots} are ever in use; drop it, or allow more lag"
         )
-    if sampler.slots < sampler.max_lag + 1:
+    if slots < lag.slots:
         raise ConfigError(
-            f"sampler.slots={sampler.slots} cannot hold a lag of {sampler.max_lag} rounds; "
-            f"use at least {sampler.max_lag + 1}, or null"
+            f"sampler.slots={slots} cannot hold a lag of {lag.most} rounds; "
+            f"use at least {lag.slots}, or null"
         )
 
 
@@ -229,17 +187,15 @@ def mode(config: Config) -> str:
     """How collecting and learning take turns: one of `walle.algos.base.ALL_MODES`."""
     if config.sampler.name == "serial":
         return "serial"
-    return {0: "lock_step", None: "free"}.get(config.sampler.max_lag, "overlapped")
+    return Lag(config.sampler.max_lag).mode
 
 
-def _traits(config: Config) -> Capabilities:
-    from walle import algos
-
+def _capabilities(config: Config) -> Capabilities:
     return algos.load(config.algo.name).capabilities
 
 
 def _check_mode(config: Config) -> None:
-    capabilities = _traits(config)
+    capabilities = _capabilities(config)
     if config.rounds_vary and mode(config) == "free":
         setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
         raise ConfigError(
@@ -252,7 +208,7 @@ def _check_mode(config: Config) -> None:
             "sampler.collect=episodes begins every round from seeds of its own, which EnvPool does"
             " not take; use env.backend=auto"
         )
-    if config.whole_episodes and hasattr(config.algo, "buffer_size"):
+    if config.whole_episodes and _capabilities(config).replay:
         raise ConfigError(
             f"sampler.collect=episodes with algo={config.algo.name}, whose buffer holds steps and"
             " not episodes; use sampler.collect=fixed"
@@ -267,16 +223,14 @@ def _check_mode(config: Config) -> None:
 
 
 def _check_net(config: Config) -> None:
-    if config.net.scale == "state" and hasattr(config.algo, "buffer_size"):
+    if config.net.scale == "state" and _capabilities(config).replay:
         raise ConfigError(
             f"net.scale=state with algo={config.algo.name}, which has a policy of its own kind; "
             "use net.scale=constant"
         )
-    from walle import algos
-
     if not isinstance(config.net, GRUConfig):
         return
-    if not _traits(config).recurrent:
+    if not _capabilities(config).recurrent:
         others = [name for name in algos.REGISTRY if algos.load(name).capabilities.recurrent]
         raise ConfigError(
             f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from walle import algos
 from walle.config.checks import checked
-from walle.config.schemas import GROUPS, VARIANTS, Config
-from walle.errors import ConfigError, nearest
+from walle.config.schemas import GROUPS, VARIANTS, Config, TopLevel
+from walle.errors import ConfigError, check_bounds, nearest
 
 
 def config_directory() -> Path:
@@ -54,8 +55,6 @@ def validate(composed: DictConfig) -> Config:
     Raises:
         ConfigError: the first thing that is wrong, with the cure.
     """
-    from walle import algos
-
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
@@ -63,18 +62,8 @@ def validate(composed: DictConfig) -> Config:
         "algo", composed.algo, algos.load(composed.algo.name).capabilities.settings
     )
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
-    top = _typed("", OmegaConf.create(rest), _TopLevel)
+    top = _typed("", OmegaConf.create(rest), TopLevel)
     return checked(Config(**groups, **vars(top)))
-
-
-@dataclass
-class _TopLevel:
-    name: str | None
-    seed: int
-    total_steps: int
-    batch_size: int
-    device: str
-    trace: bool
 
 
 def _schema(group: str, composed: DictConfig) -> type:
@@ -114,7 +103,9 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     for key in sorted(OmegaConf.missing_keys(structured)):
         full = f"{prefix}.{key}" if prefix else key
         raise ConfigError(f"{full} has no value; give one: {full}=...")
-    return OmegaConf.to_object(structured)
+    settings = OmegaConf.to_object(structured)
+    check_bounds(settings, prefix)
+    return settings
 
 
 def _whole(value: Any) -> Any:

@@ -1,110 +1,134 @@
-"""The types of every setting; the YAML files under conf/ hold the defaults."""
+"""The type and the bound of every setting; the YAML files under conf/ hold the defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from walle.errors import not_negative, one_of, positive
 
-@dataclass
+
+@dataclass(kw_only=True)
 class EnvConfig:
     """conf/env/."""
 
     name: str
     id: str
     kwargs: dict[str, Any]
-    backend: str
-    frame_skip: int
-    episode_limit: int | None
-    action: str
+    backend: str = one_of("auto", "mujoco", "gymnasium", "envpool")
+    frame_skip: int = positive()
+    episode_limit: int | None = positive()
+    action: str = one_of("rescale", "clip", "raw")
     time_feature: bool
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SlowEnvConfig(EnvConfig):
     """conf/env/slow.yaml."""
 
-    step_ms: float
+    step_ms: float = positive()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class NetConfig:
     """conf/net/."""
 
-    name: str
-    policy_hidden: list[int]
-    critic_hidden: list[int]
+    name: str = one_of("mlp", "mlp256", "gru")
+    policy_hidden: list[int] = positive()
+    critic_hidden: list[int] = positive()
     activation: str
-    scale: str
+    scale: str = one_of("constant", "state")
     log_std: float
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GRUConfig(NetConfig):
     """conf/net/gru.yaml."""
 
-    hidden: int
-    sequence: int
+    hidden: int = positive()
+    sequence: int = positive()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SamplerConfig:
-    """conf/sampler/. `n` and `lanes` are None only before `validate` has chosen them."""
+    """conf/sampler/. `n`, `lanes` and `slots` are None only before `validate` has chosen them."""
 
-    name: str
-    n: int | None
-    lanes: int | None
-    collect: str
+    name: str = one_of("process", "serial")
+    n: int | None = positive()
+    lanes: int | None = positive()
+    collect: str = one_of("fixed", "episodes")
     max_lag: int | None
-    slots: int | None
+    slots: int | None = positive()
     pin: bool
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LearnerConfig:
     """conf/learner/."""
 
-    n: int
-    threads: int
+    n: int = positive()
+    threads: int = positive()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LoggerConfig:
     """conf/logger/."""
 
-    name: str
-    return_window: int
-    progress: str
-    print_every_s: float
+    name: str = one_of("files", "tensorboard", "wandb")
+    return_window: int = positive()
+    progress: str = one_of("auto", "bar", "lines", "quiet")
+    print_every_s: float = positive()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the logger itself is told."""
+        return {}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class WandbConfig(LoggerConfig):
     """conf/logger/wandb.yaml."""
 
     project: str
     entity: str | None
     group: str | None
-    mode: str
+    mode: str = one_of("online", "offline", "disabled")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of `wandb.init`."""
+        return {key: getattr(self, key) for key in ("project", "entity", "group", "mode")}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class EvalConfig:
     """The `eval` keys of conf/config.yaml."""
 
-    every: int | None
-    episodes: int
+    every: int | None = positive()
+    episodes: int = positive()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CheckpointConfig:
     """The `checkpoint` keys of conf/config.yaml."""
 
-    every: int | None
+    every: int | None = positive()
 
 
-@dataclass
-class Config:
+@dataclass(kw_only=True)
+class TopLevel:
+    """The keys of conf/config.yaml that belong to no group."""
+
+    name: str | None
+    seed: int = not_negative()
+    total_steps: int = positive()
+    batch_size: int = positive()
+    device: str
+    trace: bool
+
+
+@dataclass(kw_only=True)
+class Config(TopLevel):
     """A whole run. `algo` is the chosen algorithm's own settings."""
 
     algo: Any
@@ -115,12 +139,6 @@ class Config:
     logger: LoggerConfig
     eval: EvalConfig
     checkpoint: CheckpointConfig
-    name: str | None
-    seed: int
-    total_steps: int
-    batch_size: int
-    device: str
-    trace: bool
 
     @property
     def n(self) -> int:
@@ -135,6 +153,12 @@ class Config:
         return self.sampler.lanes
 
     @property
+    def slots(self) -> int:
+        """Rollouts in flight per sampler."""
+        assert self.sampler.slots is not None
+        return self.sampler.slots
+
+    @property
     def whole_episodes(self) -> bool:
         """Whether rounds are made of whole episodes."""
         return self.sampler.collect == "episodes"
@@ -146,8 +170,8 @@ class Config:
 
     @property
     def largest_batch(self) -> int | None:
-        """Where the algorithm changes the size of rounds: the largest there can be; else None."""
-        most: int | None = getattr(self.algo, "largest_batch", None)
+        """Where the algorithm changes the size of rounds, the largest possible one; else None."""
+        most: int | None = self.algo.largest_batch
         return None if most is None else max(most, self.batch_size)
 
 

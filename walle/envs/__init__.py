@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from walle.envs.lanes import EnvSpec, Lanes, Role, Step, env_seed, noise_generator
+from walle.envs.lanes import EnvSpec, Lanes, Step
+from walle.streams import Role
 
-__all__ = ["EnvSpec", "Lanes", "Role", "Step", "env_seed", "make_lanes", "noise_generator"]
+__all__ = ["EnvSpec", "Lanes", "Step", "make_lanes"]
 
 
 def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train") -> Lanes:

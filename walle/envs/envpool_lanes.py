@@ -14,8 +14,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, Role, Step, env_seed
+from walle.envs.lanes import EnvSpec, Step
 from walle.errors import ConfigError, nearest
+from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray
 
 _OURS = ("batch_size", "env_type", "max_episode_steps", "num_envs", "num_threads", "seed")

@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, Role, Step, env_seed
+from walle.envs.lanes import EnvSpec, Step
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import ConfigError, RolloutError
+from walle.streams import Role, env_seed
 from walle.types import AnyArray
 
 

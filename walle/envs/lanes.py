@@ -1,18 +1,14 @@
-"""The contract every batch of environments keeps, and the random streams of its lanes."""
+"""The contract that every batch of environments keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
-import numpy as np
 
 from walle.types import AnyArray, BoolArray
-
-Role = Literal["train", "evaluate"]
-_ROLES: dict[Role, int] = {"train": 0, "evaluate": 1}
 
 
 @dataclass(frozen=True)
@@ -91,24 +87,3 @@ class Lanes(Protocol):
     def close(self) -> None:
         """Frees what the lanes hold."""
         ...
-
-
-def lane_seed(
-    seed: int, lane: int, role: Role = "train", episode_round: int | None = None
-) -> np.random.SeedSequence:
-    """The root of one lane's random streams: the same whichever sampler the lane is dealt to.
-
-    With `episode_round`, of those for that round alone.
-    """
-    own = () if episode_round is None else (1, episode_round)
-    return np.random.SeedSequence(seed, spawn_key=(_ROLES[role], lane, *own))
-
-
-def env_seed(seed: int, lane: int, role: Role = "train") -> int:
-    """The integer a lane's environment is reset with."""
-    return int(lane_seed(seed, lane, role).generate_state(1, np.uint32)[0])
-
-
-def noise_generator(seed: int, lane: int, role: Role = "train") -> np.random.Generator:
-    """The lane's stream of action noise, independent of its environment's."""
-    return np.random.Generator(np.random.PCG64(lane_seed(seed, lane, role).spawn(1)[0]))

@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from walle.errors import ConfigError, Interrupted, WalleError
-from walle.learning import onednn as products
+from walle.learning import onednn
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -101,6 +100,54 @@ def attempt(choice: Choice, mode: str, compile_all: Callable[[], None]) -> Choic
     return choice
 
 
+class Compilable(NamedTuple):
+    """A part of learning that can be compiled.
+
+    Attributes:
+        name: what the user is told of it: "learning", "policy", "value function".
+        calls: how often the run will call it.
+        compile: compiles it.
+        rows_vary: whether calls differ in their number of rows.
+    """
+
+    name: str
+    calls: int
+    compile: Callable[[], None]
+    rows_vary: bool = False
+
+
+class Compiling:
+    """Which parts of an algorithm are compiled: chosen when it is made, done while it warms up."""
+
+    def __init__(
+        self,
+        mode: str,
+        device: str,
+        parts: Sequence[Compilable],
+        *,
+        repaid_after: int = REPAID_AFTER,
+        nothing: str = "",
+    ) -> None:
+        """Chooses, as `choose` does for each part; `nothing` is told where there is no part.
+
+        Raises:
+            ConfigError: `mode` is "true" and a part cannot be compiled.
+        """
+        self._mode, self._nothing = mode, nothing
+        self._chosen = [
+            (part, choose(mode, part.calls, device, repaid_after, rows_vary=part.rows_vary))
+            for part in parts
+        ]
+
+    def run(self) -> str:
+        """Compiles the chosen parts; says in one line what was chosen, and why."""
+        self._chosen = [
+            (part, attempt(choice, self._mode, part.compile)) for part, choice in self._chosen
+        ]
+        told = [f"{part.name} {choice}" for part, choice in self._chosen]
+        return "; ".join(told) or self._nothing
+
+
 def _missing_compiler(device: str) -> str | None:
     compiler = os.environ.get("CXX", "g++").split()
     if not compiler:
@@ -159,14 +206,14 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = {torch.ops.aten.tanh.default: tanh, **products.decompositions(_cpu())}
+    table = {torch.ops.aten.tanh.default: tanh, **onednn.decompositions(_cpu())}
     return make_fx(function, decomposition_table=table)(*example)
 
 
 def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
-    with products.lowered(), warnings.catch_warnings(), _scratch(path) as scratch:
+    with onednn.lowered(), warnings.catch_warnings(), _scratch(path) as scratch:
         warnings.simplefilter("ignore")  # torch's of itself
         exported = torch.export.export(graph, tuple(example), strict=False)
         # No pool of compiling processes: there is one library to compile.
@@ -241,30 +288,3 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-class Blocks:
-    """A function of parameters and rows, compiled for blocks of rows, for any number of rows."""
-
-    def __init__(
-        self,
-        function: Callable[[Tensor, Tensor], Tensor],
-        vector: Tensor,
-        columns: int,
-        rows: int = 0,
-    ) -> None:
-        """Compiles `function(vector [P], x [N, columns]) -> [N]`, which treats each row alone.
-
-        `rows` is the N to expect, if it is known: many rows cost less in large blocks, few would
-        mostly be zeros.
-        """
-        self._size = 1024 if rows >= 16 * 1024 else 256
-        example = (vector, torch.zeros(self._size, columns, device=vector.device))
-        self._program = compile_function(lambda v, x: (function(v, x),), example)
-
-    def __call__(self, vector: Tensor, x: Tensor) -> Tensor:
-        """[N, columns] -> [N]; the last block is filled up with zeros."""
-        rows = len(x)
-        padded = functional.pad(x, (0, 0, 0, -rows % self._size))
-        blocks = [self._program(vector, block)[0] for block in torch.split(padded, self._size)]
-        return torch.cat(blocks)[:rows]

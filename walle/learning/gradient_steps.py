@@ -5,8 +5,8 @@ All give the same numbers, to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,10 +15,39 @@ from torch.func import grad_and_value
 from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
 from walle.learning.compiled import Function, compile_function
 
-Batch = dict[str, Tensor]
+Batch = Any
+"""A named tuple of tensors [N, ...], which may hold further named tuples."""
+Tree = TypeVar("Tree")
 Info = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Batch], tuple[Tensor, Info]]
 Stepped = tuple[Tensor, AdamState, Tensor]
+
+
+def leaves(tree: Any) -> list[Any]:
+    """What nested named tuples hold, in order; whatever is no tuple is a leaf."""
+    if not isinstance(tree, tuple):
+        return [tree]
+    return [leaf for part in tree for leaf in leaves(part)]
+
+
+def rebuild(like: Tree, values: Iterator[Any]) -> Tree:
+    """Named tuples nested like `like`, filled with `values` in the order of `leaves`."""
+    if not isinstance(like, tuple):
+        filled: Tree = next(values)
+        return filled
+    make: Any = type(like)
+    rebuilt: Tree = make._make(rebuild(part, values) for part in like)
+    return rebuilt
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """The same named tuples with `function` of every leaf."""
+    return rebuild(tree, map(function, leaves(tree)))
+
+
+def batch_rows(batch: Batch) -> int:
+    """N, the rows of a batch."""
+    return next(len(x) for x in leaves(batch) if x.dim())
 
 
 class Step(Protocol):
@@ -26,11 +55,11 @@ class Step(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the entries of a row of information; known after the first step."""
+        """Names of the numbers that a step tells; known after the first step."""
         ...
 
     def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
-        """The parameters and the optimiser's state after the step, and a row of information."""
+        """The parameters and Adam's state after the step, and what the step tells: [I] numbers."""
         ...
 
 
@@ -92,15 +121,15 @@ class CompiledStep:
 
     def __init__(self, loss: Loss, settings: AdamSettings, vector: Tensor, batch: Batch) -> None:
         """Compiles for parameters like `vector` and minibatches like `batch`."""
-        self._keys = tuple(batch)
-        self._shapes = [x.shape for x in batch.values()]
+        self._shapes = [x.shape for x in leaves(batch)]
         self._eager = EagerStep(loss, settings)
         self.names: tuple[str, ...] = ()
 
         def step(vector: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
             *adam, rate = rest[:4]
-            batch = dict(zip(self._keys, rest[4:], strict=True))
-            grad, (value, info) = grad_and_value(loss, has_aux=True)(vector, batch)
+            grad, (value, info) = grad_and_value(loss, has_aux=True)(
+                vector, rebuild(batch, iter(rest[4:]))
+            )
             grad, norm = clip_by_norm(grad, settings.max_grad_norm)
             sizes = step_sizes(adam[-1] + 1, rate, settings)
             vector, state = adam_step(vector, grad, AdamState(*adam), sizes, settings)
@@ -108,15 +137,15 @@ class CompiledStep:
             return vector, *state, torch.stack([value, norm, *info.values()]), sizes
 
         state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
-        self._program = compile_function(step, (vector, *state, rate, *batch.values()))
+        self._program = compile_function(step, (vector, *state, rate, *leaves(batch)))
 
     def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
         """See `Step`."""
-        columns = [batch[key].contiguous() for key in self._keys]
+        columns = [x.contiguous() for x in leaves(batch)]
         if [x.shape for x in columns] != self._shapes:
             return self._eager(vector, state, rate, batch)
-        vector, *adam, row, _ = self._program(vector, *state, rate, *columns)
-        return vector, AdamState(*adam), row
+        vector, *adam, told, _ = self._program(vector, *state, rate, *columns)
+        return vector, AdamState(*adam), told
 
 
 class SharedStep:
@@ -143,51 +172,50 @@ class SharedStep:
 
     def compile(self, vector: Tensor, batch: Batch) -> None:
         """Compiles what comes before the exchange and what comes after it."""
-        share, _ = self._share(batch)
-        keys = tuple(share)
+        part, _ = self._part(batch)
 
         def gradient(vector: Tensor, *columns: Tensor) -> tuple[Tensor]:
             of = grad_and_value(self._loss, has_aux=True)
-            grad, (value, info) = of(vector, dict(zip(keys, columns, strict=True)))
+            grad, (value, info) = of(vector, rebuild(part, iter(columns)))
             self._info = tuple(info)
             return (torch.cat((grad, torch.stack([value, *info.values()]))),)
 
-        program = compile_function(gradient, (vector, *share.values()))
+        program = compile_function(gradient, (vector, *leaves(part)))
         state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
         flat = torch.zeros(len(vector) + 1 + len(self._info), device=vector.device)
         self._apply = compile_function(self._finish, (vector, *state, rate, flat))
-        self._shapes = [x.shape for x in share.values()]
+        self._shapes = [x.shape for x in leaves(part)]
         self._gradient = program
 
     def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> Stepped:
         """See `Step`."""
-        share, weight = self._share(batch)
-        flat = self._weighted(vector, share, weight)
+        part, weight = self._part(batch)
+        flat = self._weighted(vector, part, weight)
         self._team.sum(flat)
-        vector, *adam, row, _ = self._apply(vector, *state, rate, flat)
-        return vector, AdamState(*adam), row
+        vector, *adam, told, _ = self._apply(vector, *state, rate, flat)
+        return vector, AdamState(*adam), told
 
-    def _share(self, batch: Batch) -> tuple[Batch, float]:
-        """This learner's rows, and their part of all; one row, of no weight, if it has none."""
-        rows = next(len(x) for x in batch.values() if x.dim())
+    def _part(self, batch: Batch) -> tuple[Batch, float]:
+        """This learner's rows, and their fraction of all; one row, of no weight, if it has none."""
+        rows = batch_rows(batch)
         rank, size = self._team.rank, self._team.size
         begin, end = rows * rank // size, rows * (rank + 1) // size
         weight = (end - begin) / rows
         if begin == end:
             begin, end = 0, 1
-        return {name: x[begin:end] if x.dim() else x for name, x in batch.items()}, weight
+        return map_leaves(lambda x: x[begin:end] if x.dim() else x, batch), weight
 
-    def _weighted(self, vector: Tensor, share: Batch, weight: float) -> Tensor:
-        columns = [x.contiguous() for x in share.values()]
+    def _weighted(self, vector: Tensor, part: Batch, weight: float) -> Tensor:
+        columns = [x.contiguous() for x in leaves(part)]
         if self._gradient is not None and [x.shape for x in columns] == self._shapes:
             (flat,) = self._gradient(vector, *columns)
         else:
-            flat = self._eager_gradient(vector, share)
+            flat = self._eager_gradient(vector, part)
         return flat * weight
 
-    def _eager_gradient(self, vector: Tensor, share: Batch) -> Tensor:
+    def _eager_gradient(self, vector: Tensor, part: Batch) -> Tensor:
         leaf = vector.detach().requires_grad_()
-        loss, info = self._loss(leaf, share)
+        loss, info = self._loss(leaf, part)
         (grad,) = torch.autograd.grad(loss, leaf)
         self._info = tuple(info)
         return torch.cat((grad, torch.stack([loss, *info.values()]).detach()))

@@ -15,10 +15,11 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -27,11 +28,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from walle import algos
-from walle.algos.base import Algorithm, NetSettings, Problem, warm_up
 from walle.errors import WorkerError
-from walle.learning.gradient_steps import Team
-from walle.learning.sgd import AdamState, Batch, Sgd
+from walle.learning.adam import AdamState
+from walle.learning.gradient_steps import Batch, Team, leaves, map_leaves
+from walle.learning.optimizer import Learnable, Optimizer, warm_up
 from walle.processes.workers import become_worker, forkserver_context, how_it_ended
 
 _GRACE_S, _POLL_S = 2.0, 0.01
@@ -39,13 +39,28 @@ _READY = ""
 _COLLECTIVE_LIMIT = timedelta(minutes=10)  # a learner may still be compiling
 
 
-class Epoch(NamedTuple):
-    """What the leader announces: which optimizer, and the data's names, shapes and types."""
+@dataclass(frozen=True)
+class Column:
+    """Shape and type of a tensor that the leader broadcasts."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Announcement(NamedTuple):
+    """What the leader says before an epoch.
+
+    Attributes:
+        optimizer: the number of the one that takes the steps.
+        minibatch_size: rows a step, of all learners together.
+        parameters: P.
+        columns: the data's named tuples, with a `Column` for every tensor.
+    """
 
     optimizer: int
     minibatch_size: int
     parameters: int
-    columns: list[tuple[str, tuple[int, ...], torch.dtype]]
+    columns: Any
 
 
 class Follower(Team):
@@ -96,10 +111,10 @@ class Leader(Team):
         self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
     ) -> None:
         """Gives the others all they need for an epoch."""
-        columns = [(name, tuple(x.shape), x.dtype) for name, x in data.items()]
+        columns = map_leaves(lambda x: Column(tuple(x.shape), x.dtype), data)
         with self._learners.explained():
-            self._learners.send(Epoch(optimizer, minibatch_size, len(state[0]), columns))
-            for x in (*state, *data.values()):
+            self._learners.send(Announcement(optimizer, minibatch_size, len(state[0]), columns))
+            for x in (*state, *leaves(data)):
                 dist.broadcast(x.contiguous(), 0)
 
 
@@ -110,19 +125,15 @@ class LearnerTask:
     Attributes:
         rank: its number; the agent is 0.
         size: how many learners there are, the agent included.
-        algorithm: the algorithm's name.
-        settings: the algorithm's.
-        net: the networks'.
-        problem: the run's, on this learner's device.
+        make: makes the learner's own copy of the algorithm; picklable.
+        device: where this learner computes.
         threads: of torch.
     """
 
     rank: int
     size: int
-    algorithm: str
-    settings: Any
-    net: NetSettings
-    problem: Problem
+    make: Callable[[], Learnable]
+    device: str
     threads: int
 
     @property
@@ -161,7 +172,7 @@ class Learners:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def join(self, optimizers: Sequence[Sgd], device: str) -> None:
+    def join(self, optimizers: Sequence[Optimizer], device: str) -> None:
         """Waits until all are there, and has the optimizers learn with them.
 
         Raises:
@@ -177,9 +188,9 @@ class Learners:
         with self.explained():
             _join_group(self._store, 0, len(self) + 1, device)
         for index, optimizer in enumerate(optimizers):
-            optimizer.share(Leader(self), index)
+            optimizer.join_team(Leader(self), index)
 
-    def send(self, message: Epoch) -> None:
+    def send(self, message: Announcement) -> None:
         """Tells all of them."""
         for pipe in self._pipes:
             pipe.send(message)
@@ -233,21 +244,21 @@ def _last_words(pipe: Connection) -> str | None:
 
 
 def make_learner_tasks(
-    n: int, algorithm: str, settings: Any, net: NetSettings, problem: Problem, threads: int
+    n: int, make: Callable[[Any], Learnable], problem: Any, threads: int
 ) -> list[LearnerTask]:
-    """The learners besides the agent; on GPUs, each on its own."""
+    """The tasks of the learners besides the agent; on GPUs each learner has its own.
+
+    Args:
+        n: learners, the agent included.
+        make: makes the algorithm for a problem; picklable.
+        problem: the run's, a named tuple with the agent's `device`.
+        threads: of torch, in each.
+    """
     on_gpu = torch.device(problem.device).type == "cuda"
+    devices = {rank: f"cuda:{rank}" if on_gpu else problem.device for rank in range(1, n)}
     return [
-        LearnerTask(
-            rank=rank,
-            size=n,
-            algorithm=algorithm,
-            settings=settings,
-            net=net,
-            problem=problem._replace(device=f"cuda:{rank}") if on_gpu else problem,
-            threads=threads,
-        )
-        for rank in range(1, n)
+        LearnerTask(rank, n, partial(make, problem._replace(device=own)), own, threads)
+        for rank, own in devices.items()
     ]
 
 
@@ -272,15 +283,15 @@ def run_learner(task: LearnerTask, pipe: Connection, port: int) -> None:
 
 
 def _learn(task: LearnerTask, pipe: Connection, port: int) -> None:
-    algorithm: Algorithm = algos.load(task.algorithm)(task.settings, task.net, task.problem)
+    algorithm = task.make()
     pipe.send(_READY)
     store = TCPStore("127.0.0.1", port, is_master=False)
-    _join_group(store, task.rank, task.size, task.problem.device)
+    _join_group(store, task.rank, task.size, task.device)
     team = Follower(task.rank, task.size)
     for index, optimizer in enumerate(algorithm.optimizers()):
-        optimizer.share(team, index)
+        optimizer.join_team(team, index)
     warm_up(algorithm)
-    _follow(algorithm, pipe, task.problem.device)
+    _follow(algorithm, pipe, task.device)
 
 
 def _tell(pipe: Connection, report: str) -> None:
@@ -290,20 +301,20 @@ def _tell(pipe: Connection, report: str) -> None:
         sys.exit(1)  # the agent is gone: there is nobody to hear it
 
 
-def _follow(algorithm: Algorithm, pipe: Connection, device: str) -> None:
+def _follow(algorithm: Learnable, pipe: Connection, device: str) -> None:
     """Takes part in every epoch that the leader announces, until it closes the pipe."""
     optimizers = algorithm.optimizers()
     while True:
         try:
-            epoch: Epoch = pipe.recv()
+            announced: Announcement = pipe.recv()
         except EOFError:
             return
-        optimizer = optimizers[epoch.optimizer]
-        flat = (epoch.parameters,)
+        optimizer = optimizers[announced.optimizer]
+        flat = (announced.parameters,)
         shapes: list[tuple[int, ...]] = [flat, flat, flat, (), ()]
         vector, *adam, rate = [_received(shape, torch.float32, device) for shape in shapes]
-        data = {name: _received(shape, dtype, device) for name, shape, dtype in epoch.columns}
-        optimizer.run(vector, AdamState(*adam), rate, data, epoch.minibatch_size)
+        data = map_leaves(lambda c: _received(c.shape, c.dtype, device), announced.columns)
+        optimizer.run_epoch(vector, AdamState(*adam), rate, data, announced.minibatch_size)
 
 
 def _received(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:

@@ -1,12 +1,12 @@
-"""Gradient updates on minibatches from a replay buffer: the optimizer of off-policy learning.
+"""Gradient updates on minibatches from a replay buffer.
 
-An algorithm gives one pure function, which takes a block of updates: every step of every optimiser
-and what the targets follow. Compiled, a block is one call of one library.
+An algorithm gives one pure function that takes a block of updates: every step of every optimizer,
+and the moves of the target networks. Compiled, a block is one call of one library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -15,11 +15,13 @@ from torch.func import grad_and_value
 
 from walle.learning.adam import AdamSettings
 from walle.learning.compiled import compile_function
+from walle.learning.gradient_steps import leaves, rebuild
 
 ADAM = AdamSettings()
 State = TypeVar("State", bound=tuple[Any, ...])
-Block = Callable[[State, Tensor, Tensor], tuple[State, Tensor]]
-"""(state, rows [K, B, W], noise [K, M, B, A]) -> (state after K updates, information [I])."""
+Info = TypeVar("Info", bound=tuple[Tensor, ...])
+Block = Callable[[State, Tensor, Tensor], tuple[State, Info]]
+"""(state, rows [K, B, W], noise [K, M, B, A]) -> (state after K updates, their metrics)."""
 
 
 class TrainState(NamedTuple):
@@ -64,32 +66,35 @@ def adam_update(
 
 
 def polyak_update(target: Tensor, vector: Tensor, tau: float) -> Tensor:
-    """(1 - τ) θ' + τ θ: a target network's slow step."""
+    """(1 - τ) θ' + τ θ: a target network moves a small way towards its network."""
     return torch.lerp(target, vector, tau)
 
 
 class Updates:
     """Takes blocks of updates, eager until compiled; the numbers are the same to rounding."""
 
-    def __init__(self, block: Block[Any]) -> None:
-        """`block` must be pure."""
-        self._step = block
+    def __init__(self, block: Block[Any, Any]) -> None:
+        """`block` must be pure, and returns its metrics as a named tuple of scalars."""
         self._block = block
+        self._step = self._eager
+
+    def _eager(self, state: Any, rows: Tensor, noise: Tensor) -> tuple[Any, Tensor]:
+        after, metrics = self._block(state, rows, noise)
+        return after, torch.stack(metrics)
 
     def compile(self, state: Any, rows: Tensor, noise: Tensor) -> None:
-        """From now on blocks are compiled, for arguments of these shapes."""
-        block = self._block
+        """Compiles the further blocks, for arguments of these shapes."""
 
         def flat(*inputs: Tensor) -> tuple[Tensor, ...]:
-            *leaves, rows, noise = inputs
-            after, info = block(packed(state, iter(leaves)), rows, noise)
-            return (*unpacked(after), info)
+            *parts, rows, noise = inputs
+            after, metrics = self._eager(rebuild(state, iter(parts)), rows, noise)
+            return (*leaves(after), metrics)
 
-        program = compile_function(flat, (*unpacked(state), rows, noise))
+        program = compile_function(flat, (*leaves(state), rows, noise))
 
         def step(state: Any, rows: Tensor, noise: Tensor) -> tuple[Any, Tensor]:
-            *leaves, info = program(*unpacked(state), rows, noise)
-            return packed(state, iter(leaves)), info
+            *parts, metrics = program(*leaves(state), rows, noise)
+            return rebuild(state, iter(parts)), metrics
 
         self._step = step
 
@@ -103,24 +108,10 @@ class Updates:
             noise: [N, K, M, B, A] standard normal.
 
         Returns:
-            The state after them, and a row of information a block.
+            The state after them, and the metrics of each block, [I].
         """
         found = []
         for minibatches, draws in zip(rows, noise, strict=True):
-            state, info = self._step(state, minibatches, draws)
-            found.append(info)
+            state, metrics = self._step(state, minibatches, draws)
+            found.append(metrics)
         return state, found
-
-
-def unpacked(state: Any) -> list[Tensor]:
-    """The tensors of nested named tuples, in order."""
-    if isinstance(state, Tensor):
-        return [state]
-    return [leaf for part in state for leaf in unpacked(part)]
-
-
-def packed(like: Any, leaves: Iterator[Tensor]) -> Any:
-    """Named tuples nested as in `like`, filled with `leaves`."""
-    if isinstance(like, Tensor):
-        return next(leaves)
-    return type(like)._make(packed(part, leaves) for part in like)

@@ -152,8 +152,9 @@ class GRUPolicy:
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The memory's parameters, then the readout's."""
+        readout = self.readout.init(generator)  # drawn first, though it lies behind the memory
         memory = Layout(self.memory.shapes).flatten(self.memory.init(generator))
-        return torch.cat((memory, self.readout.init(generator)))
+        return torch.cat((memory, readout))
 
 
 def memory_of(policy: object) -> GRU | None:

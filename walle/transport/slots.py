@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from walle.errors import ConfigError
+from walle.machine import memory_bytes
 from walle.timing import SAMPLER_SECTIONS
-from walle.types import Rollout
+from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
 
 _ALIGNMENT = 64
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
@@ -34,8 +37,31 @@ class RolloutShape(NamedTuple):
     packed: int = 0
     state: int = 0
 
+    @classmethod
+    def of(
+        cls,
+        steps: int,
+        lanes: int,
+        obs_dim: int,
+        action_space: gym.spaces.Box | gym.spaces.Discrete,
+        packed: int,
+        state: int,
+    ) -> RolloutShape:
+        """From the spaces of an environment."""
+        discrete = isinstance(action_space, gym.spaces.Discrete)
+        return cls(
+            steps=steps,
+            lanes=lanes,
+            obs=(obs_dim,),
+            obs_dtype="float32",
+            action=() if discrete else (action_space.shape or ()),
+            action_dtype="int64" if discrete else "float32",
+            packed=packed,
+            state=state,
+        )
+
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and dtype of every array of a `Rollout`, in its order."""
+        """Shape and dtype of every array of a `Rollout` that travels, in its order."""
         T, L = self.steps, self.lanes
         return {
             "obs": ((T + 1, L, *self.obs), self.obs_dtype),
@@ -64,34 +90,35 @@ class Slot(NamedTuple):
         began_ns: [1] when collecting it began, on the system's monotonic clock.
         sent_ns: [1] when it was handed over.
         sections_s: [S] seconds of the sampler's sections since its previous rollout.
-        rows: [1] how many steps of the rollout are filled.
-        spans: [S] where lanes are packed one after the other into one column, the steps of each.
+        steps: [1] how many steps of the rollout are filled.
+        lane_steps: the steps of each lane, where lanes are packed one after the other into one
+            column; empty where they lie side by side.
     """
 
     rollout: Rollout
     began_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]
     sections_s: npt.NDArray[np.float64]
-    rows: npt.NDArray[np.int64]
-    spans: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.int64]
+    lane_steps: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Slot:
         """From arrays in the order of `layout`."""
-        n = len(Rollout._fields)
+        n = len(STEP_FIELDS + LANE_FIELDS)
         return cls(Rollout(*arrays[:n]), *arrays[n:])
 
     @classmethod
     def empty(cls, shape: RolloutShape) -> Slot:
         """Zeros, in memory of its own; all steps count as filled."""
         slot = cls.of([np.zeros(size, dtype) for size, dtype in layout(shape)])
-        slot.rows[0] = shape.steps
+        slot.steps[0] = shape.steps
         return slot
 
     @property
     def filled(self) -> Rollout:
-        """The steps that are."""
-        return self.rollout.between(0, int(self.rows[0]))
+        """The filled part of the rollout."""
+        return self.rollout.between(0, int(self.steps[0]))
 
 
 def layout(shape: RolloutShape) -> list[tuple[tuple[int, ...], str]]:
@@ -141,3 +168,23 @@ class Ring:
         arrays = self._arena.arrays()
         width = len(self._per_slot)
         return [Slot.of(arrays[i * width : (i + 1) * width]) for i in range(self.slots)]
+
+
+def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) -> None:
+    """Refuses rounds that this machine cannot hold; beyond its memory a process is just killed.
+
+    Args:
+        shapes: of each sampler's rollouts.
+        slots: rollouts in flight per sampler.
+        batch_size: environment steps a round, for the message.
+
+    Raises:
+        ConfigError: the slots of all samplers are larger than the machine's memory.
+    """
+    needed, there = slots * sum(shape.bytes for shape in shapes), memory_bytes()
+    if needed > there:
+        raise ConfigError(
+            f"batch_size={batch_size} with sampler.slots={slots} needs {needed / 1e9:,.0f} GB of "
+            f"shared memory, and this machine has {there / 1e9:,.0f}; use a smaller batch_size, or "
+            "a smaller sampler.max_lag"
+        )

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import gymnasium as gym
 
-from walle.envs.lanes import EnvSpec, Role, env_seed
+from walle.envs.lanes import EnvSpec
 from walle.envs.mujoco.arms import Pusher, Reacher
 from walle.envs.mujoco.humanoids import Ant, Humanoid, HumanoidStandup
 from walle.envs.mujoco.lanes import MujocoLanes
@@ -18,6 +18,7 @@ from walle.envs.mujoco.pendulums import InvertedDoublePendulum, InvertedPendulum
 from walle.envs.mujoco.robot import Robot, RobotTask
 from walle.envs.mujoco.task import GymnasiumTask, Task
 from walle.errors import ConfigError, nearest
+from walle.streams import Role, env_seed
 
 _MODULES: Mapping[str, type[GymnasiumTask]] = {
     "ant_v5": Ant,

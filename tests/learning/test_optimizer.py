@@ -2,10 +2,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from walle.learning.sgd import Sgd
 
 from walle.algos.base import warm_up
 from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
-from walle.learning.sgd import Sgd
 
 
 def quadratic(vector, batch):

@@ -1,43 +1,30 @@
-"""The experience queue and the policy queue: shared memory, and pipes that say what is ready.
+"""The experience queue: slots of rollouts in shared memory, and pipes that say which are filled.
 
-Data lies in anonymous shared memory, which the kernel frees with the last process that maps it.
-Pipes carry small numbers only, so nothing is pickled. A pipe whose other end died reads as closed,
-so no wait outlives its partner; and a pipe orders memory, so what its message announces is there.
+The kernel frees anonymous shared memory with the last process that maps it. Nothing is pickled:
+samplers write rollouts in place, and pipes carry small numbers only.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import struct
-import time
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from walle.transport.slots import Arena, Ring, RolloutShape, Slot
-from walle.types import PolicySnapshot, Rollout
-
-_NUMBER = struct.Struct("<q")
-_READY, _FAILED, _CLOSED = -1, -2, -3
-
-
-class Closed(Exception):  # noqa: N818 - an event, not an error
-    """The other side ended, or asked this one to."""
-
-
-class Failed(Exception):  # noqa: N818
-    """A sampler reported an exception; holds its number and its traceback."""
-
-    def __init__(self, sampler: int, report: str) -> None:
-        super().__init__(sampler, report)
-        self.sampler = sampler
-        self.report = report
+from walle.transport.messages import (
+    CLOSED,
+    FAILED,
+    NUMBER,
+    READY,
+    Closed,
+    Failed,
+    receive_number,
+    send_number,
+)
+from walle.transport.slots import Ring, RolloutShape, Slot
+from walle.types import Rollout
 
 
 class SlotWriter:
@@ -51,7 +38,7 @@ class SlotWriter:
 
     def ready(self) -> None:
         """Tells the agent that this sampler can begin."""
-        self._tell(_READY)
+        self._tell(READY)
 
     def claim(self) -> int:
         """Waits for a free slot; returns its number.
@@ -60,40 +47,29 @@ class SlotWriter:
             Closed: the agent ended.
         """
         while not self._free:
-            self._free.append(_receive_number(self._from_agent))
+            self._free.append(receive_number(self._from_agent))
         return self._free.popleft()
 
     def slot(self, number: int) -> Slot:
-        """The slot's views."""
+        """The slot's arrays, views of shared memory."""
         if self._slots is None:
             self._slots = self._ring.views()
         return self._slots[number]
 
     def send(self, number: int) -> None:
         """Hands the slot over to the agent."""
-        self.slot(number).sent_ns[0] = time.monotonic_ns()
         self._tell(number)
 
     def fail(self, report: str) -> None:
         """Hands over a traceback instead."""
         with contextlib.suppress(BrokenPipeError):  # the agent is gone: nobody is left to tell
-            self._to_agent.send_bytes(_NUMBER.pack(_FAILED) + report.encode())
+            self._to_agent.send_bytes(NUMBER.pack(FAILED) + report.encode())
 
     def _tell(self, number: int) -> None:
         try:
-            self._to_agent.send_bytes(_NUMBER.pack(number))
+            self._to_agent.send_bytes(NUMBER.pack(number))
         except BrokenPipeError:
             raise Closed from None
-
-
-def _receive_number(connection: Connection) -> int:
-    try:
-        number: int = _NUMBER.unpack(connection.recv_bytes())[0]
-    except (EOFError, ConnectionResetError):
-        raise Closed from None
-    if number == _CLOSED:
-        raise Closed
-    return number
 
 
 class Received(NamedTuple):
@@ -106,10 +82,9 @@ class Received(NamedTuple):
     def copied(self) -> Received:
         """The same in memory of its own, so that the slot can be released."""
         arrays: list[Any] = [array.copy() for array in self.slot.filled]
-        rows = np.array([len(arrays[1])])
-        slot = self.slot
-        clocks = slot.began_ns.copy(), slot.sent_ns.copy(), slot.sections_s.copy()
-        return self._replace(slot=Slot(Rollout(*arrays), *clocks, rows, slot.spans.copy()))
+        rollout = Rollout(*arrays)
+        others = {name: getattr(self.slot, name).copy() for name in Slot._fields[1:]}
+        return self._replace(slot=Slot(rollout, **others))
 
 
 class ExperienceQueue:
@@ -177,11 +152,11 @@ class ExperienceQueue:
         except (EOFError, ConnectionResetError):
             connection.close()  # its process sentinel tells how it ended
             return
-        number = _NUMBER.unpack_from(message)[0]
-        if number == _FAILED:
-            self._failed = Failed(sampler, message[_NUMBER.size :].decode())
+        number = NUMBER.unpack_from(message)[0]
+        if number == FAILED:
+            self._failed = Failed(sampler, message[NUMBER.size :].decode())
             raise self._failed
-        if number == _READY:
+        if number == READY:
             self._ready.add(sampler)
         else:
             self._pending[sampler].append(number)
@@ -208,100 +183,9 @@ class ExperienceQueue:
 
     def release(self, received: Received) -> None:
         """Gives the slot back to its sampler; its views may change from now on."""
-        _send_number(self._to_samplers[received.sampler], received.number)
+        send_number(self._to_samplers[received.sampler], received.number)
 
     def close(self) -> None:
         """Asks every sampler to end."""
         for connection in self._to_samplers:
-            _send_number(connection, _CLOSED)
-
-
-def _send_number(connection: Connection, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # a dead sampler is reported by its sentinel
-        connection.send_bytes(_NUMBER.pack(number))
-
-
-class PolicyReader:
-    """A sampler's end of the policy queue."""
-
-    def __init__(self, arena: Arena, bell: Connection, depth: int) -> None:
-        """Made by `PolicyQueue.reader`; becomes usable in the process it is sent to."""
-        self._arena, self._bell, self._depth = arena, bell, depth
-        self._arrays: list[npt.NDArray[Any]] | None = None
-
-    def get(self, min_version: int, *, newest: bool) -> PolicySnapshot:
-        """Waits until a policy at least that new exists.
-
-        Args:
-            min_version: the version to wait for.
-            newest: return the newest there is; else exactly `min_version`, so that what a
-                sampler does never depends on timing.
-
-        Raises:
-            Closed: the agent ended.
-        """
-        if self._arrays is None:
-            self._arrays = self._arena.arrays()
-        head, versions, asked, vectors = self._arrays
-        while head[0] < min_version:
-            if head[0] == _CLOSED or not os.read(self._bell.fileno(), 4096):
-                raise Closed
-        while True:
-            version = int(head[0]) if newest else min_version
-            if version == _CLOSED:
-                raise Closed
-            place = version % self._depth
-            vector, (rows, episodes) = vectors[place].copy(), asked[place].tolist()
-            if versions[place] == version:  # else overwritten meanwhile
-                return PolicySnapshot(version, vector, rows or None, episodes or None)
-
-
-class PolicyQueue:
-    """Holds the newest policies, one flat vector each, and wakes the samplers that wait.
-
-    With a finite lag of `depth` - 1 no version is overwritten that a sampler may still read:
-    version v + depth is published only after every sampler delivered the round that it collected
-    under v. A free-running sampler notices an overwriting by the version beside the vector, and
-    reads again.
-    """
-
-    def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
-        """`length` is that of the vectors; `depth` how many versions are kept."""
-        per_version = [((depth,), "int64"), ((depth, 2), "int64"), ((depth, length), "float32")]
-        self._arena = Arena(context, [((1,), "int64"), *per_version])
-        self._head, self._versions, self._asked, self._vectors = self._arena.arrays()
-        self._head[0] = self._versions[:] = -1
-        self._depth = depth
-        self._bells = [context.Pipe(duplex=False) for _ in range(samplers)]
-        for _, writer in self._bells:
-            os.set_blocking(writer.fileno(), False)
-
-    def reader(self, sampler: int) -> PolicyReader:
-        """The end to send to that sampler's process."""
-        return PolicyReader(self._arena, self._bells[sampler][0], self._depth)
-
-    def forget_sampler_ends(self) -> None:
-        """Closes this process's copies of the samplers' ends, once all samplers have theirs."""
-        for reader, _ in self._bells:
-            reader.close()
-
-    def put(self, snapshot: PolicySnapshot) -> None:
-        """Publishes a policy; never waits."""
-        place = snapshot.version % self._depth
-        self._versions[place] = -1
-        self._vectors[place] = snapshot.vector
-        self._asked[place] = snapshot.rows or 0, snapshot.episodes or 0
-        self._versions[place] = snapshot.version
-        self._head[0] = snapshot.version
-        self._ring()
-
-    def close(self) -> None:
-        """Asks every sampler to end."""
-        self._head[0] = _CLOSED
-        self._ring()
-
-    def _ring(self) -> None:
-        for _, writer in self._bells:
-            # A full pipe holds wake-ups enough; a broken one is reported by its process's sentinel.
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                os.write(writer.fileno(), b"\0")
+            send_number(connection, CLOSED)

@@ -1,0 +1,89 @@
+"""The episodes of a run: a row of episodes.csv for each, and the mean of the last ones."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from walle.agent.csv_file import Value
+from walle.algos.episodes import Finished, LaneReturns
+from walle.types import Rollout
+
+
+class Episode(NamedTuple):
+    """One finished episode, as a row of episodes.csv."""
+
+    env_steps: int
+    wall_s: float
+    sampler: int
+    lane: int
+    policy_version: int
+    episode_return: float
+    length: int
+    end: str
+
+    def row(self) -> dict[str, Value]:
+        """The row, under the file's names."""
+        return dict(zip(EPISODE_COLUMNS, self, strict=True))
+
+
+EPISODE_COLUMNS = tuple(name.removeprefix("episode_") for name in Episode._fields)
+
+
+class EpisodeTracker:
+    """Finds the episodes that end in rollouts, and remembers the last ones."""
+
+    def __init__(self, sampler_of_lane: Sequence[int], window: int) -> None:
+        """`sampler_of_lane` one entry a lane; `window` episodes make `return_mean`."""
+        self._sampler = sampler_of_lane
+        self._lanes = LaneReturns(len(sampler_of_lane))
+        self._recent: deque[float] = deque(maxlen=window)
+        self._recent_lengths: deque[int] = deque(maxlen=window)
+        self.count = 0
+
+    def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
+        """The episodes that ended in `rollout`, by step and then by lane."""
+        found = [
+            self._episode(rollout, finished, steps_before, wall_s)
+            for finished in self._lanes.add(rollout)
+        ]
+        self._recent.extend(episode.episode_return for episode in found)
+        self._recent_lengths.extend(episode.length for episode in found)
+        self.count += len(found)
+        return found
+
+    def _episode(
+        self, rollout: Rollout, finished: Finished, steps_before: int, wall_s: float
+    ) -> Episode:
+        step, column = finished.step, finished.column
+        lane = int(rollout.lane[column])
+        return Episode(
+            env_steps=steps_before + (step + 1) * rollout.reward.shape[1],
+            wall_s=wall_s,
+            sampler=self._sampler[lane],
+            lane=lane,
+            policy_version=int(rollout.policy_version[column]),
+            episode_return=finished.episode_return,
+            length=finished.length,
+            end="terminated" if rollout.terminated[step, column] else "truncated",
+        )
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the last episodes; None before the first."""
+        return float(np.mean(self._recent)) if self._recent else None
+
+    @property
+    def length_mean(self) -> float | None:
+        """Mean length of the last episodes in steps; None before the first."""
+        return float(np.mean(self._recent_lengths)) if self._recent_lengths else None
+
+
+def spread(values: Sequence[float], name: str, *, median: bool = False) -> dict[str, Value]:
+    """`name`_mean, _median on request, _std, _min and _max; empty cells when there are none."""
+    x = np.asarray(values, np.float64)
+    kinds = ("mean", "median", "std", "min", "max") if median else ("mean", "std", "min", "max")
+    return {f"{name}_{kind}": float(getattr(np, kind)(x)) if x.size else None for kind in kinds}

@@ -1,0 +1,160 @@
+"""Everything that a run reports: CSV files, the trace, TensorBoard or W&B, progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from walle.agent.csv_file import CsvFile, Value
+from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker, spread
+from walle.agent.evaluation import Evaluation
+from walle.agent.iteration_rows import durations, lags, timing_row
+from walle.agent.progress import Progress
+from walle.agent.sinks import Sink
+from walle.timing import Span, TraceFile
+from walle.transport.rounds import Round
+from walle.types import IntArray
+
+
+class Outputs(NamedTuple):
+    """Where a run reports to.
+
+    Attributes:
+        directory: of the run.
+        start_ns: the run's start on the monotonic clock; `wall_s` counts from it.
+        sinks: TensorBoard, W&B, or none.
+        progress: what a person sees.
+        trace: the file of spans, if asked for.
+    """
+
+    directory: Path
+    start_ns: int
+    sinks: Sequence[Sink]
+    progress: Progress
+    trace: TraceFile | None
+
+
+class Iteration(NamedTuple):
+    """One iteration: what it learned from, what it took and what it gave.
+
+    Attributes:
+        number: from 1.
+        env_steps: learned from so far, this iteration included.
+        round: the experience.
+        version: of the policy that learned.
+        lag: [L] how many versions behind it the lanes acted.
+        collect_s: seconds of collecting.
+        seconds: of each of the agent's sections.
+        metrics: the algorithm's own.
+    """
+
+    number: int
+    env_steps: int
+    round: Round
+    version: int
+    lag: IntArray
+    collect_s: float
+    seconds: dict[str, float]
+    metrics: dict[str, float]
+
+
+class Recorder:
+    """Writes down iterations and evaluations as they come."""
+
+    def __init__(self, outputs: Outputs, tracker: EpisodeTracker, *, lock_step: bool) -> None:
+        """Creates the files; `tracker` finds the episodes."""
+        self._out, self._tracker, self._lock_step = outputs, tracker, lock_step
+        columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
+        self._files = {
+            name: CsvFile(outputs.directory / f"{name}.csv", known)
+            for name, known in columns.items()
+        }
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the last episodes."""
+        return self._tracker.return_mean
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the run began."""
+        return (time.monotonic_ns() - self._out.start_ns) * 1e-9
+
+    def say(self, line: str) -> None:
+        """Prints a line."""
+        self._out.progress.say(line)
+
+    def iteration(self, found: Iteration, spans: list[Span]) -> None:
+        """Writes an iteration's rows; `spans` are the agent's, for the trace."""
+        wall_s = self.wall_s
+        episodes = self._episodes(found, wall_s)
+        self._files["episodes"].append([episode.row() for episode in episodes])
+        row: dict[str, Value] = {
+            "iteration": found.number,
+            "env_steps": found.env_steps,
+            "episodes": self._tracker.count,
+            "wall_s": wall_s,
+            **durations(found.seconds, found.collect_s, lock_step=self._lock_step),
+            "env_steps_per_s": found.round.rollout.env_steps / sum(found.seconds.values()),
+            **lags(found.version, found.lag),
+            **self._returns(episodes),
+            **found.metrics,
+        }
+        self._files["iterations"].append([row])
+        timings = [("agent", found.seconds), *found.round.sections_s]
+        self._files["timing"].append(
+            [timing_row(process, found.number, seconds) for process, seconds in timings]
+        )
+        if self._out.trace:
+            self._out.trace.write(spans)
+        for sink in self._out.sinks:
+            sink.iteration(row)
+        self._out.progress.show(row)
+
+    def _episodes(self, found: Iteration, wall_s: float) -> list[Episode]:
+        """The episodes that ended in the round."""
+        steps_before = found.env_steps - found.round.rollout.env_steps
+        episodes: list[Episode] = []
+        for lanes in found.round.lanes:
+            episodes += self._tracker.add(lanes, steps_before, wall_s)
+            steps_before += lanes.env_steps
+        return episodes
+
+    def _returns(self, episodes: list[Episode]) -> dict[str, Value]:
+        in_round = spread([episode.episode_return for episode in episodes], "return_round")
+        order = ("mean", "min", "max", "std")
+        return {
+            "return_mean": self._tracker.return_mean,
+            **{f"return_round_{name}": in_round[f"return_round_{name}"] for name in order},
+            "length_mean": self._tracker.length_mean,
+        }
+
+    def evaluation(self, env_steps: int, found: Evaluation) -> None:
+        """Writes an evaluation's row."""
+        row: dict[str, Value] = {
+            "env_steps": env_steps,
+            "wall_s": self.wall_s,
+            "episodes": len(found.returns),
+            **spread(found.returns, "return", median=True),
+            "length_mean": float(np.mean(found.lengths)),
+        }
+        self._files["eval"].append([row])
+        for sink in self._out.sinks:
+            sink.evaluation(row)
+
+    def close(self, env_steps: int) -> None:
+        """Closes the files, the sinks and the progress line."""
+        summary: dict[str, Value] = {
+            "env_steps": env_steps,
+            "return_mean": self.return_mean,
+            "wall_s": self.wall_s,
+        }
+        for sink in self._out.sinks:
+            sink.close(summary)
+        for file in self._files.values():
+            file.close()
+        self._out.progress.close()

@@ -1,0 +1,82 @@
+"""What is remembered of every lane's episode from rollout to rollout."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from walle.types import BoolArray, IntArray, Rollout, unique_lane_groups
+
+
+class Finished(NamedTuple):
+    """An episode that ended in a rollout.
+
+    Attributes:
+        step: t, the step that ended it.
+        column: its lane's column in the rollout.
+        episode_return: the sum of its rewards.
+        length: its steps.
+    """
+
+    step: int
+    column: int
+    episode_return: float
+    length: int
+
+
+class LaneReturns:
+    """Adds up rewards lane by lane, across rollouts."""
+
+    def __init__(self, lanes: int) -> None:
+        """All `lanes` of the run stand at the start of an episode."""
+        self._return = np.zeros(lanes)
+        self._length = np.zeros(lanes, np.int64)
+
+    def add(self, rollout: Rollout) -> list[Finished]:
+        """Takes a rollout in; returns the episodes that ended, by step and then by column."""
+        finished = []
+        ended = rollout.ended
+        for columns in unique_lane_groups(rollout.lane):
+            lanes = rollout.lane[columns]
+            for t in range(len(ended)):
+                self._return[lanes] += rollout.reward[t, columns]
+                self._length[lanes] += 1
+                for column in columns[ended[t, columns]]:
+                    lane = rollout.lane[column]
+                    total, length = float(self._return[lane]), int(self._length[lane])
+                    finished.append(Finished(t, int(column), total, length))
+                    self._return[lane] = self._length[lane] = 0
+        return finished
+
+
+class EpisodeClock:
+    """How many steps into its episode each lane is, from rollout to rollout."""
+
+    def __init__(self, lanes: int) -> None:
+        """`lanes` counts those of the whole run; all stand at the start of an episode."""
+        self._elapsed = np.zeros(lanes, np.int64)
+
+    def __call__(self, ended: BoolArray, lane: IntArray) -> IntArray:
+        """Steps since the episode began, before every step: [T, L].
+
+        Args:
+            ended: [T, L] an episode ended with this step.
+            lane: [L] the lane of each column.
+        """
+        times = np.empty(ended.shape, np.int64)
+        for columns in unique_lane_groups(lane):
+            now = self._elapsed[lane[columns]]
+            for t in range(len(ended)):
+                times[t, columns] = now
+                now = np.where(ended[t, columns], 0, now + 1)
+            self._elapsed[lane[columns]] = now
+        return times
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {"elapsed": self._elapsed.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self._elapsed = state["elapsed"].copy()

@@ -1,0 +1,148 @@
+"""A round as an algorithm sees it: tensors, normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from walle.algos.problem import Problem
+from walle.nets.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
+from walle.types import PolicySnapshot, Rollout
+
+
+class Experience(NamedTuple):
+    """A rollout as tensors, normalised and ready to learn from.
+
+    A step's true successor is the next step's observation, except where an episode ended and
+    after the last step. These M successors are observations that the policy never saw.
+
+    Attributes:
+        states: [T L + M, O] normalised: every observation, then the M successors.
+        needs_final_obs: [T, L] the M steps that these successors belong to.
+        action: [T, L, *A].
+        reward: [T, L] scaled.
+        continues: [T, L] 0 after a terminal state, else 1.
+        ended: [T, L] an episode ended here, whichever way.
+        log_prob: [T, L] under the policy that acted.
+        state: [L, S] the policy's memory before the first step.
+        ratio: [T, L] of the newest policy's probability to the acting one's, where lag is to be
+            corrected; else None.
+    """
+
+    states: Tensor
+    needs_final_obs: Tensor
+    action: Tensor
+    reward: Tensor
+    continues: Tensor
+    ended: Tensor
+    log_prob: Tensor
+    state: Tensor
+    ratio: Tensor | None = None
+
+    @property
+    def obs(self) -> Tensor:
+        """[T, L, O] normalised observations."""
+        return self.states[: self.ended.numel()].view(*self.ended.shape, -1)
+
+    @property
+    def began(self) -> Tensor:
+        """[T, L] an episode begins here; not at the first step, whose `state` tells."""
+        return torch.cat((torch.zeros_like(self.ended[:1]), self.ended[:-1]))
+
+    @classmethod
+    def zeros(cls, problem: Problem, state_size: int = 0) -> Experience:
+        """What a round looks like; `state_size` is S."""
+        T, L = problem.batch_size // problem.lanes, problem.lanes
+        space = problem.action_space
+        dtype = torch.int64 if isinstance(space, gym.spaces.Discrete) else torch.float32
+        zero = torch.zeros(T, L, device=problem.device)
+        return cls(
+            states=torch.zeros((T + 1) * L, problem.obs_dim, device=problem.device),
+            needs_final_obs=torch.arange(T, device=problem.device).unsqueeze(1).expand(T, L)
+            == T - 1,
+            action=torch.zeros((T, L, *(space.shape or ())), dtype=dtype, device=problem.device),
+            reward=zero,
+            continues=zero,
+            ended=zero.bool(),
+            log_prob=zero,
+            state=torch.zeros(L, state_size, device=problem.device),
+        )
+
+
+class Normalizers:
+    """The run's two normalisers: learning sees the observations that the samplers saw."""
+
+    def __init__(
+        self, problem: Problem, *, observations: bool, rewards: bool, clip: float, gamma: float
+    ) -> None:
+        """`observations` and `rewards` switch them on; `clip` bounds normalised observations."""
+        self.obs_clip = clip if observations else None
+        self._observations = ObservationNormalizer(problem.obs_dim, enabled=observations)
+        self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
+        self._device = problem.device
+
+    @classmethod
+    def from_settings(cls, settings: Any, problem: Problem) -> Normalizers:
+        """The normalisers that an on-policy algorithm's settings ask for."""
+        return cls(
+            problem,
+            observations=settings.normalize_observations,
+            rewards=settings.normalize_rewards,
+            clip=settings.obs_clip,
+            gamma=settings.gamma,
+        )
+
+    def experience(self, rollout: Rollout) -> Experience:
+        """Normalises with the observation moments as the samplers had them."""
+        ended = rollout.ended
+        mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
+        needs_final_obs = ended.copy()
+        needs_final_obs[-1] = True
+        obs = rollout.obs[:-1].reshape(ended.size, -1)
+        raw = torch.from_numpy(np.concatenate((obs, rollout.successors()[needs_final_obs])))
+
+        def tensor(x: Any) -> Tensor:
+            return torch.from_numpy(x).to(self._device)
+
+        return Experience(
+            states=apply_normalizer(raw, mean, inv_std, self.obs_clip).to(self._device),
+            needs_final_obs=tensor(needs_final_obs),
+            action=tensor(rollout.action),
+            reward=self._rewards(rollout.reward, ended, rollout.lane).to(self._device),
+            continues=1 - tensor(rollout.terminated).float(),
+            ended=tensor(ended),
+            log_prob=tensor(rollout.log_prob),
+            state=tensor(rollout.state),
+        )
+
+    def update(self, rollout: Rollout) -> None:
+        """Takes the round's raw observations in, once the round has been learned from."""
+        self._observations.update(rollout.obs[:-1])
+
+    def snapshot(self, policy: Tensor) -> PolicySnapshot:
+        """The policy's parameters [P] and the normaliser, frozen."""
+        return PolicySnapshot.pack([policy.detach().cpu().numpy()], *self._observations.frozen())
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {"obs": self._observations.state_dict(), "reward": self._rewards.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self._observations.load_state_dict(state["obs"])
+        self._rewards.load_state_dict(state["reward"])
+
+
+def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tuple[Tensor, Tensor]:
+    """V at every step and at its true successor, [T, L] each; `value_of` maps [N, O] to [N]."""
+    x = experience
+    found = value_of(x.states)
+    value = found[: x.ended.numel()].view(x.ended.shape)
+    next_value = value.roll(-1, 0)
+    next_value[x.needs_final_obs] = found[x.ended.numel() :]
+    return value, next_value
