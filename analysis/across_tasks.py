@@ -1,30 +1,30 @@
-"""Several environments in one figure: interquartile mean and performance profiles.
+"""Draws the interquartile mean and performance profiles over several environments.
 
-Final returns (mean of return_mean over the last tenth of a run) are scaled for each environment so
-that 0 is where its runs began and 1 is the best mean of any line; then runs of all environments
-count alike. Left the interquartile mean of each line, right the share of runs that reach at least
-a score; both with 95% bootstrap intervals stratified by environment.
+Final returns (the mean of return_mean over the last tenth of a run) are scaled to scores for each
+environment: 0 is the mean return at the start of its runs, 1 the best mean final return of any
+value of --by. The left panel shows the interquartile mean of the scores of each value, the right
+panel the share of runs with at least a score. Both have 95% bootstrap intervals, stratified by
+environment.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
 import pandas as pd
 
-from analysis import cli, stats, style
-from analysis.design import resolve_key, sort_key
-from analysis.directories import BadInputError, Scalar
-from analysis.lag import final_returns
-from analysis.measures import FloatArray, column_per_run
-from analysis.returns import task_of
-from analysis.runs import Sweep
+from walle.analysis.drawing import style
+from walle.analysis.lag import final_returns
+from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.measuring import stats
+from walle.analysis.measuring.cells import column_per_run
+from walle.analysis.measuring.design import resolve_key, sort_key
+from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.returns import task_of
+from walle.analysis.runs import Sweep
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,11 +33,11 @@ THRESHOLDS = np.linspace(0, 1.2, 121)
 
 
 class Scores(NamedTuple):
-    """The scaled final returns of one value of --by.
+    """The scores of one value of --by.
 
     Attributes:
-        value: of --by.
-        matrix: [runs, tasks]; every task has as many runs as the one with the fewest.
+        value: the value of --by.
+        matrix: [runs, tasks]; every task has as many runs as the task with the fewest.
     """
 
     value: Scalar
@@ -49,12 +49,8 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     by = resolve_key(sweep, by)
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
-        raise BadInputError(f"one environment only ({tasks[0]}): returns.py shows it better")
-    found = [
-        Scores(value, matrix)
-        for value, matrix in score_matrices(sweep, by, tasks).items()
-        if matrix.size
-    ]
+        raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
+    found = [Scores(*item) for item in score_matrices(sweep, by, tasks).items()]
     if not found:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
@@ -72,19 +68,22 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     right.set_xlabel("score")
     right.set_ylabel("runs with at least this score (%)")
     style.legend(figure)
-    said = f"{len(tasks)} environments: {', '.join(tasks)}. Score 0: where the runs of an "
-    said += "environment began; 1: the best mean of any line."
+    said = f"{len(tasks)} environments: {', '.join(tasks)}. Score 0 is the mean return with which "
+    said += f"an environment's runs begin, score 1 the best mean final return of any {by}."
     return cli.Study(figure, pd.DataFrame(rows), [said])
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__).parse_args(argv)
     return cli.run(args, "across_tasks", lambda sweep: study(sweep, by=args.by))
 
 
 def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, FloatArray]:
-    """[runs, tasks] of scaled final returns for each value of `by`; runs beyond the fewest go."""
+    """[runs, tasks] of scores for each value of `by` with a finished episode in every task.
+
+    Where a task has more runs than another, its further runs are left out and noted.
+    """
     finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
     starts = {
         run: float(r[0]) for run, r in column_per_run(sweep.iterations, "return_mean").items()
@@ -103,13 +102,17 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, Floa
     for value in values:
         columns = []
         fewest = min(len(groups[value, task]) for task in tasks)
+        if not fewest:
+            sweep.note(f"Not drawn, as a task has no finished episode: {by}={value}")
+            continue
         for task in tasks:
             low, high = _scale([groups[v, task] for v in values], starts, finals)
             names = groups[value, task][:fewest]
             columns.append([(finals[name] - low) / (high - low) for name in names])
             if len(groups[value, task]) > fewest:
                 sweep.note(
-                    f"{by}={value}: {task} has more runs than another task; {fewest} of them used"
+                    f"{by}={value}: {task} has more runs than another task; {fewest} of its runs "
+                    "are used"
                 )
         found[value] = np.array(columns, float).T
     return found
@@ -118,7 +121,7 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, Floa
 def _scale(
     groups: list[list[str]], starts: dict[str, float], finals: dict[str, float]
 ) -> tuple[float, float]:
-    """Return at score 0 and at score 1 of one task."""
+    """The returns of a task at score 0 and at score 1."""
     low = float(np.mean([starts[name] for names in groups for name in names]))
     high = max(float(np.mean([finals[name] for name in names])) for names in groups if names)
     return low, high if high > low else low + 1.0
@@ -130,7 +133,7 @@ def _interval(matrix: FloatArray) -> stats.Interval:
 
 
 def profile(matrix: FloatArray) -> FloatArray:
-    """The percentage of all entries that are at least each threshold."""
+    """[thresholds]: the percentage of all entries that are at least the threshold."""
     return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
 
 
@@ -148,9 +151,7 @@ def _row(scores: Scores, by: str, interval: stats.Interval) -> dict[str, object]
     return {
         by: scores.value,
         "runs_per_task": len(scores.matrix),
-        "iqm": interval.value,
-        "iqm_low": interval.low,
-        "iqm_high": interval.high,
+        **interval.columns("iqm"),
         "mean": float(scores.matrix.mean()),
     }
 

@@ -1,39 +1,37 @@
-"""Policy lag: how old the policies were that collected, and what that cost and bought.
+"""Draws the policy lag of the rollouts, and the speed and return that come with it.
 
-Left the distribution of the mean lag of an iteration's rollouts, then iterations per second and the
-final return (mean of return_mean over the last tenth of the iterations) for each --by. The table
-and a sentence say how long an iteration takes next to the longer of collecting and learning: 1 is
-perfect overlap, and lock-step comes to 2 where both take the same time.
+The left panel shows the distribution of the lag, averaged over an iteration's rollouts. The other
+panels show iterations per second and the final return (the mean of return_mean over the last tenth
+of the iterations) for each value of --by. The table compares an iteration's time with the longer of
+collecting and learning: the ratio is 1 for perfect overlap, and 2 for lock-step where collecting
+and learning take the same time.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
 import pandas as pd
 
-from analysis import cli, style
-from analysis.design import resolve_key
-from analysis.directories import BadInputError, Scalar
-from analysis.measures import (
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.measuring.cells import (
     Cell,
-    FloatArray,
     column_per_run,
     iterations_after_warmup,
     lines,
     measure,
+    of_line,
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import Sweep
-from analysis.stats import Interval
+from walle.analysis.measuring.design import resolve_key
+from walle.analysis.measuring.stats import FloatArray, Interval
+from walle.analysis.runs import Sweep
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 Key = tuple[str, Scalar]
 MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
 FINAL = 0.1
-NOTHING = Interval(math.nan, math.nan, math.nan)
+NOTHING = Interval(math.nan)
 
 
 def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.Study:
@@ -49,7 +47,7 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     by = resolve_key(sweep, by)
     frame = iterations_after_warmup(sweep, warmup)
     if "lag_mean" not in frame or not frame["lag_mean"].notna().any():
-        raise BadInputError("no run has a value in lag_mean: nothing to show")
+        raise BadInputError("no run has a value in the column lag_mean")
     lag = measure(sweep, column_per_run(frame, "lag_mean"), by)
     seconds = measure(sweep, column_per_run(frame, "iteration_s"), by)
     returns = measure(sweep, final_returns(frame), by)
@@ -66,18 +64,18 @@ def study(sweep: Sweep, *, by: str = "sampler.max_lag", warmup: int = 1) -> cli.
     sentences = [warmup_sentence(warmup), *single_run_note(lag)]
     sentences += _overlap_sentences(overlap, by)
     if not returns:
-        sentences.append("No episode has ended: there is no return to show.")
+        sentences.append("No episode has ended, so no return is drawn.")
     return cli.Study(figure, _table(frame, lag, seconds, overlap, returns, by), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, by="sampler.max_lag").parse_args(argv)
     return cli.run(args, "lag", lambda sweep: study(sweep, by=args.by, warmup=args.warmup))
 
 
 def final_returns(iterations: pd.DataFrame) -> dict[str, FloatArray]:
-    """Each run's `return_mean` in the last tenth of its iterations, at least one."""
+    """The `return_mean` of each run in the last tenth of its iterations, at least one."""
     found = {}
     for run, values in column_per_run(iterations, "return_mean").items():
         found[run] = values[-max(1, round(FINAL * values.size)) :]
@@ -85,9 +83,9 @@ def final_returns(iterations: pd.DataFrame) -> dict[str, FloatArray]:
 
 
 def over_longer(iterations: pd.DataFrame) -> dict[str, FloatArray]:
-    """Each run's `iteration_s` in units of the longer of its mean `collect_s` and `learn_s`.
+    """The `iteration_s` of each run over the longer of its mean `collect_s` and `learn_s`.
 
-    Runs without the one or the other are left out.
+    Runs without values of `collect_s` or of `learn_s` are left out.
     """
     if not {"collect_s", "learn_s"} <= set(iterations):
         return {}
@@ -101,11 +99,14 @@ def over_longer(iterations: pd.DataFrame) -> dict[str, FloatArray]:
 
 
 def _overlap_sentences(cells: list[Cell], by: str) -> list[str]:
+    said = "Divided by the longer of collecting and learning, the time of an iteration is"
     return [
-        (f"{line}: " if line else "")
-        + "An iteration takes, of the longer of collecting and learning, "
-        + ", ".join(f"{cell.interval(positive=True)} times at {by}={cell.by}" for cell in group)
-        + "."
+        of_line(
+            line,
+            f"{said} "
+            + ", ".join(f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group)
+            + ".",
+        )
         for line, group in lines(cells).items()
     ]
 
@@ -117,7 +118,7 @@ def _of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
 def _draw_distribution(
     axes: Axes, frame: pd.DataFrame, cells: list[Cell], looks: dict[Key, style.Look]
 ) -> None:
-    """The share of iterations whose mean lag is at most the value on the axis."""
+    """Draws the share of iterations whose mean lag is at most the value on the axis."""
     for cell in cells:
         look = looks[cell.line, cell.by]
         lags = np.sort(_of_cell(frame, cell, "lag_mean"))
@@ -134,7 +135,7 @@ def _draw_distribution(
     axes.set_xlabel("mean lag (policy versions)")
     axes.set_ylabel("iterations with at most this lag (%)")
     axes.set_ylim(0, 103)
-    reach = max(1.0, float(frame["lag_mean"].max()))  # lock-step alone has no width of its own
+    reach = max(1.0, float(frame["lag_mean"].max()))  # in lock-step all lags are 0
     axes.set_xlim(-0.05 * reach, 1.05 * reach)
 
 
@@ -166,11 +167,9 @@ def _table(
     finals = {(cell.line, cell.by): cell.interval() for cell in returns}
     rows = []
     for cell in lag:
+        key = (cell.line, cell.by)
         lags = _of_cell(frame, cell, "lag_mean")
         most = _of_cell(frame, cell, "lag_max") if "lag_max" in frame else lags
-        rate = rates[cell.line, cell.by]
-        ratio = longer.get((cell.line, cell.by), NOTHING)
-        final = finals.get((cell.line, cell.by), NOTHING)
         rows.append(
             {
                 "line": cell.line,
@@ -180,15 +179,9 @@ def _table(
                 "lag_median": np.median(lags),
                 "lag_p95": np.quantile(lags, 0.95),
                 "lag_max": most.max(),
-                "iterations_per_s": rate.value,
-                "iterations_per_s_low": rate.low,
-                "iterations_per_s_high": rate.high,
-                "iteration_over_longer": ratio.value,
-                "iteration_over_longer_low": ratio.low,
-                "iteration_over_longer_high": ratio.high,
-                "final_return": final.value,
-                "final_return_low": final.low,
-                "final_return_high": final.high,
+                **rates[key].columns("iterations_per_s"),
+                **longer.get(key, NOTHING).columns("iteration_over_longer"),
+                **finals.get(key, NOTHING).columns("final_return"),
             }
         )
     return cli.without_lone_line(pd.DataFrame(rows))

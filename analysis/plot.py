@@ -1,4 +1,4 @@
-"""Any column against any column of any file, of one run or many, beside a baseline.
+"""Draws any columns of a file against any other, for one run or many.
 
     python analysis/plot.py -y kl entropy                 every run of the newest sweep
     python analysis/plot.py RUN -x wall_s -y return --file episodes --points
@@ -10,20 +10,18 @@ Each run is a line of its own; runs that agree in --by share a colour.
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import pandas as pd
 
-from analysis import cli, style
-from analysis.design import resolve_key, sort_key
-from analysis.directories import BadInputError, listed
-from analysis.runs import Sweep, load
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError, listed
+from walle.analysis.measuring.cells import require
+from walle.analysis.measuring.design import resolve_key, sort_key
+from walle.analysis.runs import Sweep, load
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,25 +40,23 @@ def study(
     points: bool = False,
     baseline: Sweep | None = None,
 ) -> cli.Study:
-    """One panel a column of `y`, one line a run.
+    """One panel for each column of `y`, one line for each run.
 
     Args:
         sweep: the runs.
-        x: a column.
-        y: columns.
+        x: the column of the x axis.
+        y: the columns of the y axes.
         file: the name of the file, without `.csv`.
-        by: runs that agree in this configuration key look alike.
-        where: only rows in which this column is this text.
+        by: the configuration key; runs that agree in it look alike.
+        where: a column and a text; only rows with this text in the column are drawn.
         points: markers in place of lines.
-        baseline: runs drawn in grey behind the others.
+        baseline: further runs, drawn in grey behind the others.
     """
     by = resolve_key(sweep, by)
     rows = _select(sweep, file, [x, *y], where)
-    figure, axes = style.panels(min(len(y), 3), -(-len(y) // 3), height=2.6)
-    for area in axes[len(y) :]:
-        area.remove()
+    figure, axes = style.small_multiples(len(y), height=2.6)
     behind = _select(baseline, file, [x, *y], where) if baseline is not None else None
-    for area, column in zip(axes, y, strict=False):
+    for area, column in zip(axes, y, strict=True):
         if behind is not None:
             _draw_baseline(area, behind, x, column, points=points)
         _draw(area, sweep, rows, (x, column), by, points=points)
@@ -72,7 +68,7 @@ def study(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     parser = cli.parser(__doc__)
     parser.add_argument("-x", default="env_steps", metavar="COLUMN", help="(default: env_steps)")
     parser.add_argument(
@@ -84,10 +80,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--file", choices=FILES, default="iterations", help="(default: iterations)")
     parser.add_argument(
-        "--where", type=_condition, metavar="COLUMN=TEXT", help="only rows with this text"
+        "--where", type=_condition, metavar="COLUMN=TEXT", help="draw only rows with this text"
     )
-    parser.add_argument("--points", action="store_true", help="markers, not lines")
-    parser.add_argument("--baseline", type=Path, metavar="DIR", help="runs to draw in grey")
+    parser.add_argument("--points", action="store_true", help="draw markers, not lines")
+    parser.add_argument("--baseline", type=Path, metavar="DIR", help="draw these runs in grey too")
     args = parser.parse_intermixed_args(argv)
     return cli.run(
         args,
@@ -115,36 +111,25 @@ def _condition(text: str) -> tuple[str, str]:
 def _select(
     sweep: Sweep, file: str, columns: list[str], where: tuple[str, str] | None
 ) -> pd.DataFrame:
-    """The rows that are asked for; runs without the columns are noted.
+    """The rows of FILE.csv with a value in all of `columns`; notes the runs without such a row.
 
     Raises:
-        BadInputError: no run has the file or a column, or no row is left.
+        BadInputError: no run has the file or a column, or no such row.
     """
     frame = sweep.table(file)
     if not len(frame):
         raise BadInputError(f"no run has a row in {file}.csv")
-    for column in [*columns, *([where[0]] if where else [])]:
-        if column not in frame:
-            near = difflib.get_close_matches(column, [str(c) for c in frame], n=3)
-            hint = (
-                f"did you mean {' or '.join(near)}?"
-                if near
-                else f"there are {', '.join(map(str, frame))}"
-            )
-            raise BadInputError(f"no column {column!r} in {file}.csv; {hint}")
+    require(frame, *columns, *(where[:1] if where else ()), file=file)
     if where:
         frame = frame[frame[where[0]].astype(str) == where[1]]
     rows = frame.dropna(subset=columns)
     if not len(rows):
-        raise BadInputError(f"no row of {file}.csv has all of {', '.join(columns)}" + _said(where))
+        condition = f" where {where[0]} is {where[1]!r}" if where else ""
+        raise BadInputError(f"no row of {file}.csv has all of {', '.join(columns)}{condition}")
     without = [run.name for run in sweep.runs if run.name not in set(rows["run"])]
     if without:
-        sweep.note(f"{len(without)} runs have no value in {', '.join(columns)}: {listed(without)}")
+        sweep.note(f"Runs without a value in {', '.join(columns)}: {listed(without)}")
     return rows
-
-
-def _said(where: tuple[str, str] | None) -> str:
-    return f" where {where[0]} is {where[1]!r}" if where else ""
 
 
 def _draw(
@@ -184,7 +169,7 @@ def _draw_baseline(axes: Axes, rows: pd.DataFrame, x: str, y: str, *, points: bo
 
 
 def _label(column: str) -> str:
-    """The column's name, its unit in brackets."""
+    """The column's name with its unit in brackets."""
     if column.endswith("_per_s"):
         return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
     if column.endswith("_s"):
@@ -193,7 +178,7 @@ def _label(column: str) -> str:
 
 
 def _table(rows: pd.DataFrame, x: str, y: list[str]) -> pd.DataFrame:
-    """For each run how far it goes, and the mean and last value of each column."""
+    """A row a run: the number of rows, the last x, the mean and last value of each column."""
     found = []
     for run, mine in rows.groupby("run", observed=True):
         row: dict[str, object] = {"run": run, "rows": len(mine), f"last {x}": mine[x].iloc[-1]}

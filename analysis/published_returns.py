@@ -1,29 +1,26 @@
-"""What the runs reached on each task, beside what has been published for the same algorithm.
+"""Draws the returns that were reached on each task, beside published returns.
 
 `final` is the mean over the runs of their last return_mean: the last 100 training episodes, with
-the noise of exploration. `best evaluation` is the highest point of the mean curve of evaluations,
-without that noise: what a "max of average return over training" is to be compared with. Bars are
-one standard deviation. What was published is marked at its own number of environment steps.
+exploration noise. `best evaluation` is the highest point of the mean curve of the evaluations,
+without exploration noise; compare it with a published "max of average return over training". Bars
+are one standard deviation. The table has the environment steps of each number.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
 import pandas as pd
 
-from analysis import cli, published, style
-from analysis.directories import BadInputError
-from analysis.measures import FloatArray, column_per_run
-from analysis.returns import task_of
-from analysis.runs import Sweep
-from analysis.stats import Interval
+from walle.analysis.drawing import published, style
+from walle.analysis.loading.directories import BadInputError, counted
+from walle.analysis.measuring.cells import column_per_run
+from walle.analysis.measuring.stats import FloatArray, Interval
+from walle.analysis.returns import task_of
+from walle.analysis.runs import Sweep
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +29,7 @@ COLUMNS = 4
 
 
 class Entry(NamedTuple):
-    """A number in a panel, with its spread where one is known; NaN where not."""
+    """A return in a panel, with its spread (one standard deviation; nan where it is not known)."""
 
     label: str
     mean: float
@@ -41,7 +38,7 @@ class Entry(NamedTuple):
 
 
 def study(sweep: Sweep) -> cli.Study:
-    """A panel for each task and algorithm, our two numbers first."""
+    """A panel for each task and algorithm: the runs' two numbers, then the published ones."""
     groups: dict[tuple[str, str], list[str]] = {}
     for run in sweep.runs:
         key = (task_of(run), str(run.config.get("algo.name", "")))
@@ -58,25 +55,25 @@ def study(sweep: Sweep) -> cli.Study:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__).parse_args(argv)
     return cli.run(args, "published_returns", study)
 
 
 def ours(sweep: Sweep, names: list[str]) -> list[Entry]:
-    """`final` and `best evaluation` of some runs, as far as they have them."""
+    """`final` and `best evaluation` of the runs `names`, where they have such rows."""
     rows = sweep.iterations[sweep.iterations["run"].isin(names)]
     ends = [values[-1] for values in column_per_run(rows, "return_mean").values() if len(values)]
     if not ends:
         return []
     steps = int(rows.groupby("run")["env_steps"].max().median())
-    found = [Entry(f"walle, final ({_runs(len(ends))})", *mean_and_spread(ends), steps)]
+    found = [Entry(f"walle, final ({counted(len(ends), 'run')})", *mean_and_spread(ends), steps)]
     best = best_evaluation(sweep.evaluations, names)
     return found if best is None else [*found, best]
 
 
 def best_evaluation(evaluations: pd.DataFrame, names: list[str]) -> Entry | None:
-    """The highest mean over all of `names` at one time of evaluation; None if they share none."""
+    """The evaluation with the highest mean over the runs `names`; None if they share none."""
     if not len(evaluations):
         return None
     mine = evaluations[evaluations["run"].isin(names)]
@@ -89,7 +86,7 @@ def best_evaluation(evaluations: pd.DataFrame, names: list[str]) -> Entry | None
 
 
 def theirs(task: str, algorithm: str) -> list[Entry]:
-    """The published ones; `ppo_kl` is a PPO too."""
+    """The published returns of a task and algorithm; those of PPO for `ppo_kl` too."""
     rows = published.returns(task.split("-")[0])
     rows = rows[rows["algorithm"].str.lower() == algorithm.split("_")[0]]
     return [
@@ -99,13 +96,13 @@ def theirs(task: str, algorithm: str) -> list[Entry]:
 
 
 def mean_and_spread(values: list[float]) -> tuple[float, float]:
-    """Mean and standard deviation (of a sample); NaN for the latter where there is one value."""
+    """Mean and sample standard deviation; a single value has the deviation nan."""
     x: FloatArray = np.asarray(values, float)
     return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else float("nan")
 
 
 def sentences(table: pd.DataFrame) -> list[str]:
-    """On how many tasks we are at or above each source, by our best evaluation or by our final."""
+    """Sentences that count, for each source, the tasks on which the runs reach its return."""
     texts = []
     is_ours = table["label"].str.startswith("walle")
     for (source, algorithm), rows in table[~is_ours].groupby(["label", "algorithm"]):
@@ -125,16 +122,11 @@ def sentences(table: pd.DataFrame) -> list[str]:
     return texts
 
 
-def _runs(count: int) -> str:
-    return f"{count} run{'s' if count != 1 else ''}"
-
-
 def _figure(table: pd.DataFrame) -> Figure:
     panels = list(table.groupby(["task", "algorithm"], sort=False))
-    columns = min(COLUMNS, len(panels))
-    figure, axes = style.panels(columns, -(-len(panels) // columns), height=1.9)
+    figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
     looks: dict[str, style.Look] = {}
-    for area, ((task, algorithm), rows) in zip(axes, panels, strict=False):
+    for area, ((task, algorithm), rows) in zip(axes, panels, strict=True):
         spreads = rows["spread"].fillna(0).astype(float)
         numbers = zip(rows["label"], rows["mean"].astype(float), spreads, strict=True)
         for x, (label, mean, spread) in enumerate(numbers):
@@ -144,8 +136,6 @@ def _figure(table: pd.DataFrame) -> Figure:
         area.set_title(name if table["algorithm"].nunique() == 1 else f"{name}, {algorithm}")
         area.set_xticks([])
         area.margins(x=0.3)
-    for area in axes[len(panels) :]:
-        area.remove()
     for label, look in looks.items():
         axes[0].plot([], [], look.marker, color=look.color, label=label)
     style.legend(figure)

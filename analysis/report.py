@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a sweep: question, configuration, figures, tables, failures.
+"""Writes one HTML page of a sweep with all its figures, failures and provenance.
 
 The page needs no network and no other file. On a phone the panels of a figure stand below one
 another.
@@ -12,30 +12,19 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from analysis import (
-    cli,
-    lag,
-    learning_time,
-    page,
-    returns,
-    rollout_time,
-    speedup,
-    style,
-    time_percentage,
-    timeline,
-)
-from analysis.design import is_numeric, line_keys, resolve_key, sort_key
-from analysis.directories import BadInputError, Scalar
-from analysis.measures import warmup_sentence
-from analysis.runs import Sweep, load
+from walle.analysis import iteration_time, lag, returns, speedup, time_percentage, timeline
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError, Scalar, counted
+from walle.analysis.measuring.cells import warmup_sentence
+from walle.analysis.measuring.design import is_positive, line_keys, resolve_key, sort_key
+from walle.analysis.runs import Sweep, load
+from walle.analysis.writing import cli, page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,8 +34,8 @@ class Section(NamedTuple):
     """One figure of the page.
 
     Attributes:
-        title: above it.
-        study: draws it; raises BadInputError where the sweep has nothing to draw.
+        title: the heading above the figure.
+        study: draws the figure; raises BadInputError where the sweep has nothing to draw.
     """
 
     title: str
@@ -55,38 +44,31 @@ class Section(NamedTuple):
 
 def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> list[Section]:
     """The figures that suit the sweep, in the order of the page."""
-    k = warmup
-    found = []
-    if is_numeric(sweep, by) and by in sweep.varying:
-        found.append(
-            Section(
-                "Speedup",
-                lambda s: speedup.study(s, by=by, warmup=k, end_to_end=True, paper=paper),
-            )
-        )
-    found += [
-        Section("Collection time", lambda s: rollout_time.study(s, by=by, warmup=k, paper=paper)),
-        Section("Learning time", lambda s: learning_time.study(s, by=by, warmup=k, paper=paper)),
-        Section("Where the time goes", lambda s: time_percentage.study(s, by=by, warmup=k)),
-        Section("Return by experience", lambda s: returns.study(s, by=by, paper=paper)),
-        Section("Return by wall clock", lambda s: returns.study(s, by=by, x="wall")),
+    times: dict[str, Any] = {"by": by, "warmup": warmup}
+    seconds = partial(iteration_time.study, **times, paper=paper)
+    found = [
+        Section("Collection time", seconds),
+        Section("Learning time", partial(seconds, of="learn")),
+        Section("Where the time goes", partial(time_percentage.study, **times)),
+        Section("Return by experience", partial(returns.study, by=by, paper=paper)),
+        Section("Return by wall clock", partial(returns.study, by=by, x="wall")),
     ]
+    if by in sweep.varying and all(map(is_positive, sweep.values(by))):
+        study = partial(speedup.study, **times, end_to_end=True, paper=paper)
+        found.insert(0, Section("Speedup", study))
     if any(run.overlapped for run in sweep.runs):
         lag_by = "sampler.max_lag" if "sampler.max_lag" in sweep.varying else by
-        found.append(Section("Policy lag", lambda s: lag.study(s, by=lag_by, warmup=warmup)))
-    return found + [_timeline(name, title) for title, name in _traced(sweep).items()]
+        found.append(Section("Policy lag", partial(lag.study, by=lag_by, warmup=warmup)))
+    traced = _traced(sweep).items()
+    return found + [Section(title, partial(timeline.study, run=run)) for title, run in traced]
 
 
 def _traced(sweep: Sweep) -> dict[str, str]:
-    """The first run with a trace for each `sampler.max_lag`, under the title of its section."""
+    """The name of the first run with a trace for each `sampler.max_lag`, by its section's title."""
     found: dict[str, str] = {}
     for run in timeline.traced(sweep):
         found.setdefault(f"Timeline, max_lag {run.config.get('sampler.max_lag')}", run.name)
     return found
-
-
-def _timeline(run: str, title: str) -> Section:
-    return Section(title, lambda sweep: timeline.study(sweep, run=run))
 
 
 def build(
@@ -103,13 +85,12 @@ def build(
 
     Args:
         sweep: the runs.
-        by: the configuration key to compare by; by default `sampler.n` where it varies, else
-            what does.
-        warmup: iterations of each run that do not count where times are averaged.
-        paper: overlay the papers' points.
-        title: of the page; by default the sweep's name.
-        question: what the sweep asks; by default it is put together from what varies.
-        home: the directory the page will be in, for the links to the runs.
+        by: the configuration key to compare by; by default the key of `axis_of`.
+        warmup: the number of iterations of each run that are left out of mean times.
+        paper: draw the papers' points too.
+        title: the title of the page; by default the sweep's name.
+        question: the question of the sweep; by default the sentence of `ask`.
+        home: the directory of the page, for the links to the runs; None for no links.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     figures = [
@@ -129,24 +110,23 @@ def build(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
-    parser = cli.parser(__doc__, formats=(".html",))
-    parser.set_defaults(by=None)
-    parser.add_argument("--paper", action="store_true", help="overlay the papers' own points")
-    parser.add_argument("--question", metavar="TEXT", help="what the sweep asks, in a sentence")
+    """Runs the command line; returns the exit code."""
+    parser = cli.parser(__doc__, by=None, formats=(".html",))
+    parser.add_argument("--paper", action="store_true", help="draw the papers' own points too")
+    parser.add_argument("--question", metavar="TEXT", help="the question of the sweep, a sentence")
     args = parser.parse_args(argv)
     return cli.guard("report", lambda: _write(args))
 
 
 def axis_of(sweep: Sweep) -> str:
-    """`sampler.n` where it varies, else the first key that does, else `sampler.n`."""
+    """`sampler.n` where it varies or nothing does, else the first key that varies."""
     if "sampler.n" in sweep.varying:
         return "sampler.n"
     return next(iter(line_keys(sweep, "")), "sampler.n")
 
 
 def ask(sweep: Sweep, by: str) -> str:
-    """The question in words: what varies, on what, and how often it was repeated."""
+    """The question in words: the varying keys, the algorithm and task, the number of seeds."""
     others = [key for key in line_keys(sweep, by) if key in sweep.varying]
     what = " and ".join(_range_of(sweep, key) for key in (by, *others))
     fixed = [
@@ -154,9 +134,9 @@ def ask(sweep: Sweep, by: str) -> str:
         for key in ("algo.name", "env.id")
         if key not in (by, *others) and key in sweep.runs[0].config
     ]
-    seeds = len(set(sweep.values("seed")))
-    on = f" with {' on '.join(fixed)}" if fixed else ""
-    return f"What changes with {what}{on}? {seeds} seed{'s' if seeds != 1 else ''}."
+    of = f" of {' on '.join(fixed)}" if fixed else ""
+    seeds = counted(len(set(sweep.values("seed"))), "seed")
+    return f"How do the results{of} depend on {what}? {seeds}."
 
 
 def _write(args: argparse.Namespace) -> None:
@@ -187,7 +167,7 @@ def _figure(section: Section, sweep: Sweep, warmup: int) -> str:
             style.stack(study.figure)
             narrow = svg(study.figure)
     except BadInputError as error:
-        return page.section(section.title, page.paragraph(f"Not drawn: {error}."))
+        return page.section(section.title, page.paragraph(f"Not drawn: {cli.ended(error)}"))
     said = [text for text in study.sentences if text != warmup_sentence(warmup)]
     alternative = f"{section.title}: {' '.join(said)}"
     return page.section(
@@ -208,7 +188,7 @@ def svg(figure: Figure) -> str:
 def _failures(sweep: Sweep) -> str:
     if not sweep.left_out:
         return ""
-    return page.table(pd.DataFrame(sweep.left_out, columns=["left out", "why"]))
+    return page.table(pd.DataFrame(sweep.left_out, columns=["left out", "reason"]))
 
 
 def _configuration(sweep: Sweep) -> str:
@@ -225,7 +205,7 @@ def _configuration(sweep: Sweep) -> str:
 
 
 def _provenance(sweep: Sweep) -> pd.DataFrame:
-    """What the runs say of machine and code; several values where they differ."""
+    """What the runs recorded of machine and code; all values where runs differ."""
     found: dict[str, list[str]] = {}
     for run in sweep.runs:
         for key, value in _facts(run.provenance):
@@ -248,7 +228,7 @@ def _facts(provenance: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _links(sweep: Sweep, home: Path | None) -> dict[str, str]:
-    """Where each run is, seen from the page."""
+    """The path of each run, relative to the directory of the page."""
     if home is None:
         return {}
     return {run.name: Path(os.path.relpath(run.path, home)).as_posix() for run in sweep.runs}

@@ -1,8 +1,8 @@
-"""Learning curves: return against environment steps, iterations or wall clock.
+"""Draws learning curves over environment steps, iterations or wall clock.
 
-One line for each value of --by, the mean (or interquartile mean) over seeds with a 95% bootstrap
-band; several environments become small multiples. Where a line's runs are not all there any more,
-it is drawn thin, and a sentence says so.
+Each value of --by is a line: the mean (or interquartile mean) over seeds with a 95% bootstrap
+band. Each environment has a panel. A line is thin where some of its runs have no value; a sentence
+says where.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import numpy as np
 import pandas as pd
 
-from analysis import cli, published, style
-from analysis.curves import Curve, common_grid, curve, on_grid
-from analysis.design import design, resolve_key
-from analysis.directories import BadInputError, Run, Scalar, listed
-from analysis.measures import repeats_text
-from analysis.runs import Sweep, load
+from walle.analysis.drawing import published, style
+from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
+from walle.analysis.measuring.cells import repeats_text, require
+from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
+from walle.analysis.measuring.design import design, resolve_key
+from walle.analysis.runs import Sweep, load
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +35,7 @@ BASELINE = "baseline"
 
 
 class Line(NamedTuple):
-    """One line of one panel."""
+    """One line of one panel; its curve is over `runs` runs with `seeds` different seeds."""
 
     task: str
     label: str
@@ -64,8 +62,8 @@ def study(
         x: `steps`, `iterations` or `wall`.
         y: a column of iterations.csv.
         iqm: interquartile mean in place of the mean.
-        baseline: runs drawn in grey beside the others, one line a task.
-        paper: mark published returns of the task at the end of the axis (x must be `steps`).
+        baseline: further runs, drawn in grey with one line a task.
+        paper: mark the published returns of each task (only with `steps`).
     """
     by = resolve_key(sweep, by)
     column, label = X_AXES[x]
@@ -73,11 +71,9 @@ def study(
     if baseline is not None:
         found += _lines(baseline, None, column, y, iqm=iqm)
     tasks = list(dict.fromkeys(line.task for line in found))
-    figure, axes = style.panels(*_grid_shape(len(tasks)), height=2.5)
-    for area in axes[len(tasks) :]:
-        area.remove()
+    figure, axes = style.small_multiples(len(tasks), height=2.5)
     looks = _looks(found)
-    for area, task in zip(axes, tasks, strict=False):
+    for area, task in zip(axes, tasks, strict=True):
         _draw(area, [line for line in found if line.task == task], looks)
         if paper and x == "steps":
             _draw_published(area, sweep, task)
@@ -86,20 +82,23 @@ def study(
         area.set_xlabel(label)
         area.set_ylabel(y.replace("_", " "))
     style.legend(figure)
+    points = [_points(line, column, y, by) for line in found]
+    columns = ["task", by, "runs", column, y, f"{y}_low", f"{y}_high"]
+    table = pd.concat(map(_last, points), ignore_index=True)[columns]
     said = _sentences(found, label, iqm=iqm)
-    return cli.Study(figure, _table(found, column, y, by), said, _points(found, column, y, by))
+    return cli.Study(figure, table, said, pd.concat(points, ignore_index=True))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     parser = cli.parser(__doc__)
     parser.add_argument("-x", choices=list(X_AXES), default="steps", help="(default: steps)")
     parser.add_argument(
         "-y", default="return_mean", metavar="COLUMN", help="(default: return_mean)"
     )
-    parser.add_argument("--iqm", action="store_true", help="interquartile mean, not the mean")
-    parser.add_argument("--baseline", type=Path, metavar="DIR", help="runs to draw in grey")
-    parser.add_argument("--paper", action="store_true", help="mark published returns (-x steps)")
+    parser.add_argument("--iqm", action="store_true", help="draw the interquartile mean")
+    parser.add_argument("--baseline", type=Path, metavar="DIR", help="draw these runs in grey too")
+    parser.add_argument("--paper", action="store_true", help="mark the published returns")
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
@@ -119,23 +118,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def task_of(run: Run) -> str:
-    """The environment of a run."""
+    """The name of a run's environment."""
     return str(run.config.get("env.id", run.config.get("env.name", "")))
 
 
 def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[Line]:
-    """A line for each task, value of `by` and further difference; one a task without `by`."""
+    """The lines of a figure over `by`; without `by` a single line for each task."""
     frame = sweep.iterations
-    for column in (x, y):
-        if column not in frame:
-            raise BadInputError(
-                f"no column {column!r} in iterations.csv; there are {_names(frame)}"
-            )
+    require(frame, x, y)
     lines = []
     for (task, label), runs in _groups(sweep, by).items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
-            sweep.note(f"{y} is empty in every row of {listed(empty)}: not drawn")
+            sweep.note(f"Not drawn, as {y} is empty in every row: {listed(empty)}")
         if len(rows):
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
@@ -159,21 +154,14 @@ def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, str], list[str]]:
 
 
 def _label(by: str, value: Scalar, line: str, task: str) -> str:
-    """The value of `by`, and what else tells the line apart; the task stands in the title."""
+    """The label of a line: the value of `by` and further differences, without the task."""
     others = [part for part in line.split(", ") if part and part != task]
-    mine = (
-        [] if by.startswith("env.") and str(value) == task else [f"{by.split('.')[-1]} = {value}"]
-    )
-    return ", ".join(mine + others)
-
-
-def _grid_shape(panels: int) -> tuple[int, int]:
-    columns = min(panels, 3)
-    return columns, -(-panels // columns)
+    is_task = by.startswith("env.") and str(value) == task
+    return ", ".join([*([] if is_task else [f"{by.split('.')[-1]} = {value}"]), *others])
 
 
 def _looks(lines: list[Line]) -> dict[str, style.Look]:
-    """A look for every label: the same in all panels, as there is one legend for them."""
+    """A look for every label, which is the same in all panels."""
     labels = dict.fromkeys(line.label for line in lines if line.label != BASELINE)
     looks = {label: style.look(i) for i, label in enumerate(labels)}
     looks[BASELINE] = style.look(0)._replace(color=style.PAPER_GREY)
@@ -186,8 +174,8 @@ def _draw(axes: Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
         label = f"{line.label or 'mean'} ({repeats_text(line.runs, line.seeds)})"
         whole = np.where(found.complete, found.y, np.nan)
         axes.plot(found.x, whole, color=look.color, linestyle=look.dash, label=label)
-        rest = np.where(found.complete, np.nan, found.y)
-        axes.plot(found.x, rest, color=look.color, linestyle=look.dash, linewidth=0.5)
+        partial = np.where(found.complete, np.nan, found.y)
+        axes.plot(found.x, partial, color=look.color, linestyle=look.dash, linewidth=0.5)
         axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
 
 
@@ -201,7 +189,7 @@ def _draw_published(axes: Axes, sweep: Sweep, task: str) -> None:
     rows = rows[rows["algorithm"].isin(algorithms)]
     reach = axes.get_xlim()[1]
     if len(rows) and rows["env_steps"].min() > reach:
-        sweep.note(f"--paper: the published returns of {task} are beyond {reach:,.0f} steps")
+        sweep.note(f"--paper: the published returns of {task} lie beyond {reach:,.0f} steps")
     rows = rows[rows["env_steps"] <= reach]
     for i, (_, row) in enumerate(rows.iterrows()):
         label = f"{row['source']} {row['algorithm']} ({row['version']})"
@@ -222,14 +210,14 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
     short = [f"{name(line)} {_short_end(line)}" for line in lines if not line.curve.complete.all()]
     if short:
         texts.append(
-            f"Drawn thin where not all runs of a line are there ({label}): {'; '.join(short)}."
+            f"Lines are thin where some of their runs have no value ({label}): {'; '.join(short)}."
         )
     alone = [name(line) for line in lines if line.runs == 1]
     if alone:
-        texts.append(f"One run only, so no band: {'; '.join(alone)}.")
+        texts.append(f"Lines of one run have no band: {'; '.join(alone)}.")
     if iqm and any(line.runs < IQM_RUNS for line in lines):
         texts.append(
-            f"With fewer than {IQM_RUNS} runs there is no quarter to leave out: "
+            f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
     return texts + _coincidence(lines)
@@ -239,11 +227,11 @@ def _short_end(line: Line) -> str:
     found = line.curve
     whole = found.x[found.complete]
     where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
-    return f"{where} ({found.runs[-1]} of {line.runs} at the end)"
+    return f"{where} ({found.runs[-1]} of {line.runs} runs at the end)"
 
 
 def _coincidence(lines: list[Line]) -> list[str]:
-    """Lines that are the same number for number, as lock-step runs of one seed are."""
+    """Sentences about lines that agree number for number, as lock-step runs of one seed do."""
     texts = []
     for task in dict.fromkeys(line.task for line in lines):
         mine = [line for line in lines if line.task == task]
@@ -251,7 +239,7 @@ def _coincidence(lines: list[Line]) -> list[str]:
         if len(mine) > 1 and all(
             np.array_equal(line.curve.y, first, equal_nan=True) for line in mine[1:]
         ):
-            texts.append(f"{task}: the {len(mine)} lines are identical, one hides the others.")
+            texts.append(f"{task}: the {len(mine)} lines are identical; one hides the others.")
     return texts
 
 
@@ -263,40 +251,16 @@ def _title(line: Line) -> str:
     return ", ".join(part for part in (line.task, line.label) if part)
 
 
-def _table(lines: list[Line], x: str, y: str, by: str) -> pd.DataFrame:
-    """Every line's last point at which all, or else most, of its runs are there."""
-    rows = []
-    for line in lines:
-        found = line.curve
-        last = np.flatnonzero(found.runs == found.runs.max())[-1]
-        rows.append(
-            {
-                "task": line.task,
-                by: line.label,
-                "runs": int(found.runs[last]),
-                x: found.x[last],
-                y: found.y[last],
-                f"{y}_low": found.low[last],
-                f"{y}_high": found.high[last],
-            }
-        )
-    return pd.DataFrame(rows)
+def _points(line: Line, x: str, y: str, by: str) -> pd.DataFrame:
+    """A row for each point of a line."""
+    found = line.curve
+    columns = {x: found.x, y: found.y, f"{y}_low": found.low, f"{y}_high": found.high}
+    return pd.DataFrame({"task": line.task, by: line.label, **columns, "runs": found.runs})
 
 
-def _points(lines: list[Line], x: str, y: str, by: str) -> pd.DataFrame:
-    """Every point of every line."""
-    frames = []
-    for line in lines:
-        found = line.curve
-        columns = {x: found.x, y: found.y, f"{y}_low": found.low, f"{y}_high": found.high}
-        frames.append(
-            pd.DataFrame({"task": line.task, by: line.label, **columns, "runs": found.runs})
-        )
-    return pd.concat(frames, ignore_index=True)
-
-
-def _names(frame: pd.DataFrame) -> str:
-    return ", ".join(str(name) for name in frame.columns)
+def _last(points: pd.DataFrame) -> pd.DataFrame:
+    """The last of the points at which most runs have a value."""
+    return points.iloc[np.flatnonzero(points["runs"] == points["runs"].max())[-1:]]
 
 
 if __name__ == "__main__":

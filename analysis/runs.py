@@ -1,14 +1,15 @@
-"""Load runs and sweeps as tidy pandas frames.
+"""Loads runs and sweeps as tidy pandas frames.
 
 Three lines in a notebook:
 
-    from analysis.runs import load
+    from walle.analysis.runs import load
     sweep = load("multirun/speedup")
     sweep.iterations.groupby("sampler.n")["collect_s"].mean()
 
 Every frame has the column `run`, then `seed`, `sampler.n` and every other configuration key that
-differs between the runs, then what the file holds. Nothing is dropped in silence: `left_out` says
-which runs are missing from the frames and why, `notes` what else a reader has to know.
+differs between the runs, then the columns of the file. Nothing is dropped in silence: `left_out`
+names the runs that are in no frame, with the reasons; `notes` says which rows are not used, and
+which runs are not finished.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.directories import (
+from walle.analysis.loading.directories import (
     BadInputError,
     LeftOut,
     Run,
     Scalar,
+    counted,
     find_runs,
     is_run,
     listed,
@@ -32,7 +34,9 @@ from analysis.directories import (
     read_json,
     read_run,
 )
-from analysis.tables import read_tables
+from walle.analysis.loading.tables import read_tables
+
+__all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]
 
 ALWAYS_JOINED = ("seed", "sampler.n")
 
@@ -44,7 +48,7 @@ class Sweep:
         paths: the directories that were loaded.
         runs: the runs whose rows are in the frames.
         left_out: the other runs, each with its reason.
-        notes: sentences about rows and runs that are used but not as they should be.
+        notes: sentences about rows left out, and about runs that are not finished.
     """
 
     def __init__(self, paths: list[Path], runs: list[Run], left_out: list[LeftOut]) -> None:
@@ -81,7 +85,7 @@ class Sweep:
 
     @property
     def trace(self) -> pd.DataFrame:
-        """A row a stay of a process in a section (trace.csv, of runs with `trace=true`)."""
+        """A row a span: a process in a section (trace.csv, of runs with `trace=true`)."""
         return self.table("trace")
 
     def table(self, name: str) -> pd.DataFrame:
@@ -92,25 +96,25 @@ class Sweep:
 
     @cached_property
     def varying(self) -> list[str]:
-        """Configuration keys that differ between the runs, the seed left out."""
+        """Configuration keys that differ between the runs, without the seed."""
         keys = sorted({key for run in self.runs for key in run.config} - {"seed"})
         return [key for key in keys if len({run.config.get(key) for run in self.runs}) > 1]
 
     def values(self, key: str) -> list[Scalar]:
-        """The value of a configuration key in each run, `null` where a run does not have it."""
+        """The value of a configuration key in each run, `null` where a run lacks the key."""
         return [run.config.get(key, "null") for run in self.runs]
 
     def note(self, sentence: str) -> None:
-        """Adds a sentence to the account of the runs, once."""
+        """Adds a sentence to `notes`, unless it is there already."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     @property
     def cores(self) -> int:
-        """Cores of the machine as far as the runs tell, 0 when they do not.
+        """Physical cores of the machine; 0 when no run says.
 
-        Runs may be pinned to no more cores than they need, so that the cores of a run say how many
-        there are only when they were too few for it.
+        Runs may be pinned to no more cores than they need. So a run's own cores tell the machine's
+        only where they were too few for it.
         """
         strained = [run.cores for run in self.runs if run.oversubscribed]
         if strained:
@@ -118,7 +122,7 @@ class Sweep:
         return max((int(run.provenance.get("physical_cores") or 0) for run in self.runs), default=0)
 
     def summary(self) -> pd.DataFrame:
-        """One row a run, also those left out: overrides, state, and how far it came."""
+        """One row a run, used or left out: overrides, state, last iteration and return."""
         last = self.iterations.groupby("run", observed=True).last()
         ends = last.reindex(
             index=[run.name for run in self.runs],
@@ -150,12 +154,12 @@ class Sweep:
         if dropped:
             runs = listed([self.runs[i].name for i in dropped])
             self.notes.append(
-                f"{sum(dropped.values())} broken rows of {name}.csv left out (runs {runs}): "
-                "a run was stopped in the middle of a write"
+                f"{counted(sum(dropped.values()), 'broken row')} of {name}.csv left out "
+                f"(runs {runs}): a run was stopped in the middle of a write"
             )
 
     def _without_repeats(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-        """Without the rows that a run resumed from a checkpoint wrote a second time."""
+        """Drops the first of two rows that a run wrote twice, before and after a resume."""
         keys = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
         if name not in keys or not len(frame):
             return frame
@@ -164,14 +168,14 @@ class Sweep:
             return frame
         runs = listed(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
         self.note(
-            f"{int(repeated.sum())} rows of {name}.csv were written again after a resume "
-            f"(runs {runs}): the last writing of each counts"
+            f"{counted(int(repeated.sum()), 'row')} of {name}.csv written again after a resume "
+            f"(runs {runs}): the last writing counts"
         )
         return frame[~repeated].reset_index(drop=True)
 
 
 def load(*directories: str | Path) -> Sweep:
-    """Loads sweeps, single runs, or any directories above runs; none means the newest sweep.
+    """Loads sweeps, single runs, or directories above runs; without any, the newest sweep.
 
     Raises:
         BadInputError: a directory does not exist, or no run in it can be used.
@@ -197,7 +201,7 @@ def load(*directories: str | Path) -> Sweep:
 
 
 def _note_not_started(sweep: Sweep, path: Path) -> None:
-    """Notes the jobs that the launcher's manifest asks for and that have no run yet."""
+    """Notes the jobs of the launcher's manifest that have no run yet."""
     try:
         asked = read_json(path / "manifest.json").get("jobs")
     except json.JSONDecodeError as error:
@@ -207,7 +211,7 @@ def _note_not_started(sweep: Sweep, path: Path) -> None:
         names = [str(job["directory"]) for job in asked if "directory" in job]
         missing = [name for name in names if not is_run(path / name)]
         if missing:
-            sweep.note(f"{len(missing)} of {len(asked)} jobs have not started ({listed(missing)})")
+            sweep.note(f"{len(missing)} of {len(asked)} jobs not started yet: {listed(missing)}")
 
 
 def _label(directory: Path, sweep: Path, *, several: bool) -> str:
@@ -218,13 +222,13 @@ def _label(directory: Path, sweep: Path, *, several: bool) -> str:
 
 
 def _sweep_names(paths: list[Path]) -> dict[Path, str]:
-    """The last part of each path, or all of it where that is not enough to tell them apart."""
+    """The last part of each path, or the whole paths where two last parts agree."""
     names = {path: path.resolve().name for path in paths}
     return names if len(set(names.values())) == len(paths) else {path: str(path) for path in paths}
 
 
 def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
-    """Whether a later row has the same keys; they are put into one number, to be fast."""
+    """[rows] whether a later row has the same keys; one number for all keys makes it fast."""
     number = pd.Series(0, index=keys.index, dtype="int64")
     for name in keys:
         codes, found = pd.factorize(keys[name])
@@ -234,9 +238,9 @@ def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
 
 def _state_notes(runs: list[Run]) -> Iterator[str]:
     meanings = {
-        "running": "still running, or killed without a word: their rows up to now are used",
-        "interrupted": "were interrupted: their rows up to then are used",
-        "unknown": "have no status.json: taken as they are",
+        "running": "still running, or killed without a word: the rows written so far are used",
+        "interrupted": "interrupted: the rows written before are used",
+        "unknown": "without status.json: all their rows are used",
     }
     for state, meaning in meanings.items():
         names = [run.name for run in runs if run.state == state]

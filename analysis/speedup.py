@@ -1,37 +1,35 @@
-"""Speedup against the number of samplers, beside the ideal and what the laws of scaling say.
+"""Draws the speedup against the number of samplers, the ideal and Amdahl's law.
 
-speedup(n) = mean collect_s at n = 1 / mean collect_s at n, the warm-up iterations left out. The
+speedup(n) = mean collect_s at n = 1 / mean collect_s at n, without the warm-up iterations. The
 intervals are 95% bootstrap intervals over seeds.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
 import pandas as pd
 
-from analysis import cli, fits, published, scaling, style
-from analysis.directories import BadInputError
-from analysis.measures import (
+from walle.analysis.drawing import published, style
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring import fits, scaling
+from walle.analysis.measuring.cells import (
     Cell,
     column_per_run,
     iterations_after_warmup,
     lines,
     measure,
     numeric_axis,
+    of_line,
     repeats_label,
     single_run_note,
     warmup_sentence,
 )
-from analysis.points import Point, all_reached, speedups
-from analysis.runs import Sweep
-from analysis.seconds import axis_name, axis_places
+from walle.analysis.measuring.speedups import Point, all_reached, speedups
+from walle.analysis.runs import Sweep
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,15 +49,15 @@ def study(
     log: bool = False,
     fit_all: bool = False,
 ) -> cli.Study:
-    """Speedup of collection and, when asked, end to end and of the time to a return.
+    """Speedup of collection and, when asked, of whole iterations and of the time to a return.
 
     Args:
         sweep: the runs.
         by: the configuration key that counts the workers.
-        warmup: iterations of each run that do not count.
-        end_to_end: also the speedup of whole iterations.
-        time_to_return: also the speedup of reaching this return_mean.
-        paper: draw the papers' points.
+        warmup: the number of iterations of each run that do not count.
+        end_to_end: add the speedup of whole iterations.
+        time_to_return: add the speedup of the time until return_mean reaches this value.
+        paper: draw the papers' points too.
         log: logarithmic axes.
         fit_all: fit the laws to oversubscribed points too.
     """
@@ -96,14 +94,19 @@ def study(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     parser = cli.parser(__doc__)
-    parser.add_argument("--end-to-end", action="store_true", help="also of whole iterations")
     parser.add_argument(
-        "--time-to-return", type=float, metavar="R", help="also of the time until return_mean >= R"
+        "--end-to-end", action="store_true", help="add the speedup of whole iterations"
     )
-    parser.add_argument("--paper", action="store_true", help="overlay the papers' own points")
-    parser.add_argument("--log", action="store_true", help="logarithmic axes")
+    parser.add_argument(
+        "--time-to-return",
+        type=float,
+        metavar="R",
+        help="add the speedup of the time until return_mean >= R",
+    )
+    parser.add_argument("--paper", action="store_true", help="draw the papers' own points too")
+    parser.add_argument("--log", action="store_true", help="use logarithmic axes")
     parser.add_argument(
         "--fit-all", action="store_true", help="fit the laws to oversubscribed points too"
     )
@@ -125,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
-    """The speedups of every line that has at least two points."""
+    """The speedups of every line that has two points or more."""
     return {line: speedups(group) for line, group in lines(cells).items() if len(group) > 1}
 
 
@@ -138,7 +141,7 @@ def _too_few(cells: list[Cell], by: str) -> str:
 
 def _alone_sentences(cells: list[Cell], by: str) -> list[str]:
     return [
-        f"{line}: only {by}={group[0].by}, so there is no speedup to show."
+        f"{line}: no speedup, as all its runs have {by}={group[0].by}."
         for line, group in lines(cells).items()
         if len(group) == 1
     ]
@@ -146,15 +149,18 @@ def _alone_sentences(cells: list[Cell], by: str) -> list[str]:
 
 def _base_sentences(found: dict[str, list[Point]], by: str) -> list[str]:
     return [
-        f"{f'{line}: ' if line else ''}No usable run at {by}=1: speedup is over "
-        f"{by}={points[0].base:g}, and ideal is n/{points[0].base:g}."
+        of_line(
+            line,
+            f"No usable run at {by}=1: the speedup is over {by}={points[0].base:g}, "
+            f"and the ideal is n/{points[0].base:g}.",
+        )
         for line, points in found.items()
         if points[0].base != 1
     ]
 
 
 def _fit_points(points: list[Point], *, fit_all: bool) -> list[Point]:
-    """The points within the machine's cores, when there are at least two of them."""
+    """The points to fit: those within the machine's cores, or all when fewer than two are."""
     inside = [point for point in points if not point.cell.oversubscribed]
     return points if fit_all or len(inside) < 2 else inside
 
@@ -178,10 +184,10 @@ def _fit_sentences(
         texts = fits.describe(chosen, float(np.mean(learn)) if learn else None)
         if len(chosen) < len(points):
             texts.append(
-                f"Fitted without the points with more busy processes than cores "
-                f"({len(points) - len(chosen)} of {len(points)}; --fit-all takes them in)."
+                "The fit leaves out the points with more busy processes than cores "
+                f"({len(points) - len(chosen)} of {len(points)}; --fit-all includes them)."
             )
-        sentences += [f"{line}: {text}" if line else text for text in texts]
+        sentences += [of_line(line, text) for text in texts]
     return sentences
 
 
@@ -196,18 +202,13 @@ def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
 
 
 def _row(name: str, line: str, point: Point, by: str) -> dict[str, object]:
-    seconds = point.cell.interval(positive=True)
     return {
         "line": line,
         "of": name,
         by: point.n,
         "repeats": point.cell.repeats,
-        "seconds": seconds.value,
-        "seconds_low": seconds.low,
-        "seconds_high": seconds.high,
-        "speedup": point.speedup.value,
-        "speedup_low": point.speedup.low,
-        "speedup_high": point.speedup.high,
+        **point.cell.interval(positive=True).columns("seconds"),
+        **point.speedup.columns("speedup"),
         "efficiency": point.speedup.value * point.base / point.n,
         "oversubscribed": point.cell.oversubscribed,
     }
@@ -250,16 +251,12 @@ def _axis_label(name: str) -> str:
 
 def _dress(axes: Axes, found: dict[str, list[Point]], label: str, *, by: str, log: bool) -> None:
     base = min(points[0].base for points in found.values())
-    axes.set_xlabel(axis_name(by))
+    axes.set_xlabel(style.axis_name(by))
     axes.set_ylabel(label + ("" if base == 1 else f" over {by}={base:g}"))
-    style.ticks_at(axes, axis_places(p.n for points in found.values() for p in points), log=log)
-    if log:
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter("{x:g}")
-    else:
-        style.from_zero(axes)
-    if any(p.cell.oversubscribed for points in found.values() for p in points):
-        style.hollow_legend(axes)
+    points = [point for group in found.values() for point in group]
+    places = style.axis_places(point.n for point in points)
+    hollow = any(point.cell.oversubscribed for point in points)
+    style.scale_axes(axes, places, log=log, hollow=hollow, base=2)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,34 @@
-"""Where the time goes: shares of collecting and learning, and of every section of each process.
+"""Draws the shares of time of collecting, learning and each section of a process.
 
-Left: shares of the iteration. In lock-step collecting, learning and the rest make the whole; where
-collection and learning overlap they do not, and the busy shares of both sides stand side by side.
-Middle and right: the sections of the samplers (their mean) and of the agent.
+The left panel shows shares of the iteration. In lock-step, collecting, learning and the rest add up
+to 100%. Where collecting and learning overlap they add up to more, so their shares are drawn side
+by side. The other panels show the sections of the samplers (their mean) and of the agent.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
 import pandas as pd
 
-from analysis import cli, style
-from analysis.design import resolve_key
-from analysis.directories import Scalar
-from analysis.measures import (
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import Scalar
+from walle.analysis.measuring.cells import (
     Cell,
-    FloatArray,
     after_warmup,
     iterations_after_warmup,
     measure,
+    of_line,
     require,
     single_run_note,
     warmup_sentence,
 )
-from analysis.runs import Sweep
-from analysis.seconds import axis_name
+from walle.analysis.measuring.design import resolve_key
+from walle.analysis.measuring.stats import FloatArray, Interval
+from walle.analysis.runs import Sweep
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +50,7 @@ TITLES = {
 
 
 class Share(NamedTuple):
-    """One part's share of the time in one cell, as a fraction."""
+    """The share of a part, such as a section, in the time of a cell; a fraction."""
 
     panel: str
     part: str
@@ -61,7 +58,7 @@ class Share(NamedTuple):
 
 
 def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
-    """Shares of the wall clock at every value of `by`, with 95% intervals in the table."""
+    """Shares of the wall clock at every value of `by`; the table has their 95% intervals."""
     by = resolve_key(sweep, by)
     shares = _iteration_shares(sweep, warmup, by) + _process_shares(sweep, warmup, by)
     panels = list(dict.fromkeys(share.panel for share in shares))
@@ -73,7 +70,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
             area = axes[i * len(panels) + j]
             _draw(area, _without_small(mine), stacked=panel != "busy")
             area.set_title(TITLES[panel] + (f", {line}" if line else ""))
-            area.set_xlabel(axis_name(by))
+            area.set_xlabel(style.axis_name(by))
         axes[i * len(panels)].set_ylabel("share of wall clock (%)")
     cells = [share.cell for share in shares if share.panel == panels[0]]
     sentences = [warmup_sentence(warmup), *single_run_note(cells), *_sentences(shares, by)]
@@ -81,7 +78,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__).parse_args(argv)
     return cli.run(
         args, "time_percentage", lambda sweep: study(sweep, by=args.by, warmup=args.warmup)
@@ -103,7 +100,7 @@ def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
 def _process_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
     frame = after_warmup(sweep.timing, warmup)
     if not len(frame):
-        sweep.note("no timing.csv: the shares of each process cannot be drawn")
+        sweep.note("The shares of each process are not drawn: no run has a timing.csv")
         return []
     is_agent = frame["process"].astype(str) == "agent"
     shares = []
@@ -118,10 +115,10 @@ def _process_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
 
 
 def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]:
-    """Each run's share of `part`: of all its time, or by iteration where the run has no repeat.
+    """The share of `part` in every iteration of each run, weighted by the iteration's length.
 
-    The shares of the iterations are scaled by their length, so that their mean is the share of all
-    the time: a long iteration counts more than a short one.
+    The mean of these shares is the share in all of the run's time: a long iteration counts more
+    than a short one.
     """
     sums = frame.groupby(["run", "iteration"], observed=True)[[part, whole]].sum()
     found = {}
@@ -132,7 +129,7 @@ def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]
 
 
 def _without_small(shares: list[Share]) -> dict[str, dict[Scalar, float]]:
-    """The share of each part at each value; parts that are small everywhere are taken together."""
+    """The share of each part at each value; the parts that are small everywhere join `other`."""
     means: dict[str, dict[Scalar, float]] = {}
     for share in shares:
         means.setdefault(share.part, {})[share.cell.by] = share.cell.mean
@@ -170,7 +167,7 @@ def _draw(axes: Axes, means: dict[str, dict[Scalar, float]], *, stacked: bool) -
 
 
 def _fill(part: str, index: int) -> dict[str, Any]:
-    """Work in colours, waiting in pale grey, the rest white: seen at once, in grey too."""
+    """Colours for work, pale grey for waiting, white for the rest: clear in grey print too."""
     if part == "other":
         return {"color": "white"}
     if part.startswith("wait"):
@@ -185,7 +182,7 @@ def _sentences(shares: list[Share], by: str) -> list[str]:
         if share.part in TELLING:
             found.setdefault((share.cell.line, share.part), []).append(share.cell)
     return [
-        (f"{line}: " if line else "") + f"{TELLING[part]} {_range(cells, by)}."
+        of_line(line, f"{TELLING[part]} {_range(cells, by)}.")
         for (line, part), cells in found.items()
         if max(cell.mean for cell in cells) > SMALL
     ]
@@ -200,7 +197,7 @@ def _range(cells: list[Cell], by: str) -> str:
 def _table(shares: list[Share], by: str) -> pd.DataFrame:
     rows = []
     for panel, part, cell in shares:
-        value, low, high = np.clip(cell.interval(), 0, 1)
+        percent = Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist())
         rows.append(
             {
                 "line": cell.line,
@@ -208,9 +205,7 @@ def _table(shares: list[Share], by: str) -> pd.DataFrame:
                 "part": part,
                 by: cell.by,
                 "repeats": cell.repeats,
-                "percent": 100 * value,
-                "percent_low": 100 * low,
-                "percent_high": 100 * high,
+                **percent.columns("percent"),
             }
         )
     return cli.without_lone_line(pd.DataFrame(rows))

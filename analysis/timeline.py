@@ -1,8 +1,8 @@
-"""Who did what when: a Perfetto trace and a figure of one run with `trace=true`.
+"""Draws what each process of a run with `trace=true` did when; for Perfetto too.
 
-The figure has a row a process; its colours are the share of every section in each moment, so that
-samplers waiting, the agent learning, and their overlap are seen at a glance. The trace beside it
-(.json) opens in ui.perfetto.dev or chrome://tracing and holds every single stay.
+The figure has a row a process. Its colours show the share of every section in each moment: waiting
+samplers, the learning agent, and their overlap. The trace (.json, beside the figure) holds every
+span; ui.perfetto.dev and chrome://tracing open it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import numpy as np
 import pandas as pd
 
-from analysis import cli, style
-from analysis.directories import BadInputError, Run, listed
-from analysis.measures import FloatArray
-from analysis.runs import Sweep
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError, Run, listed
+from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.runs import Sweep
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,16 +51,16 @@ def study(
 
     Args:
         sweep: the runs.
-        run: the name of the run; by default the first one that has a trace.
-        start_s: where the figure starts, in seconds since the run began; by default so that a few
-            iterations are shown: those before `end_s`, or in the middle of the run.
-        end_s: where it ends; by default a few iterations later.
+        run: the name of the run; by default the first run that has a trace.
+        start_s: the start of the figure, in seconds since the run began; by default a few
+            iterations before `end_s`, or in the middle of the run.
+        end_s: the end of the figure; by default a few iterations after its start.
     """
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)
     start_s, end_s = _window(start_s, end_s, _middle(sweep, chosen, spans))
     if not start_s < end_s:
-        raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end is not after the start")
+        raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end must lie after the start")
     window = spans[(spans["end_s"] > start_s) & (spans["start_s"] < end_s)]
     if not len(window):
         raise BadInputError(
@@ -82,13 +80,18 @@ def study(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     parser = cli.parser(__doc__)
-    parser.add_argument("--run", metavar="NAME", help="which run (default: first with a trace)")
-    parser.add_argument("--from", dest="start_s", type=float, metavar="SECONDS")
-    parser.add_argument("--to", dest="end_s", type=float, metavar="SECONDS")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="the Perfetto trace (default: beside the figure)"
+        "--run", metavar="NAME", help="the run to draw (default: the first with a trace)"
+    )
+    parser.add_argument("--from", dest="start_s", type=float, metavar="S", help="first second")
+    parser.add_argument("--to", dest="end_s", type=float, metavar="S", help="last second")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="the file for the Perfetto trace (default: beside the figure)",
     )
     args = parser.parse_args(argv)
 
@@ -103,30 +106,27 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def traced(sweep: Sweep) -> list[Run]:
-    """The runs that have a trace."""
+    """The runs that have a trace.csv."""
     return [run for run in sweep.runs if (run.path / "trace.csv").is_file()]
 
 
 def trace_of(sweep: Sweep, run: Run) -> pd.DataFrame:
-    """Rows `process`, `section`, `start_s`, `end_s` of one run, the categories as text."""
+    """The spans of a run by start: `process` and `section` as text, `start_s`, `end_s`."""
     rows = sweep.trace[sweep.trace["run"] == run.name]
     return rows.astype({"process": str, "section": str}).sort_values("start_s")
 
 
 def perfetto(name: str, spans: pd.DataFrame) -> dict[str, Any]:
-    """The run in the Chrome trace format: complete events in microseconds, a track a process."""
+    """The spans in the Chrome trace format: a track a process, complete events in microseconds."""
     processes = sorted(spans["process"].unique(), key=_process_order)
     track = {process: i for i, process in enumerate(processes)}
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": name}}
     ]
     for process, i in track.items():
-        args = {"name": process}
-        events.append({"ph": "M", "pid": 0, "tid": i, "name": "thread_name", "args": args})
-        args_order = {"sort_index": i}
-        events.append(
-            {"ph": "M", "pid": 0, "tid": i, "name": "thread_sort_index", "args": args_order}
-        )
+        about = {"ph": "M", "pid": 0, "tid": i}
+        events.append(about | {"name": "thread_name", "args": {"name": process}})
+        events.append(about | {"name": "thread_sort_index", "args": {"sort_index": i}})
     columns = spans[["process", "section", "start_s", "end_s"]]
     for process, section, start_s, end_s in columns.itertuples(index=False, name=None):
         kind = "wait" if section.startswith("wait") else "work"
@@ -136,10 +136,10 @@ def perfetto(name: str, spans: pd.DataFrame) -> dict[str, Any]:
 
 
 def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
-    """The share of each interval between `edges` that a process spent in each section.
+    """The share of each interval between `edges` [bins + 1] that a process spent in each section.
 
-    The time spent in a section up to t is piecewise linear in t, so that it is interpolated at the
-    edges and the differences taken: exact, however short the stays are.
+    The time spent in a section up to t is piecewise linear in t. Its differences between the edges
+    are therefore exact, however short the spans are.
     """
     found = {}
     for section, rows in spans.groupby("section"):
@@ -152,17 +152,19 @@ def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
 def _choose(sweep: Sweep, name: str | None) -> Run:
     found = traced(sweep)
     if not found:
-        raise BadInputError("no run has a trace.csv: run with trace=true")
+        raise BadInputError("no run has a trace.csv: make one with trace=true")
     if name is None:
         return found[0]
     for run in found:
         if name in (run.name, str(run.path)):
             return run
-    raise BadInputError(f"--run {name}: runs with a trace are {listed([r.name for r in found])}")
+    raise BadInputError(
+        f"--run {name}: the runs with a trace are {listed([r.name for r in found])}"
+    )
 
 
 def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
-    """A few iterations in the middle of the run, or all of a short one."""
+    """Start and end of a few iterations in the middle of the run, or of all of a short run."""
     rows = sweep.iterations[sweep.iterations["run"] == run.name]
     begun = spans[spans["section"] != "other"]  # imports and set-up come before
     start, end = float(begun["start_s"].min()), float(spans["end_s"].max())
@@ -176,7 +178,7 @@ def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
 def _window(
     start_s: float | None, end_s: float | None, default: tuple[float, float]
 ) -> tuple[float, float]:
-    """What is asked for; an end that is not given lies the default's width from the other."""
+    """Start and end of the figure; where one is None it lies the default's width from the other."""
     width = default[1] - default[0]
     if start_s is None:
         return default if end_s is None else (end_s - width, end_s)
@@ -189,20 +191,13 @@ def _process_order(process: str) -> tuple[int, int, str]:
 
 
 def _draw(axes: Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray) -> None:
-    """One process: a bar of height 0.8 split by section; waiting is pale, `other` white."""
+    """Draws a process as a bar of height 0.8 split by section; waiting is pale, `other` white."""
     order = sorted(parts, key=lambda section: (section.startswith("wait"), section))
     bottom = np.full(edges.size - 1, row - 0.4)
     for section in order:
         top = bottom + 0.8 * parts[section]
         color = WAIT_COLOR if section.startswith("wait") else COLORS.get(section, "white")
-        axes.fill_between(
-            edges[:-1],
-            bottom,
-            top,
-            step="post",
-            color=color,
-            linewidth=0,
-        )
+        axes.fill_between(edges[:-1], bottom, top, step="post", color=color, linewidth=0)
         bottom = top
 
 
@@ -221,7 +216,7 @@ def _dress(
 
 
 def _table(window: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
-    """Seconds and share of the window for every process and section."""
+    """Seconds, and per cent of the window, of every process and section."""
     clipped = window["end_s"].clip(upper=end_s) - window["start_s"].clip(lower=start_s)
     seconds = clipped.groupby([window["process"], window["section"]]).sum()
     table = seconds.rename("seconds").reset_index()

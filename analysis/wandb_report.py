@@ -1,7 +1,7 @@
-"""The sweep as a W&B report: panels grouped by --by, a run set a sweep, the fits in words.
+"""Writes a W&B report of a sweep: panels by --by, run sets, the fits in words.
 
-The report's specification is always written to a file, which needs neither network nor login.
-With --save it is published too: runs logged with `logger=wandb` are what its panels show.
+The report's specification is always written to a file, without network or login. With --save the
+report is published too; its panels show the runs that were logged with `logger=wandb`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if not __package__:  # run by its path: make the folder above importable instead of this one
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import pandas as pd
 
-from analysis import cli, speedup
-from analysis.design import line_keys, resolve_key
-from analysis.directories import BadInputError
-from analysis.report import ask, axis_of
-from analysis.runs import Sweep, load
+from walle.analysis import speedup
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.design import line_keys, resolve_key
+from walle.analysis.report import ask, axis_of
+from walle.analysis.runs import Sweep, load
+from walle.analysis.writing import cli
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
@@ -40,6 +38,9 @@ BARS = (
 )
 
 
+GROUPED = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
+
+
 def build(
     sweep: Sweep,
     *,
@@ -49,15 +50,15 @@ def build(
     warmup: int = 1,
     title: str | None = None,
 ) -> Report:
-    """The report, not saved.
+    """The report, not published.
 
     Args:
-        sweep: the runs, as they lie on this machine: the words and tables come from them.
+        sweep: the runs on this machine, which the words and tables come from.
         entity: the W&B user or team.
         project: the W&B project.
-        by: the configuration key to group by; by default `sampler.n` where it varies.
-        warmup: iterations of each run that do not count where times are averaged.
-        title: of the report; by default the sweep's name.
+        by: the configuration key to group by; by default the key of `report.axis_of`.
+        warmup: the number of iterations of each run that are left out of mean times.
+        title: the title of the report; by default the sweep's name.
 
     Raises:
         BadInputError: wandb-workspaces is not installed.
@@ -78,14 +79,14 @@ def build(
             wr.MarkdownBlock(text=findings(sweep, by, warmup)),
             wr.H2("Runs"),
             grid,
-            wr.H2("Account"),
+            wr.H2("Runs used and left out"),
             wr.MarkdownBlock(text=_bullets(cli.account(sweep))),
         ],
     )
 
 
 def specification(report: Report) -> dict[str, Any]:
-    """What W&B stores of a report, as JSON would hold it; asks no server."""
+    """The content of a report as W&B stores it, ready for JSON; asks no server."""
     model = report._to_model()
     spec = model.spec.model_dump(by_alias=True, exclude_none=True, mode="json")
     return {
@@ -98,11 +99,11 @@ def specification(report: Report) -> dict[str, Any]:
 
 
 def findings(sweep: Sweep, by: str, warmup: int) -> str:
-    """The speedup table and the fits, in markdown; why not, where there are none."""
+    """The speedup table and the fits in Markdown, or the reason why there are none."""
     try:
         study = speedup.study(sweep, by=by, warmup=warmup, end_to_end=True)
     except BadInputError as error:
-        return f"No speedup: {error}."
+        return f"No speedup: {cli.ended(error)}"
     return f"{_markdown_table(cli.readable(study.table))}\n\n{_bullets(study.sentences)}"
 
 
@@ -113,11 +114,10 @@ def wandb_groups(sweep: Sweep) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
-    parser = cli.parser(__doc__, formats=(".json",))
-    parser.set_defaults(by=None)
-    parser.add_argument("--entity", default="", help="W&B user or team (needed by --save)")
-    parser.add_argument("--project", help="W&B project (default: the runs' own, or walle)")
+    """Runs the command line; returns the exit code."""
+    parser = cli.parser(__doc__, by=None, formats=(".json",))
+    parser.add_argument("--entity", default="", help="the W&B user or team (--save needs it)")
+    parser.add_argument("--project", help="the W&B project (default: the runs' project, or walle)")
     parser.add_argument("--save", action="store_true", help="publish the report")
     args = parser.parse_args(argv)
     if args.save and not args.entity:
@@ -144,7 +144,7 @@ def _write(args: argparse.Namespace) -> None:
         _publish(report, path)
         cli.open_viewer("wandb_report", report.url, wanted=args.show)
     else:
-        print("not published: --save --entity NAME does that")
+        print("not published; --save --entity NAME publishes the report")
         cli.open_viewer("wandb_report", path.resolve().as_uri(), wanted=args.show)
 
 
@@ -168,31 +168,19 @@ def _reports() -> Any:
 
 
 def _run_set(wr: Any, group: str, groups: list[str]) -> Any:
-    # Neither entity nor project: a run set then takes the report's, and no server is asked.
+    # Without entity and project a run set takes those of the report, and asks no server.
     if not group:
         return wr.Runset(name="all runs", groupby=groups)
     return wr.Runset(name=group, groupby=groups, filters=f"Metric('Group') = '{group}'")
 
 
 def _curve(wr: Any, title: str, x: str, y: str, by: str) -> Any:
-    return wr.LinePlot(
-        title=title,
-        x=x,
-        y=[y],
-        groupby=wr.Config(by),
-        groupby_aggfunc="mean",
-        groupby_rangefunc="stderr",
-    )
+    return wr.LinePlot(title=title, x=x, y=[y], groupby=wr.Config(by), **GROUPED)
 
 
 def _bars(wr: Any, title: str, metric: str, by: str) -> Any:
     return wr.BarPlot(
-        title=title,
-        metrics=[metric],
-        orientation="v",
-        groupby=wr.Config(by),
-        groupby_aggfunc="mean",
-        groupby_rangefunc="stderr",
+        title=title, metrics=[metric], orientation="v", groupby=wr.Config(by), **GROUPED
     )
 
 

@@ -86,7 +86,7 @@ SAMPLERS = (1, 2, 4, 8, 16)
 CHILD = """
 import resource, sys, time
 start = time.monotonic()
-from analysis.runs import load
+from walle.analysis.runs import load
 imported = time.monotonic()
 rows = len(load(sys.argv[1]).table(sys.argv[2]))
 loaded = time.monotonic()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from analysis import speedup, style
-from analysis.directories import BadInputError
-from analysis.runs import load
+from walle.analysis import speedup
+from walle.analysis.drawing import style
+from walle.analysis.runs import BadInputError, load
 
 
 def main(directories: list[str]) -> int:

@@ -1,3 +1,3 @@
 """walle: N sampler processes and one agent, with every second accounted for."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -1,4 +1,4 @@
-"""The entry: `python -m walle.run`. Hydra in, train() out."""
+"""Trains a policy; with -m or a sweep file, starts a sweep of runs."""
 
 from __future__ import annotations
 

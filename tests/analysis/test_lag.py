@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import lag
-from analysis.directories import BadInputError
-from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis import lag
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import load
 
 
 def test_lag_rate_and_return_of_every_mode(lag_sweep: Path) -> None:
@@ -73,5 +73,5 @@ def test_without_an_episode_there_is_no_return(tmp_path: Path) -> None:
 def test_without_lag(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job()])
     (root / "0" / "iterations.csv").write_text("iteration,iteration_s\n1,1\n2,1\n")
-    with pytest.raises(BadInputError, match="no run has a value in lag_mean"):
+    with pytest.raises(BadInputError, match="no run has a value in the column lag_mean"):
         lag.study(load(root))

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import plot
-from analysis.directories import BadInputError
-from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis import plot
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import load
 
 
 def test_any_column_against_any_column(speedup_sweep: Path) -> None:
@@ -61,11 +61,11 @@ def test_a_column_of_another_algorithm_is_said(tmp_path: Path) -> None:
     sweep = load(write_sweep(tmp_path / "s", [Job(algo="ppo"), Job(algo="ppo_kl")]))
     study = plot.study(sweep, x="env_steps", y=["kl"], by="algo")
     assert len(study.table) == 1
-    assert "1 runs have no value in env_steps, kl: 1" in sweep.notes[0]
+    assert "Runs without a value in env_steps, kl: 1" in sweep.notes[0]
 
 
 def test_a_typo_names_the_nearest_column(speedup_sweep: Path) -> None:
-    with pytest.raises(BadInputError, match=r"no column 'colect_s' .* did you mean collect_s"):
+    with pytest.raises(BadInputError, match=r"no column 'colect_s' .* did you mean 'collect_s'"):
         plot.study(load(speedup_sweep), x="env_steps", y=["colect_s"])
 
 

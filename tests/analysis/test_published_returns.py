@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.published_returns import (
+from tests.analysis.synthetic import Job, keep_rows, write_sweep
+from walle.analysis.published_returns import (
     best_evaluation,
     main,
     mean_and_spread,
@@ -14,8 +15,7 @@ from analysis.published_returns import (
     study,
     theirs,
 )
-from analysis.runs import load
-from tests.analysis.synthetic import Job, keep_rows, write_sweep
+from walle.analysis.runs import load
 
 
 def test_mean_and_standard_deviation_by_hand() -> None:

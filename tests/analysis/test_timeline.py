@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import timeline
-from analysis.directories import BadInputError
-from analysis.runs import load
 from tests.analysis.synthetic import Job, write_run, write_sweep
+from walle.analysis import timeline
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import load
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_window_of_which_one_end_is_given(traced: Path) -> None:
 
 def test_windows_that_make_no_sense(traced: Path) -> None:
     sweep = load(traced)
-    with pytest.raises(BadInputError, match="the end is not after the start"):
+    with pytest.raises(BadInputError, match="the end must lie after the start"):
         timeline.study(sweep, start_s=2.0, end_s=1.0)
     with pytest.raises(BadInputError, match="nothing happened between 1000 and 2000 s"):
         timeline.study(sweep, start_s=1000.0, end_s=2000.0)
@@ -89,10 +89,10 @@ def test_the_first_run_with_a_trace_or_the_named_one(tmp_path: Path) -> None:
     sweep = load(write_sweep(tmp_path / "s", jobs))
     assert timeline.study(sweep).sentences[0].startswith("Run 1,")
     assert timeline.study(sweep, run="2").sentences[0].startswith("Run 2,")
-    with pytest.raises(BadInputError, match="--run 0: runs with a trace are"):
+    with pytest.raises(BadInputError, match="--run 0: the runs with a trace are"):
         timeline.study(sweep, run="0")
 
 
 def test_without_a_trace(speedup_sweep: Path) -> None:
-    with pytest.raises(BadInputError, match="run with trace=true"):
+    with pytest.raises(BadInputError, match="make one with trace=true"):
         timeline.study(load(speedup_sweep))

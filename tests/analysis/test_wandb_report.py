@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis import wandb_report
-from analysis.runs import load
 from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis import wandb_report
+from walle.analysis.runs import load
 
 
 def blocks(spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Draw figures in one style, beside the numbers that the papers published."""

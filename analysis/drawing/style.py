@@ -1,0 +1,248 @@
+"""The look of the figures: readable in a column of a paper, in grey, and by the colour-blind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from walle.analysis.loading.directories import Scalar, counted
+from walle.analysis.measuring.design import sort_key
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from walle.analysis.measuring.stats import Interval
+
+COLUMN_INCHES = 3.5
+PAGE_INCHES = 7.2
+# Okabe and Ito's palette without its yellow, dark and light in turn so that grey tells them apart.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
+LEGEND_HANDLE_INCHES = 0.42
+LEGEND_LETTER_INCHES = 0.052
+AXIS_NAMES = {"sampler.n": "samplers", "learner.n": "learners", "batch_size": "steps per round"}
+PAPER_GREY = "#6b6b6b"
+IDEAL_GREY = "#9a9a9a"
+RC: dict[Any, Any] = {
+    "font.size": 8.0,
+    "axes.labelsize": 8.0,
+    "axes.titlesize": 8.5,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.0,
+    "legend.columnspacing": 1.2,
+    "legend.handletextpad": 0.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.5,
+    "axes.linewidth": 0.7,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 3.0,
+    "hatch.linewidth": 0.5,
+    "savefig.dpi": 300,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "walle",
+    "pdf.fonttype": 42,
+}
+
+
+class Look(NamedTuple):
+    """Colour, marker, line style and hatch of a line; neighbouring lines differ in each of them."""
+
+    color: str
+    marker: str
+    dash: Any
+    hatch: str
+
+
+def look(index: int) -> Look:
+    """The look of line number `index`; after seven lines the markers and line styles shift."""
+    turn = index // len(COLORS)
+    return Look(
+        COLORS[index % len(COLORS)],
+        MARKERS[(index + turn) % len(MARKERS)],
+        DASHES[(index + turn) % len(DASHES)],
+        HATCHES[index % len(HATCHES)],
+    )
+
+
+@contextmanager
+def paper() -> Iterator[None]:
+    """A context in which everything drawn and saved has the style of a paper."""
+    import matplotlib as mpl
+    import seaborn as sns
+
+    with mpl.rc_context({**sns.axes_style("ticks"), **RC}):
+        yield
+
+
+def panels(
+    columns: int, rows: int = 1, *, height: float = 2.5, sharey: bool = False, page: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `columns` x `rows` axes: as wide as a page if `page` or for several columns."""
+    from matplotlib.figure import Figure
+
+    width = PAGE_INCHES if page or columns > 1 else COLUMN_INCHES
+    figure = Figure(figsize=(width, height * rows))
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    return figure, list(grid.ravel())
+
+
+def small_multiples(count: int, *, height: float, columns: int = 3) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` axes in rows of at most `columns`."""
+    columns = min(count, columns)
+    figure, axes = panels(columns, -(-count // columns), height=height)
+    for area in axes[count:]:
+        area.remove()
+    return figure, axes[:count]
+
+
+def stack(figure: Figure) -> None:
+    """Arranges the panels of a drawn figure below one another, in the width of a column."""
+    from matplotlib.gridspec import GridSpec
+
+    panels = figure.axes
+    place = panels[0].get_subplotspec()
+    rows = place.get_geometry()[0] if place else 1
+    height = figure.get_figheight() / rows * len(panels)
+    grid = GridSpec(len(panels), 1, figure=figure)
+    for i, area in enumerate(panels):
+        area.set_subplotspec(grid[i])
+        area.tick_params(labelleft=True)
+        area.set_ylabel(area.get_ylabel() or panels[0].get_ylabel())
+    figure.set_size_inches(COLUMN_INCHES, height)
+    if figure.legends:
+        figure.legends[0].remove()
+        legend(figure)
+
+
+def finish(figure: Figure, title: str | None) -> None:
+    """Removes the upper and right frame of the axes, and sets the title if one is given."""
+    import seaborn as sns
+
+    sns.despine(fig=figure)
+    if title:
+        figure.suptitle(title, fontsize=9)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure in the format of the file's ending; the same data give the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(path, metadata=undated.get(path.suffix[1:]))
+
+
+def legend(figure: Figure) -> None:
+    """Draws one legend for all axes below them, where it hides no point."""
+    found: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if not found:
+        return
+    entry = LEGEND_HANDLE_INCHES + LEGEND_LETTER_INCHES * max(len(label) for label in found)
+    columns = min(len(found), max(1, int(figure.get_figwidth() / entry)))
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
+
+
+def point(axes: Axes, x: float, interval: Interval, look: Look, *, hollow: bool = False) -> None:
+    """Draws a marker with its error bar; hollow where the machine had too few cores."""
+    below, above = max(0.0, interval.value - interval.low), max(0.0, interval.high - interval.value)
+    axes.errorbar(
+        x,
+        interval.value,
+        yerr=[[below], [above]],
+        color=look.color,
+        marker=look.marker,
+        markerfacecolor="white" if hollow else look.color,
+        capsize=2,
+        linestyle="none",
+        zorder=3,
+    )
+
+
+def axis_name(by: str) -> str:
+    """The label of the axis for a configuration key."""
+    return AXIS_NAMES.get(by, by)
+
+
+def axis_places(values: Iterable[Scalar]) -> dict[Scalar, float]:
+    """The place of each value on the axis: its own size, or 0, 1, 2, ... where one is a word."""
+    ordered = sorted(set(values), key=sort_key)
+    if all(isinstance(value, int | float) for value in ordered):
+        return {value: float(value) for value in ordered}
+    return {value: float(i) for i, value in enumerate(ordered)}
+
+
+def scale_axes(
+    axes: Axes, places: Mapping[Scalar, float], *, log: bool, hollow: bool, base: int = 10
+) -> None:
+    """Sets the ticks and scales of a figure whose points lie at `places` of the x axis.
+
+    Args:
+        axes: the axes, with everything drawn.
+        places: the places of the ticks, by label.
+        log: both axes logarithmic; otherwise the y axis begins at zero.
+        hollow: explain the hollow markers of `point` in the legend.
+        base: of the y axis' logarithm.
+    """
+    names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
+    if log:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(list(places.values()), names)
+    axes.minorticks_off()
+    if log:
+        axes.set_yscale("log", base=base)
+        axes.yaxis.set_major_formatter("{x:g}")
+    else:
+        from_zero(axes)
+    if hollow:
+        label = "more samplers than cores"
+        axes.plot([], [], "o", color=PAPER_GREY, markerfacecolor="white", label=label)
+
+
+def more_ticks(axes: Axes, values: list[float]) -> None:
+    """Adds ticks at `values` to the x axis."""
+    labels = [tick.get_text() for tick in axes.get_xticklabels()]
+    axes.set_xticks([*axes.get_xticks(), *values], [*labels, *(f"{v:g}" for v in values)])
+
+
+def from_zero(axes: Axes) -> None:
+    """Limits the y axis to zero below and a little above the highest point."""
+    together = axes.get_shared_y_axes().get_siblings(axes)
+    axes.set_ylim(0, max(other.dataLim.y1 for other in together) * 1.12)
+
+
+def compact_axis(axes: Axes) -> None:
+    """Writes large numbers on the x axis as 200k and 1M."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.margins(x=0.02)
+
+
+def mark_cores(axes: Axes, cores: int) -> None:
+    """Draws a dotted line at the number of the machine's cores, if it is within the axis."""
+    low, high = axes.get_xlim()
+    if cores < 1 or not low < cores < high:
+        return
+    axes.axvline(cores, color=IDEAL_GREY, linestyle=":", linewidth=1, zorder=0)
+    axes.annotate(
+        counted(cores, "core"),
+        (cores, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(2, -1),
+        textcoords="offset points",
+        va="top",
+        fontsize=7,
+        color=PAPER_GREY,
+    )

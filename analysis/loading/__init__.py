@@ -1,0 +1,1 @@
+"""Find the directories of runs, and read the files in them."""

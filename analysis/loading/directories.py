@@ -1,0 +1,201 @@
+"""Finds the directories of runs and reads what a run says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Scalar = int | float | str | bool
+RUN_FILES = ("status.json", "run.json", "iterations.csv")
+SWEEP_DEPTH = 4
+
+
+class BadInputError(ValueError):
+    """The user asked for something that cannot be done; the message holds reason and cure."""
+
+
+class LeftOut(NamedTuple):
+    """A run whose rows are in no frame, with the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's directory, and what its files say of it.
+
+    Attributes:
+        path: the directory.
+        name: the directory relative to its sweep; unique among the runs loaded together.
+        config: every leaf of the configuration under its dotted key, such as `sampler.n`.
+        provenance: the content of run.json.
+        status: the content of status.json; empty when the run has no such file.
+    """
+
+    path: Path
+    name: str
+    config: Mapping[str, Scalar]
+    provenance: Mapping[str, Any] = field(repr=False)
+    status: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def state(self) -> str:
+        """`running`, `completed`, `failed` or `interrupted`; `unknown` without status.json."""
+        return str(self.status.get("state", "unknown"))
+
+    @property
+    def cores(self) -> int:
+        """Physical cores that the run could use; 0 when its files do not say."""
+        usable = self.status.get("cores") or self.provenance.get("usable_cores") or []
+        physical = int(self.provenance.get("physical_cores") or len(usable))
+        return min(len(usable), physical) if usable else physical
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether the agent learns while the samplers collect."""
+        return self.config.get("sampler.max_lag", 0) != 0
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether the run's busy processes outnumbered its cores."""
+        samplers = int(self.config.get("sampler.n", 1))
+        return 0 < self.cores < samplers + self.overlapped
+
+
+def newest(root: str | Path = "multirun") -> Path:
+    """The sweep under `root` that was written to last.
+
+    A sweep is a directory that holds a manifest.json, or whose folders are runs.
+
+    Raises:
+        BadInputError: there is no sweep under `root`.
+    """
+    root = Path(root)
+    sweeps = {d.parent for d in _walk(root)} if root.is_dir() else set()
+    sweeps |= {f.parent for f in root.glob("*/manifest.json")}
+    if not sweeps:
+        raise BadInputError(
+            f"no sweep under {root.resolve()}: start one with "
+            "`python -m walle.run -m sampler.n=1,2`, or name its directory"
+        )
+    return max(sweeps, key=_last_write)
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The run directories in `path`, or `path` itself when it is one, in natural order.
+
+    Raises:
+        BadInputError: `path` does not exist or has no run in it.
+    """
+    if not path.is_dir():
+        raise BadInputError(f"{path}: no such directory")
+    found = sorted(_walk(path), key=_natural)
+    if not found:
+        raise BadInputError(
+            f"{path}: no run in this directory; a run's directory holds run.json and "
+            "iterations.csv, a sweep's directory holds one such directory a job"
+        )
+    return found
+
+
+def is_run(path: Path) -> bool:
+    """Whether `path` is the directory of a run."""
+    return any((path / name).is_file() for name in RUN_FILES)
+
+
+def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
+    """Reads a run's directory; returns the reason where the run cannot be used.
+
+    Args:
+        directory: the run's directory.
+        name: the name under which the run appears in frames and sentences.
+        sweep: a value for the additional configuration key `sweep`, which tells the runs of
+            several sweeps apart; None leaves the key out.
+    """
+    try:
+        status = read_json(directory / "status.json")
+        if status.get("state") == "failed":
+            return LeftOut(name, f"failed: {_failure(status)}")
+        provenance = read_json(directory / "run.json")
+    except json.JSONDecodeError as error:
+        return LeftOut(name, f"its status.json or run.json is not JSON: {error}")
+    if not isinstance(provenance.get("config"), dict):
+        return LeftOut(name, "no configuration: run.json is missing or holds none")
+    if not _has_row(directory / "iterations.csv"):
+        return LeftOut(name, "no complete iteration yet (iterations.csv has no whole row)")
+    config = dict(flatten(provenance["config"]))
+    if sweep is not None:
+        config["sweep"] = sweep
+    return Run(directory, name, config, provenance, status)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty when the file is missing or holds no object.
+
+    Raises:
+        json.JSONDecodeError: the file is not JSON.
+    """
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text())
+    return content if isinstance(content, dict) else {}
+
+
+def listed(names: list[str], joint: str = ", ", most: int = 6) -> str:
+    """Joins names for a sentence; counts the names beyond `most`, as in `a, b and 3 more`."""
+    shown = joint.join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, as in `1 run` and `3 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    """Yields every leaf of a nested configuration with its dotted key; lists and null as text."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float | str | bool):
+            yield prefix + key, value
+        else:
+            yield prefix + key, json.dumps(value)
+
+
+def _walk(path: Path, depth: int = SWEEP_DEPTH) -> Iterator[Path]:
+    if is_run(path):
+        yield path
+    elif depth:
+        for child in os.scandir(path):
+            if child.is_dir() and not child.name.startswith("."):
+                yield from _walk(Path(child.path), depth - 1)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in path.parts]
+
+
+def _last_write(sweep: Path) -> float:
+    files = [*sweep.glob("manifest.json"), *sweep.glob("*/run.json"), *sweep.glob("*/status.json")]
+    return max((f.stat().st_mtime for f in files), default=0.0)
+
+
+def _failure(status: Mapping[str, Any]) -> str:
+    if status.get("signal"):
+        return f"signal {status['signal']}"
+    lines = str(status.get("error") or "").strip().splitlines()
+    return lines[-1] if lines else f"exit code {status.get('exit_code')}"
+
+
+def _has_row(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        commas = file.readline().count(b",")
+        return any(line.endswith(b"\n") and line.count(b",") == commas for line in file)

@@ -1,0 +1,1 @@
+"""Gather the repeats at every point of a figure; estimate means, intervals, curves, laws."""

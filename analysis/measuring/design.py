@@ -1,0 +1,98 @@
+"""Tells from the configurations which runs are points of an axis, which lines, which repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from walle.analysis.loading.directories import BadInputError, Run, Scalar
+from walle.analysis.runs import Sweep
+from walle.errors import nearest
+
+NAMING_LEAVES = ("id", "name")
+
+
+def resolve_key(sweep: Sweep, key: str) -> str:
+    """The full configuration key for `key`: a key, a group's name (`env`) or a last part (`n`).
+
+    Raises:
+        BadInputError: no key fits, or several do.
+    """
+    known = sorted({k for run in sweep.runs for k in run.config})
+    if key in known:
+        return key
+    of_group = [f"{key}.{leaf}" for leaf in NAMING_LEAVES if f"{key}.{leaf}" in known]
+    leaves = [k for k in known if k.endswith(f".{key}")]
+    of_leaf = [k for k in leaves if k in sweep.varying] or leaves
+    if of_group:
+        return next((k for k in of_group if k in sweep.varying), of_group[0])
+    if len(of_leaf) == 1:
+        return of_leaf[0]
+    if of_leaf:
+        raise BadInputError(f"--by {key}: choose one of: {', '.join(of_leaf)}")
+    near = nearest(key, sweep.varying or known)
+    raise BadInputError(f"--by {key}: no such configuration key; {near}")
+
+
+def line_keys(sweep: Sweep, by: str) -> list[str]:
+    """The fewest varying keys that tell the lines of a figure over `by` apart.
+
+    `env=hopper,ant` changes `env.id` together with other keys of the group: one of these keys is
+    enough. A key that `by` determines is not needed.
+    """
+    chosen: list[str] = []
+    candidates = [key for key in sweep.varying if key not in (by, "name")]
+    for key in sorted(candidates, key=_plainness):
+        if not _determined(sweep, key, [by, *chosen]):
+            chosen.append(key)
+    return chosen
+
+
+def design(sweep: Sweep, by: str) -> pd.DataFrame:
+    """A row a run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
+
+    Rows that agree in `by` and `line` are repeats. The rows are ordered by line and value.
+    """
+    keys = line_keys(sweep, by)
+    rows = [
+        (run.name, run.config.get(by, "null"), _line_label(run, keys), run.config.get("seed", ""))
+        for run in sweep.runs
+    ]
+    rows.sort(key=lambda row: (row[2], sort_key(row[1])))
+    return pd.DataFrame(rows, columns=["run", "by", "line", "seed"])
+
+
+def is_positive(value: Scalar) -> bool:
+    """Whether a value is a number above zero, as a number of workers is."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def sort_key(value: Scalar) -> tuple[int, float, str]:
+    """Sorts numbers by size, then everything else by text."""
+    if isinstance(value, int | float):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)
+
+
+def _plainness(key: str) -> tuple[bool, int, str]:
+    return key.split(".")[-1] not in NAMING_LEAVES, key.count("."), key
+
+
+def _determined(sweep: Sweep, key: str, by: Iterable[str]) -> bool:
+    """Whether runs that agree in all of `by` always agree in `key`."""
+    seen: dict[tuple[Scalar, ...], Scalar] = {}
+    columns = [sweep.values(k) for k in by]
+    for given, value in zip(zip(*columns, strict=True), sweep.values(key), strict=True):
+        if seen.setdefault(given, value) != value:
+            return False
+    return True
+
+
+def _line_label(run: Run, keys: list[str]) -> str:
+    return ", ".join(_one_label(key, run.config.get(key, "null")) for key in keys)
+
+
+def _one_label(key: str, value: Scalar) -> str:
+    leaf = key.split(".")[-1]
+    return str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} {value}"

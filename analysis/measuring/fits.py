@@ -1,0 +1,93 @@
+"""Fits the laws of scaling to measured cells, with intervals, and says the result in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from walle.analysis.measuring import scaling, stats
+from walle.analysis.measuring.cells import Cell
+
+
+class Fitted(NamedTuple):
+    """A fitted law with its bootstrap draws.
+
+    Attributes:
+        law: the law fitted to the means of the cells.
+        draws: a law for each bootstrap draw of these means.
+        cells: the cells.
+    """
+
+    law: scaling.Law
+    draws: list[scaling.Law]
+    cells: list[Cell]
+
+    def interval(
+        self, of: Callable[[scaling.Law], float], most: float = math.inf
+    ) -> stats.Interval:
+        """The number that `of` reads from the law, with its 95% interval within 0 and `most`."""
+        repeats = min(cell.values.size for cell in self.cells)
+        low, high = stats.interval_bounds([of(law) for law in self.draws], repeats)
+        return stats.Interval(of(self.law), max(0.0, low), min(most, high))
+
+
+def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
+    """Fits the law to the cells; None for fewer than two cells, or four with `coherence`."""
+    n = [float(cell.by) for cell in cells]
+    if len(cells) < (4 if coherence else 2):
+        return None
+    law = scaling.fit(n, [cell.mean for cell in cells], coherence=coherence)
+    draws = np.stack([cell.draws for cell in cells], axis=1)
+    return Fitted(law, scaling.fit_draws(n, draws, coherence=coherence), cells)
+
+
+def describe(cells: list[Cell], learn_s: float | None) -> list[str]:
+    """Sentences: the fits of both laws, and where learning becomes the bottleneck."""
+    amdahl = fit_cells(cells)
+    if amdahl is None:
+        return ["No law of scaling can be fitted to a single point."]
+    sentences = [_amdahl_sentence(amdahl)]
+    usl = fit_cells(cells, coherence=True)
+    if usl is not None:
+        sentences.append(_usl_sentence(usl))
+    if learn_s is not None:
+        sentences.append(_bottleneck_sentence(amdahl, learn_s))
+    return sentences
+
+
+def _amdahl_sentence(fitted: Fitted) -> str:
+    serial = fitted.interval(lambda law: law.serial, most=1)
+    limit = f"at most {fitted.law.limit:.3g}x" if fitted.law.serial > 0 else "no limit in sight"
+    points = "two points only" if len(fitted.cells) == 2 else f"{len(fitted.cells)} points"
+    return f"Amdahl ({points}): serial fraction {_percent(serial)}, so {limit}."
+
+
+def _usl_sentence(fitted: Fitted) -> str:
+    contention = fitted.interval(lambda law: law.serial, most=1)
+    coherence = fitted.interval(lambda law: law.coherence)
+    best = fitted.law.best_n
+    peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}"
+    return (
+        f"Universal scalability law: contention {_percent(contention)}, "
+        f"coherence {_percent(coherence)}; {peak}."
+    )
+
+
+def _bottleneck_sentence(fitted: Fitted, learn_s: float) -> str:
+    # Where no N is enough N is infinite and has no interval; one over N is 0 and has one.
+    share = fitted.interval(lambda law: 1 / law.workers_for(learn_s), most=1)
+    n = stats.Interval(*(1 / x if x else math.inf for x in (share.value, share.high, share.low)))
+    said = f"Learning takes {learn_s:.3g} s an iteration"
+    if n.value <= 1:
+        return f"{said}: it is the bottleneck with one sampler already."
+    if math.isinf(n.value):
+        return f"{said}: less than the serial part of collection, so never the bottleneck."
+    return f"{said}: it becomes the bottleneck from N = {n} samplers on."
+
+
+def _percent(interval: stats.Interval) -> str:
+    value, low, high = (f"{float(f'{100 * x:.2g}'):g}%" for x in interval)
+    return value if math.isnan(interval.low) else f"{value} [{low}, {high}]"

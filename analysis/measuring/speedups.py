@@ -1,0 +1,91 @@
+"""Computes speedups of cells over the one with the fewest workers, and times to a return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring import stats
+from walle.analysis.measuring.cells import Cell, measure, require
+from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.runs import Sweep
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cell and its speedup over the cell with the fewest workers of its line, the base.
+
+    Attributes:
+        cell: the seconds.
+        base: the number of workers of the base.
+        speedup: the speedup over the base, with its interval.
+    """
+
+    cell: Cell
+    base: float
+    speedup: stats.Interval
+
+    @property
+    def n(self) -> float:
+        """The number of workers."""
+        return float(self.cell.by)
+
+
+def speedups(cells: list[Cell]) -> list[Point]:
+    """The speedup of every cell of one line over the cell with the fewest workers, the base.
+
+    The base's own speedup is exactly 1; the uncertainty of its time is in all other speedups.
+    """
+    base = min(cells, key=lambda cell: float(cell.by))
+    points = []
+    for cell in cells:
+        draws = base.draws / cell.draws
+        n = min(base.values.size, cell.values.size)
+        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n, positive=True)
+        value = stats.Interval(base.mean / cell.mean, *bounds)
+        points.append(Point(cell, float(base.by), value))
+    return points
+
+
+def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:
+    """Wall-clock seconds until `return_mean` first reached `target`, of each run that did so.
+
+    Raises:
+        BadInputError: there is no column `return_mean`.
+    """
+    require(iterations, "return_mean")
+    reached = iterations[iterations["return_mean"] >= target]
+    first = reached.groupby("run", observed=True)["wall_s"].min()
+    return {str(run): np.array([seconds]) for run, seconds in first.items()}
+
+
+def all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[str]]:
+    """Cells of which every run reached the return `target`, and a sentence about the other cells.
+
+    Raises:
+        BadInputError: there is no such cell.
+    """
+    per_run = first_reached(sweep.iterations, target)
+    everyone = {run.name: np.ones(1) for run in sweep.runs}
+    asked = {(cell.line, cell.by): cell.runs for cell in measure(sweep, everyone, by)}
+    reached = {(cell.line, cell.by): cell for cell in measure(sweep, per_run, by)}
+    short = [
+        f"{reached[key].runs if key in reached else 0} of {runs} at {by}={key[1]}"
+        for key, runs in asked.items()
+        if key not in reached or reached[key].runs < runs
+    ]
+    cells = [cell for key, cell in reached.items() if cell.runs == asked[key]]
+    if not cells:
+        raise BadInputError(
+            f"--time-to-return {target:g}: at no {by} did every run reach it; the highest "
+            f"return_mean is {sweep.iterations['return_mean'].max():.4g}"
+        )
+    if not short:
+        return cells, []
+    return cells, [
+        f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "
+        "run are not drawn: a mean over the fast runs alone would look too good."
+    ]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.analysis.synthetic import Job, keep_rows, write_sweep
+from walle.analysis import across_tasks
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import load
+
+
+def test_scores_across_tasks_are_scaled_by_task(tasks_sweep: Path) -> None:
+    sweep = load(tasks_sweep)
+    matrices = across_tasks.score_matrices(sweep, "sampler.n", ["HalfCheetah-v5", "Hopper-v5"])
+    assert {n: matrix.shape for n, matrix in matrices.items()} == {1: (3, 2), 4: (3, 2)}
+    best = np.maximum(matrices[1].mean(axis=0), matrices[4].mean(axis=0))
+    np.testing.assert_allclose(best, 1)
+
+
+def test_a_performance_profile_by_hand() -> None:
+    found = across_tasks.profile(np.array([[0.0, 0.5], [1.0, 1.5]]))
+    at = {
+        round(float(t), 2): share for t, share in zip(across_tasks.THRESHOLDS, found, strict=True)
+    }
+    assert at[0.0] == 100
+    assert at[0.5] == 75
+    assert at[0.75] == 50
+    assert at[1.2] == 25
+
+
+def test_across_tasks_needs_tasks(tasks_sweep: Path, speedup_sweep: Path) -> None:
+    table = across_tasks.study(load(tasks_sweep)).table
+    assert table["runs_per_task"].tolist() == [3, 3]
+    with pytest.raises(BadInputError, match="one environment only"):
+        across_tasks.study(load(speedup_sweep))
+
+
+def test_a_task_without_a_finished_episode(tmp_path: Path) -> None:
+    jobs = [Job(n=n, env=env) for env in ("A-v0", "B-v0") for n in (1, 2)]
+    root = write_sweep(tmp_path / "s", jobs)
+    keep_rows(root / "2", 1)  # n=1 of the second task; the first row has no return yet
+    sweep = load(root)
+    assert across_tasks.study(sweep).table["sampler.n"].tolist() == [2]
+    assert sweep.notes == ["Not drawn, as a task has no finished episode: sampler.n=1"]
+    keep_rows(root / "3", 1)
+    with pytest.raises(BadInputError, match=r"no value of sampler.n has a finished episode in all"):
+        across_tasks.study(load(root))

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis import time_percentage
+from walle.analysis.runs import load
+
+
+def test_shares_of_a_lock_step_iteration_sum_to_one(speedup_sweep: Path) -> None:
+    table = time_percentage.study(load(speedup_sweep)).table
+    for of in ("iteration", "samplers", "agent"):
+        sums = table[table["of"] == of].groupby("sampler.n")["percent"].sum()
+        np.testing.assert_allclose(sums, 100, rtol=1e-6)
+
+
+def test_shares_are_of_all_the_time_not_means_of_shares(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(iterations=2, noise=0.0)])
+    csv = "iteration,iteration_s,collect_s,learn_s,other_s\n1,10,10,0,0\n2,2,0,2,0\n"
+    (root / "0" / "iterations.csv").write_text(csv)
+    table = time_percentage.study(load(root), warmup=0).table
+    share = table[(table["of"] == "iteration") & (table["part"] == "collect")]["percent"]
+    assert share.tolist() == pytest.approx([100 * 10 / 12])
+
+
+def test_with_overlap_both_sides_stand_beside_each_other(lag_sweep: Path) -> None:
+    study = time_percentage.study(load(lag_sweep), by="sampler.max_lag")
+    busy = study.table[study.table["of"] == "busy"].set_index(["part", "sampler.max_lag"])
+    overlapped = busy.loc[("collect", 1), "percent"] + busy.loc[("learn", 1), "percent"]
+    assert overlapped > 150
+    assert "iteration" not in set(study.table["of"])
+
+
+def test_without_timing_the_iterations_are_drawn_and_it_is_said(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(), Job(n=2)])
+    for run in ("0", "1"):
+        (root / run / "timing.csv").unlink()
+    sweep = load(root)
+    study = time_percentage.study(sweep)
+    assert set(study.table["of"]) == {"iteration"}
+    assert "no run has a timing.csv" in sweep.notes[0]

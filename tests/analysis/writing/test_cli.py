@@ -1,0 +1,230 @@
+"""The command lines: from any directory, by path and as modules, with good and bad input."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.analysis.synthetic import Job, write_run, write_sweep
+from walle.analysis import (
+    across_tasks,
+    iteration_time,
+    lag,
+    plot,
+    published_returns,
+    report,
+    returns,
+    speedup,
+    time_percentage,
+    timeline,
+    wandb_report,
+)
+from walle.analysis.writing import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+Main = Callable[[list[str]], int]
+FIGURES: dict[str, Main] = {
+    "speedup": speedup.main,
+    "iteration_time": iteration_time.main,
+    "time_percentage": time_percentage.main,
+    "returns": returns.main,
+    "plot": plot.main,
+    "lag": lag.main,
+}
+ALL: dict[str, Main] = {
+    **FIGURES,
+    "timeline": timeline.main,
+    "across_tasks": across_tasks.main,
+    "published_returns": published_returns.main,
+    "report": report.main,
+    "wandb_report": wandb_report.main,
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, speedup_sweep: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the sweep in ./multirun, and nothing else."""
+    shutil.copytree(speedup_sweep, tmp_path / "multirun" / "speedup")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_an_argument_the_newest_sweep_is_taken_and_named(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert FIGURES[name]([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("multirun/speedup (the newest sweep)")
+    figure = {"iteration_time": "collect_time"}.get(name, name)
+    assert f"figure:  multirun/speedup/figures/{figure}.png" in out
+    assert "15 of 15 runs used." in out
+    figures = here / "multirun" / "speedup" / "figures"
+    assert (figures / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+    assert len(pd.read_csv(figures / f"{figure}.csv")) > 0
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_ending_names_the_format(ending: str, here: Path) -> None:
+    assert iteration_time.main(["-o", f"out/figure.{ending}", "--csv", "n.csv"]) == 0
+    start = Path(f"out/figure.{ending}").read_bytes()[:200]
+    assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending] in start
+    assert Path("n.csv").is_file()
+    assert not Path("out/figure.csv").exists()
+
+
+def test_the_same_data_give_the_same_bytes(here: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        assert speedup.main(["-o", name]) == 0
+    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+
+
+def test_a_title(here: Path) -> None:
+    assert speedup.main(["-o", "a.svg"]) == 0
+    assert speedup.main(["-o", "b.svg", "--title", "Sixteen samplers"]) == 0
+    assert "Sixteen samplers" not in Path("a.svg").read_text()
+    assert "Sixteen samplers" in Path("b.svg").read_text()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_sweep_is_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ALL[name]([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"{name}: no sweep under ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "figure.jpg"], ["'figure.jpg' has to end in .png"]),
+        (["--warmup", "-1"], ["is not a whole number of at least 0"]),
+        (["--warmup", "one"], ["'one' is not a whole number"]),
+    ],
+)
+def test_flags_that_make_no_sense(
+    arguments: list[str], words: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        speedup.main(arguments)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in words)
+
+
+def test_a_place_that_cannot_be_written_to(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    assert speedup.main(["-o", "file/figure.png"]) == 2
+    assert "choose another place with -o" in capsys.readouterr().err
+
+
+def test_failures_are_named_below_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [Job(), Job(n=2), Job(n=4, state="failed", status={"signal": "SIGKILL"})]
+    root = write_sweep(tmp_path / "sweep", jobs)
+    assert speedup.main([str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "2 of 3 runs used." in out
+    assert "Left out: 2: failed: signal SIGKILL." in out
+
+
+def test_learning_has_a_figure_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert iteration_time.main(["--of", "learn"]) == 0
+    assert "figure:  multirun/speedup/figures/learn_time.png" in capsys.readouterr().out
+
+
+def test_a_sentence_ends_once() -> None:
+    assert [cli.ended(text) for text in ("a", "a.", "a?")] == ["a.", "a.", "a?"]
+
+
+def test_a_timeline_writes_its_trace_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", Job(trace=True))
+    assert timeline.main([str(run)]) == 0
+    assert (run / "figures" / "timeline.json").read_text().startswith('{"traceEvents"')
+    assert "Perfetto trace: " in capsys.readouterr().out
+
+
+def test_show_says_when_there_is_no_viewer(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert iteration_time.main(["--show", "-o", "a.png"]) == 0
+    assert "--show: no viewer found" in capsys.readouterr().err
+
+
+def test_by_its_path_and_as_a_module_from_any_directory(here: Path) -> None:
+    by_path = [sys.executable, str(ROOT / "analysis" / "iteration_time.py")]
+    as_module = [sys.executable, "-m", "analysis.iteration_time"]
+    outputs = []
+    for command, path in ((by_path, ""), (as_module, str(ROOT))):
+        environment = {**os.environ, "PYTHONPATH": path}
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        outputs.append(run.stdout)
+    assert outputs[0] == outputs[1]
+    assert "figure:  multirun/speedup/figures/collect_time.png" in outputs[0]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_is_quick_and_shares_its_flags(name: str, tmp_path: Path) -> None:
+    """It answers in half a second here; ten seconds mean that something heavy is imported."""
+    started = time.monotonic()
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "analysis" / f"{name}.py"), "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert time.monotonic() - started < 10
+    for flag in ("-o", "--csv", "--by", "--warmup", "--title", "--show"):
+        assert flag in run.stdout
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, walle.analysis.speedup, walle.analysis.report\n"
+        "print([m for m in ('seaborn', 'matplotlib', 'scipy', 'torch', 'wandb') if m in "
+        "sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+def test_what_was_left_out_is_said_where_nothing_can_be_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [Job(n=1), Job(n=2, state="failed", status={"error": "X: y"})]
+    root = write_sweep(tmp_path / "s", jobs)
+    assert speedup.main([str(root)]) == 2
+    err = capsys.readouterr().err
+    assert "there is only 1. 1 of 2 runs used. Left out: 1: failed: X: y." in err
+
+
+def test_a_run_whose_rows_are_all_broken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_sweep(tmp_path / "s", [Job(n=1), Job(n=2), Job(n=4), Job(n=4, seed=1)])
+    (root / "2" / "iterations.csv").write_bytes(b"\xff\xfe\n\x80\n\x81\n")
+    file = root / "3" / "iterations.csv"
+    header = file.read_text().splitlines()[0]
+    file.write_text(header + "\n" + ",".join(["word"] * (header.count(",") + 1)) + "\n")
+    for script in FIGURES.values():
+        assert script([str(root)]) == 0
+    assert "broken rows of iterations.csv left out" in capsys.readouterr().out

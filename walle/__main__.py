@@ -1,0 +1,143 @@
+"""The command `walle`: `walle NAME ...` runs walle/NAME.py or walle/analysis/NAME.py."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterable
+from contextlib import redirect_stdout, suppress
+from importlib import import_module
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+OWN = {
+    "sweeps": "Lists the sweep files, each with the question that it answers.",
+    "completion bash": 'Prints the completion of these commands: eval "$(walle completion bash)".',
+}
+RUN_FLAGS = ("--cfg", "--config-name", "--help", "--multirun", "-cn", "-m")
+BASH = r"""_walle() {
+    local line=${COMP_LINE:0:$COMP_POINT} IFS=$'\n'
+    COMPREPLY=($(COMP_LINE=$line "${COMP_WORDS[0]}" completion words 2>/dev/null))
+    local word=${line##* }  # bash replaces only what follows the last = of a word
+    if [[ $word == *=* && $COMP_WORDBREAKS == *=* ]]; then
+        COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
+    fi
+    if [[ ${#COMPREPLY[@]} == 0 ]]; then compopt +o nospace; fi  # then bash completes file names
+}
+complete -o nospace -o default -F _walle walle"""
+
+
+def main() -> int | None:
+    """Runs the command that sys.argv names; returns its exit code, 2 for an unknown command."""
+    name, arguments = _split(sys.argv[1:])
+    if name in ("", "-h", "--help"):
+        usage = "usage: walle COMMAND ...\n       walle --help | --version"
+        print(usage, _table(_lines()), sep="\n\n")
+        return 0 if name else 2
+    if name == "--version":
+        from walle import __version__
+
+        print(f"walle {__version__}")
+        return 0
+    if name == "sweeps":
+        print(_table(_questions()), "Start one with `walle run -cn NAME`.", sep="\n\n")
+        return 0
+    if name == "completion" and arguments in (["bash"], ["words"]):
+        line = os.environ.get("COMP_LINE", "walle ")
+        print(BASH if arguments == ["bash"] else "\n".join(_completions(line)))
+        return 0
+    if name in _scripts():
+        return _call(name, arguments)
+    from walle.errors import nearest
+
+    print(f"walle: {name!r} is no command; {nearest(name, _lines())}", file=sys.stderr)
+    return 2
+
+
+def _split(arguments: list[str]) -> tuple[str, list[str]]:
+    """The command and its arguments; `env=hopper` and `-m` are arguments of `run`."""
+    first, *rest = arguments or [""]
+    if "=" in first or (first.startswith("-") and first not in ("-h", "--help", "--version")):
+        return "run", arguments
+    return first, rest
+
+
+def _call(name: str, arguments: list[str]) -> int | None:
+    sys.argv = [f"walle {name}", *arguments]
+    module = ".".join(["walle", *_scripts()[name].relative_to(PACKAGE).with_suffix("").parts])
+    code: int | None = import_module(module).main()
+    return code
+
+
+def _scripts() -> dict[str, Path]:
+    """The files of walle/ and walle/analysis/ that have a `main`, by name."""
+    files = [*sorted(PACKAGE.glob("[a-z]*.py")), *sorted(PACKAGE.glob("analysis/[a-z]*.py"))]
+    return {file.stem: file for file in files if "\ndef main(" in file.read_text()}
+
+
+def _lines() -> dict[str, str]:
+    """A line about each command; the line about a script is the first of its docstring."""
+    texts = {name: file.read_text() for name, file in _scripts().items()}
+    return {name: text.split('"""')[1].splitlines()[0] for name, text in texts.items()} | OWN
+
+
+def _questions() -> dict[str, str]:
+    """The question of each sweep file, which is its first comment line."""
+    from walle.config import sweeps_directory
+
+    files = sorted(sweeps_directory().glob("*.yaml"))
+    return {file.stem: file.read_text().splitlines()[0].lstrip("# ") for file in files}
+
+
+def _table(lines: dict[str, str]) -> str:
+    width = max(map(len, lines))
+    return "\n".join(f"  {name:{width}}  {line}" for name, line in lines.items())
+
+
+def _completions(line: str) -> list[str]:
+    """What the last word of a command line may become; a space follows where it is complete."""
+    *before, word = line.split()[1:] + ([""] if line.endswith(" ") else [])
+    name, arguments = _split([*before, word])
+    candidates: Iterable[str] = ()
+    if not before and "=" not in word:
+        candidates = [*_lines(), "--help", "--version"]
+    elif name == "run":
+        candidates = _completions_of_run(arguments)
+    elif name in _scripts():
+        candidates = (o for o in _options(name) if o.startswith("-") == word.startswith("-"))
+    found = [candidate for candidate in candidates if candidate.startswith(word)]
+    return [one if one.endswith(("=", ".", "/")) else f"{one} " for one in found if one]
+
+
+def _completions_of_run(arguments: list[str]) -> Iterable[str]:
+    """Flags, sweep files after -cn, and everything else as Hydra completes it."""
+    *before, word = arguments
+    named = [i for i, flag in enumerate(before) if flag in ("-cn", "--config-name")][-1:]
+    if named == [len(before) - 1]:
+        return _questions()
+    if word.startswith("-"):
+        return RUN_FLAGS
+    os.environ["COMP_LINE"] = " ".join(["walle", *arguments])  # Hydra reads the line from there
+    config = [argument for i in named for argument in before[i : i + 2]]
+    return _printed("run", [*config, "--shell-completion", "query=bash"]).split()
+
+
+def _options(name: str) -> list[str]:
+    """The flags that a script's help lists, and the words that it offers to choose from."""
+    text = _printed(name, ["--help"])
+    flags = re.findall(r"^  (-.*?)(?:  |$)", text, re.MULTILINE)
+    choices = re.findall(r"^  \{(.*)\}", text, re.MULTILINE)
+    return re.findall(r"(?<!\w)--?[a-z][\w-]*", " ".join(flags)) + ",".join(choices).split(",")
+
+
+def _printed(name: str, arguments: list[str]) -> str:
+    output = io.StringIO()
+    with redirect_stdout(output), suppress(SystemExit):
+        _call(name, arguments)
+    return output.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
