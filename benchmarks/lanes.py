@@ -24,7 +24,8 @@ import torch
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from walle.collecting.sampler import Actor, LaneSampler
+from walle.collecting.actor import Actor
+from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import GaussianPolicy
 from walle.timing import SAMPLER_SECTIONS, Timer
@@ -94,7 +95,7 @@ def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
     vector = policy.init(torch.Generator().manual_seed(0)).numpy()
     norm = np.repeat(np.float32([0, 1]), obs_dim)
     snapshot = PolicySnapshot(0, np.concatenate((vector, norm)))
-    sampler.fill(slot, snapshot, CpuTimer())
+    sampler.fill(slot.rollout, snapshot, CpuTimer())
     rows = [one_rollout(sampler, slot, snapshot, spent, steps * lanes) for _ in range(repetitions)]
     return Cost(*np.median(rows, 0).tolist())
 
@@ -121,7 +122,7 @@ def one_rollout(
     timer = CpuTimer()
     spent[0] = 0
     begin = time.thread_time_ns()
-    sampler.fill(slot, snapshot, timer)
+    sampler.fill(slot.rollout, snapshot, timer)
     total = time.thread_time_ns() - begin
     act, env = timer.spent["act"], timer.spent["env_step"]
     parts = (total, spent[0], act, env - spent[0], total - act - env)

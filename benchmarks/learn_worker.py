@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -70,9 +71,11 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     import torch
 
     torch.set_num_threads(1)
-    from walle.algos.base import NetSettings, Problem
+    from walle.algos.networks import NetSettings
     from walle.algos.ppo import PPO
+    from walle.algos.problem import Problem
     from walle.config import compose
+    from walle.learning.optimizer import warm_up
     from walle.types import Rollout
 
     steps, lanes = shape(case)
@@ -94,12 +97,11 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     if case["learners"] > 1:
         from walle.learning.learners import Learners, make_learner_tasks
 
-        learners = Learners(
-            make_learner_tasks(case["learners"], "ppo", settings, net, problem, threads=1)
-        )
+        make = partial(PPO, settings, net)
+        learners = Learners(make_learner_tasks(case["learners"], make, problem, threads=1))
         learners.join(algorithm.optimizers(), "cpu")
         close = learners.close
-    algorithm.warm_up()
+    warm_up(algorithm)
     obs, action, reward = experience(steps + 1, lanes)
     false = np.zeros((steps, lanes), bool)
     params = algorithm.policy.layout.unflatten(algorithm.vector[: algorithm.policy.layout.size])
@@ -116,11 +118,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
         policy_version=np.zeros(lanes, np.int64),
     )
 
-    def update() -> None:  # in lock-step: nothing to correct for
-        version = np.full(lanes, algorithm.version)
-        algorithm.update(rollout._replace(policy_version=version))
-
-    return update, close
+    return lambda: algorithm.update(rollout), close  # in lock-step: no lag to correct
 
 
 def shape(case: dict[str, Any]) -> tuple[int, int]:

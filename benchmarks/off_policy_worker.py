@@ -62,7 +62,8 @@ def walle(case: dict[str, Any]) -> Update:
 
     torch.set_num_threads(case["threads"])
     from walle import algos
-    from walle.algos.base import NetSettings, Problem
+    from walle.algos.networks import NetSettings
+    from walle.algos.problem import Problem
     from walle.config import compose
     from walle.types import Rollout
 
@@ -81,7 +82,7 @@ def walle(case: dict[str, Any]) -> Update:
     algorithm.warm_up()
     obs, successor, action, reward = transitions()
     false = np.zeros((1, STORED), bool)
-    algorithm.learner.replay.add(
+    algorithm.replay.add(
         Rollout(
             obs=np.stack((obs, successor)),
             final_obs=np.zeros_like(obs)[None],
@@ -95,7 +96,7 @@ def walle(case: dict[str, Any]) -> Update:
         )
     )
     blocks = case["updates"] // getattr(settings, "policy_delay", 1)
-    return lambda: algorithm.learner.improve(blocks)
+    return lambda: algorithm.improve(blocks)
 
 
 def baseline(case: dict[str, Any], model: Any) -> Update:

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from walle.agent.build import make_algorithm, make_problem
 
 from tests.algos.test_ppo import trained
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.config import compose
-from walle.train import train
+from walle.train import make_algorithm, make_problem, train
 
 pytestmark = [
     pytest.mark.gpu,

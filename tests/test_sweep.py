@@ -5,15 +5,11 @@ import json
 
 import pytest
 
-from hydra_plugins.walle_launcher._identity import Known
-from hydra_plugins.walle_launcher._lock import locked
-from hydra_plugins.walle_launcher._records import (
-    JobRecord,
-    Manifest,
-    update_status,
-    write_manifest,
-)
-from walle.sweep import main, rows, summary
+from walle.agent.run_directory import update_status
+from walle.launcher.identity import Identity
+from walle.launcher.lock import locked
+from walle.launcher.records import JobRecord, Manifest, write_manifest
+from walle.sweep import main, rows
 
 
 @pytest.fixture
@@ -21,7 +17,7 @@ def sweep(tmp_path):
     """Two jobs: one half done and running, one not started."""
     config = {"total_steps": 100}
     jobs = tuple(
-        JobRecord(Known(n, (f"seed={n}", "total_steps=100"), "hash", config), str(n), 1)
+        JobRecord(Identity(n, (f"seed={n}", "total_steps=100"), "hash", config), str(n), 1)
         for n in (0, 1)
     )
     write_manifest(tmp_path, Manifest(("seed",), {}, jobs, ()))
@@ -36,7 +32,7 @@ def test_a_running_sweep(sweep):
     with locked(sweep, 0):
         running, pending = rows(sweep)
     assert (running.state, running.label, running.cores) == ("running", "seed=0", "2-3")
-    assert (running.reached.iteration, running.remaining_s) == (2, 20.0)
+    assert (running.progress.iteration, running.remaining_s) == (2, 20.0)
     assert (pending.num, pending.state, pending.remaining_s) == (1, "pending", None)
 
 
@@ -69,7 +65,3 @@ def test_a_directory_that_is_no_sweep(tmp_path, capsys):
     assert "holds no manifest.json" in capsys.readouterr().err
     assert main(["index", str(tmp_path)]) == 2
     assert "is damaged" in capsys.readouterr().err
-
-
-def test_the_sum_begins_with_the_most_frequent():
-    assert summary(["failed", "completed", "completed"]) == "2 completed, 1 failed"

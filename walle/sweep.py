@@ -1,67 +1,47 @@
-"""A sweep from the outside: `python -m walle.sweep status DIR`, and `index DIR`."""
+"""The state of a sweep: `python -m walle.sweep status DIR`, and `index DIR`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hydra_plugins.walle_launcher._screen import Row
+from walle.agent.run_directory import read_status
+from walle.launcher.lock import has_launcher
+from walle.launcher.records import INDEX, JobRecord, read_manifest, read_progress, write_index
+from walle.launcher.screen import Row, job_table
+from walle.launcher.texts import cores_text, job_label, states_text
 
 BAD_INPUT = 2
 
 
-def index(sweep: Path) -> str:
-    """Rebuilds index.csv from what the jobs wrote; returns what to tell the user.
-
-    Raises:
-        ValueError: the directory holds no sweep.
-    """
-    from hydra_plugins.walle_launcher._records import INDEX, read_manifest, write_index
-
-    write_index(sweep)
-    return f"{sweep / INDEX}: {len(read_manifest(sweep).jobs)} jobs"
-
-
 def rows(sweep: Path) -> list[Row]:
-    """How far every job of the sweep has come, from its files.
+    """Reads how far every job of the sweep has come.
 
-    A job that says `running` in a sweep that no launcher runs is `lost`: it died with its launcher.
+    A job in state `running` is shown as `lost` when no launcher runs the sweep: the job died with
+    its launcher.
 
     Raises:
         ValueError: the directory holds no sweep.
     """
-    from hydra_plugins.walle_launcher._lock import has_launcher
-    from hydra_plugins.walle_launcher._records import progress, read_manifest, read_status
-    from hydra_plugins.walle_launcher._screen import Row, cores_text, job_remaining_s, label
-
     alive, manifest = has_launcher(sweep), read_manifest(sweep)
-    found = []
-    for job in manifest.jobs:
-        status = read_status(sweep / job.directory)
-        reached = progress(sweep / job.directory)
-        state = status.get("state", "pending")
-        left_s = job_remaining_s(reached, job.known.config.get("total_steps"))
-        found.append(
-            Row(
-                num=job.known.num,
-                label=label(job.known.overrides, manifest.swept),
-                cores=cores_text(status.get("cores") or []),
-                state="lost" if state == "running" and not alive else state,
-                reached=reached,
-                remaining_s=left_s if state == "running" and alive else None,
-            )
-        )
-    return found
+    return [_row(sweep, job, manifest.swept, alive=alive) for job in manifest.jobs]
 
 
-def summary(states: Sequence[str]) -> str:
-    """`5 completed, 1 failed`, most frequent first."""
-    return ", ".join(f"{count} {state}" for state, count in Counter(states).most_common())
+def _row(sweep: Path, job: JobRecord, swept: Sequence[str], *, alive: bool) -> Row:
+    status = read_status(sweep / job.directory)
+    progress = read_progress(sweep / job.directory)
+    state = status.get("state", "pending")
+    left_s = progress.remaining_s(job.identity.config.get("total_steps"))
+    return Row(
+        num=job.identity.num,
+        label=job_label(job.identity.overrides, swept),
+        cores=cores_text(status.get("cores") or []),
+        state="lost" if state == "running" and not alive else state,
+        progress=progress,
+        remaining_s=left_s if state == "running" and alive else None,
+    )
 
 
 def show_status(sweep: Path) -> None:
@@ -72,29 +52,34 @@ def show_status(sweep: Path) -> None:
     """
     from rich.console import Console
 
-    from hydra_plugins.walle_launcher._screen import job_table
-
     jobs = rows(sweep)
     Console().print(job_table(jobs))
-    print(f"{sweep}: {summary([job.state for job in jobs])}")
+    print(f"{sweep}: {states_text(job.state for job in jobs)}")
+
+
+def rebuild_index(sweep: Path) -> None:
+    """Rebuilds index.csv from the jobs' files.
+
+    Raises:
+        ValueError: the directory holds no sweep.
+    """
+    print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m walle.sweep", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, what in (
-        ("status", "print the table of a running or ended sweep"),
-        ("index", "rebuild index.csv from what the jobs wrote"),
+    for name, what, function in (
+        ("status", "print the table of a running or ended sweep", show_status),
+        ("index", "rebuild index.csv from the jobs' files", rebuild_index),
     ):
         command = commands.add_parser(name, help=what)
         command.add_argument("directory", type=Path, help="of the sweep, such as multirun/NAME")
+        command.set_defaults(function=function)
     asked = parser.parse_args(arguments)
     try:
-        if asked.command == "status":
-            show_status(asked.directory)
-        else:
-            print(index(asked.directory))
+        asked.function(asked.directory)
     except ValueError as error:
         print(f"walle.sweep: {error}", file=sys.stderr)
         return BAD_INPUT

@@ -1,4 +1,4 @@
-"""What Hydra imports at each start of any application: the launcher's plugins, and no more."""
+"""What Hydra imports at each start of any application: the plugins, and little else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from hydra_plugins.walle_launcher._settings import WalleLauncherConf
+from walle.launcher.settings import WalleLauncherConf
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
-# Not under the name `walle`: an application may have its own hydra/launcher/walle.yaml, built on
-# this, and Hydra would take a schema of the same name for an accident.
+# The schema is not called `walle`: an application may build its own hydra/launcher/walle.yaml on
+# it, and Hydra would take the schema for that file.
 ConfigStore.instance().store(
     group="hydra/launcher", name="walle_schema", node=WalleLauncherConf, provider="walle"
 )
 
 
 def either(value: Any, otherwise: Any) -> Any:
-    """`${walle.either:${name},x}` is x where `name` is null; OmegaConf has no word for that."""
+    """`${walle.either:${name},x}` is x where `name` is null; OmegaConf has no such resolver."""
     return otherwise if value is None else value
 
 
@@ -35,7 +35,7 @@ OmegaConf.register_new_resolver("walle.either", either, replace=True)
 
 
 class WalleSearchPath(SearchPathPlugin):
-    """Lets every application say `hydra/launcher=walle`."""
+    """Makes `hydra/launcher=walle` known to every application."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Adds the launcher's own configuration, after the application's."""
@@ -44,17 +44,17 @@ class WalleSearchPath(SearchPathPlugin):
 
 
 class WalleLauncher(Launcher):
-    """Gives each job a process and cores of its own; see `WalleLauncherConf`."""
+    """Gives each job a process and cores of its own; `WalleLauncherConf` lists the settings."""
 
     def __init__(self, **settings: Any) -> None:
-        """Takes the keys of `WalleLauncherConf`, as Hydra hands them over."""
+        """Takes the keys of `WalleLauncherConf`; Hydra passes them."""
         self.settings = WalleLauncherConf(**settings)
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Keeps what the jobs need; moves the sweep to a new directory with `resume=false`."""
-        from hydra_plugins.walle_launcher._launch import Launch
+        """Prepares the launch; with `resume=false`, moves the sweep to a new directory."""
+        from walle.launcher.launch import Launch  # not at the top: every application would load it
 
         self._launch = Launch(self.settings, hydra_context, task_function, config)
 

@@ -14,24 +14,24 @@ SMALL = ("algo=a2c", "batch_size=64", "sampler.lanes=8", "algo.compile=false")
 def test_targets_are_n_step_returns():
     algorithm, rollout = trained(1, *SMALL, "env=pendulum")
     x = algorithm.normalizers.experience(rollout)
-    batch = algorithm.batch(x, None)
+    batch = algorithm.batch(x)
     assert not x.ended.any()
     with torch.no_grad():
-        last = algorithm.value(x.states[64:])
+        last = algorithm.networks.value(algorithm.vector, x.states[64:])
     expected = returns.discounted_sums(x.reward, x.ended, 0.99, last)
-    torch.testing.assert_close(batch["target"], expected.flatten(), atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(batch["advantage"], batch["target"] - batch["value"])
+    torch.testing.assert_close(batch.target, expected.flatten(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(batch.advantage, batch.target - batch.value)
 
 
 def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
     plain = ("algo.schedule=constant", "algo.normalize_rewards=false")
     algorithm, rollout = trained(0, *SMALL, "env=cartpole", *plain)
-    batch = algorithm.batch(algorithm.normalizers.experience(rollout), None)
+    batch = algorithm.batch(algorithm.normalizers.experience(rollout))
     vector = algorithm.vector.clone().requires_grad_()
-    policy, critic = algorithm.split(vector)
-    log_prob = algorithm.policy.dist(policy, batch["obs"])[range(64), batch["action"]]
-    error = algorithm.critic(critic, batch["obs"]) - batch["target"]
-    loss = -(log_prob * batch["advantage"]).mean() + 0.5 * error.square().mean()
+    policy, critic = algorithm.networks.split(vector)
+    log_prob = algorithm.policy.dist(policy, batch.obs)[range(64), batch.action]
+    error = algorithm.critic(critic, batch.obs) - batch.target
+    loss = -(log_prob * batch.advantage).mean() + 0.5 * error.square().mean()
     (gradient,) = torch.autograd.grad(loss, vector)
     gradient, norm = clip_by_norm(gradient, 0.5)
     rate = torch.tensor(algorithm.settings.learning_rate)
@@ -46,7 +46,7 @@ def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
 def test_the_value_of_a_constant_reward_reaches_the_geometric_series():
     small = ("batch_size=64", "algo.compile=false")
     algorithm, _ = trained(200, "algo=a2c", *CONSTANT, *small, "+env.kwargs.ends=truncated")
-    value = algorithm.value(torch.tensor([[0.5, -0.5]]))
+    value = algorithm.networks.value(algorithm.vector, torch.tensor([[0.5, -0.5]]))
     assert value.item() == pytest.approx(1 / (1 - GAMMA), rel=0.05)
 
 

@@ -55,7 +55,7 @@ def test_every_ten_rounds_are_compared_with_the_ten_before(kind):
     sizes = []
     for reward in [1.0] * 10 + [2.0] * 10 + [1.5] * 10:
         rounds.add(round_of(reward))
-        sizes.append(rounds.rows)
+        sizes.append(rounds.rollout_steps)
     # the first ten have nothing to be worse than; then better, then worse
     assert sizes == [2500] * 9 + [2200] * 10 + [1900] * 10 + [2200]
     assert rounds.max_kl == pytest.approx(0.0055)
@@ -66,10 +66,10 @@ def test_rounds_without_an_end_do_not_count_and_episodes_run_on():
     for _ in range(9):
         rounds.add(round_of(1.0, ends=False))
         rounds.add(round_of(1.0))
-    assert rounds.rows == 2500
+    assert rounds.rollout_steps == 2500
     assert rounds.state_dict()["sum"] == pytest.approx(9 * 6.0)
     rounds.add(round_of(1.0))
-    assert rounds.rows == 2200
+    assert rounds.rollout_steps == 2200
 
 
 def test_a_state_goes_on():
@@ -79,7 +79,7 @@ def test_a_state_goes_on():
     again.load_state_dict(rounds.state_dict())
     for _ in range(5):
         again.add(round_of(1.0))
-    assert (again.max_kl, again.rows) == (pytest.approx(0.005), 2500)
+    assert (again.max_kl, again.rollout_steps) == (pytest.approx(0.005), 2500)
 
 
 ADAPTING = (

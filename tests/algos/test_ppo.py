@@ -1,18 +1,20 @@
 import math
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from walle.agent.build import make_algorithm, make_problem, make_shape, make_tasks
 
 from walle.algos import REGISTRY, load
-from walle.algos.on_policy import advantages, corrected, remaining
+from walle.algos.on_policy import advantages, remaining
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.learning import returns
 from walle.processes.signals import Signals
-from walle.transport.sampling import SerialSampling
+from walle.timing import AGENT_SECTIONS, Timer
+from walle.train import Run, make_algorithm, make_problem, make_tasks, rollout_shape
+from walle.transport.serial_sampling import SerialSampling
 
 GAMMA = 0.9
 
@@ -22,8 +24,9 @@ def trained(rounds, *overrides):
     config = compose(["sampler=serial", "eval.every=null", *overrides])
     problem, env = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    (task,) = make_tasks(config, env, algorithm, problem, None, 0)
-    sampling = SerialSampling(task, make_shape(config, problem, config.lanes), Signals())
+    run = Run(config, Path(), env, problem, algorithm, Timer(AGENT_SECTIONS), 0)
+    (task,) = make_tasks(run, None)
+    sampling = SerialSampling(task, rollout_shape(config, problem, config.lanes), Signals())
     for _ in range(rounds):
         sampling.publish(algorithm.snapshot())
         algorithm.update(sampling.receive().rollout)
@@ -33,9 +36,14 @@ def trained(rounds, *overrides):
     return algorithm, rollout
 
 
+def stale(rollout):
+    """The same experience, a version older."""
+    return rollout._replace(lag=np.ones_like(rollout.policy_version))
+
+
 def values(algorithm):
     obs = torch.tensor([[0.5, -0.5]])
-    return algorithm.critic(algorithm.split(algorithm.vector)[1], obs).item()
+    return algorithm.critic(algorithm.networks.split(algorithm.vector)[1], obs).item()
 
 
 CONSTANT = (
@@ -70,7 +78,7 @@ def test_the_first_ratio_of_a_round_is_one(env):
     small = ("batch_size=256", "sampler.lanes=8", "algo.epochs=2")
     algorithm, rollout = trained(3, f"env={env}", *small)
     x = algorithm.normalizers.experience(rollout)
-    dist = algorithm.policy.dist(algorithm.split(algorithm.vector)[0], x.obs)
+    dist = algorithm.policy.dist(algorithm.networks.split(algorithm.vector)[0], x.obs)
     ratio = (algorithm.policy.log_prob(dist, x.action) - x.log_prob).exp()
     assert (ratio - 1).abs().max() < 1e-5
 
@@ -97,7 +105,7 @@ def test_gradients_reach_policy_scale_and_critic():
     vector = algorithm.vector.clone().requires_grad_()
     loss, info = algorithm.loss(vector, batch)
     loss.backward()
-    policy, critic = algorithm.split(vector.grad)
+    policy, critic = algorithm.networks.split(vector.grad)
     assert policy["log_std"].abs().min() > 0
     assert policy["policy.0.weight"].abs().max() > 0
     assert critic["critic.2.weight"].abs().max() > 0
@@ -121,10 +129,9 @@ def test_experience_of_an_older_policy_is_corrected():
     algorithm, rollout = trained(2, "env=hopper", "batch_size=256", "sampler.lanes=8")
     x = algorithm.normalizers.experience(rollout)
     acting = x.log_prob + torch.linspace(-0.5, 0.5, x.log_prob.numel()).view_as(x.log_prob)
-    params = algorithm.split(algorithm.vector)[0]
-    found, ratio = corrected(algorithm.policy, params, x._replace(log_prob=acting))
+    found = algorithm.as_seen_now(x._replace(log_prob=acting))
     torch.testing.assert_close(found.log_prob, x.log_prob, atol=1e-5, rtol=0)
-    torch.testing.assert_close(ratio, (x.log_prob - acting).exp(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.ratio, (x.log_prob - acting).exp(), atol=1e-5, rtol=0)
 
 
 def test_each_correction_weighs_advantages_as_it_says():
@@ -132,12 +139,12 @@ def test_each_correction_weighs_advantages_as_it_says():
     x = algorithm.normalizers.experience(rollout)
     value, next_value = torch.rand(2, 8, 8)
     ratio = torch.linspace(0.5, 1.5, 64).view(8, 8)
-    of = partial(advantages, x, value, next_value, 0.9, 0.8, ratio=ratio)
-    plain, target = of(correction="none")
-    truncated, same_target = of(correction="truncated")
+    of = partial(advantages, x._replace(ratio=ratio), value, next_value, 0.9, 0.8)
+    plain, target, _ = of(correction="none")
+    truncated, same_target, _ = of(correction="truncated")
     torch.testing.assert_close(truncated, plain * ratio.clamp(max=1))
     torch.testing.assert_close(same_target, target)
-    advantage, other_target = of(correction="vtrace")
+    advantage, other_target, _ = of(correction="vtrace")
     assert (other_target - target).abs().max() > 0.01
     steps = x.reward, x.continues, x.ended, value, next_value
     torch.testing.assert_close((other_target, advantage), returns.vtrace(*steps, ratio, 0.9, 0.8))
@@ -148,7 +155,7 @@ def test_only_lagging_experience_is_corrected():
     results = []
     for correction in ("none", "truncated", "vtrace"):
         algorithm, rollout = trained(1, *small, f"algo.correction={correction}")
-        results.append((algorithm.update(rollout), algorithm.update(rollout)))
-    fresh, stale = zip(*results, strict=True)
+        results.append((algorithm.update(rollout), algorithm.update(stale(rollout))))
+    fresh, late = zip(*results, strict=True)
     assert fresh[0] == fresh[1] == fresh[2]
-    assert len({metrics["policy_loss"] for metrics in stale}) == 3
+    assert len({metrics["policy_loss"] for metrics in late}) == 3

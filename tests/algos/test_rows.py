@@ -1,15 +1,14 @@
 import pytest
 import torch
-from walle.agent.build import make_algorithm, make_problem
 
-from tests.algos.test_ppo import trained
+from tests.algos.test_ppo import stale, trained
 from tests.conftest import read
 from tests.test_train import learned
 from walle.agent import checkpoint
-from walle.algos.rows import Sequences
+from walle.algos.rows import SequenceInputs, Sequences
 from walle.config import compose
 from walle.nets.recurrent import GRU
-from walle.train import train
+from walle.train import make_algorithm, make_problem, train
 
 SMALL = ("net=gru", "net.sequence=8", "batch_size=256", "sampler.lanes=8", "algo.epochs=2")
 RECALL = ("env=gym", "env.id=tests.toy:Recall-v0", "sampler=serial")
@@ -22,12 +21,12 @@ def experience_of(algorithm, rollout):
 def test_a_row_is_consecutive_steps_of_a_lane_with_the_state_before_them():
     algorithm, rollout = trained(2, "env=cartpole", *SMALL)
     x = experience_of(algorithm, rollout)
-    params, T, L, K = algorithm.split(algorithm.vector)[0], 32, 8, 8
+    params, T, L, K = algorithm.networks.split(algorithm.vector)[0], 32, 8, 8
     seen = algorithm.rows.seen(params, x)
     number = torch.arange(T).unsqueeze(1) + 100.0 * torch.arange(L)  # step + 100 lane
-    rows = algorithm.rows.cut({"obs": x.obs, "number": number}, x, seen)
-    assert rows["number"].shape == (T // K * L, K)
-    for row, began, state in zip(rows["number"], rows["began"], rows["state"], strict=True):
+    rows, inputs = algorithm.rows.as_rows(number), algorithm.rows.inputs(x, seen)
+    assert rows.shape == (T // K * L, K)
+    for row, began, state in zip(rows, inputs.began, inputs.state, strict=True):
         lane, first = int(row[0]) // 100, int(row[0]) % 100
         assert row.tolist() == list(range(int(row[0]), int(row[0]) + K))
         before = x.state[lane] if first == 0 else seen.obs[first - 1, lane]
@@ -38,17 +37,17 @@ def test_a_row_is_consecutive_steps_of_a_lane_with_the_state_before_them():
 
 def test_sequences_are_unrolled_to_the_states_of_the_whole_round():
     algorithm, rollout = trained(2, "env=cartpole", *SMALL)
-    x, params = experience_of(algorithm, rollout), algorithm.split(algorithm.vector)[0]
+    x, params = experience_of(algorithm, rollout), algorithm.networks.split(algorithm.vector)[0]
     assert x.ended.any()
     seen = algorithm.rows.seen(params, x)
-    rows = algorithm.rows.cut({"obs": x.obs, "state_now": seen.obs}, x, seen)
-    features = algorithm.rows.features(params, rows)
-    torch.testing.assert_close(features, rows["state_now"], atol=1e-6, rtol=1e-5)
+    features = algorithm.rows.features(params, algorithm.rows.inputs(x, seen))
+    expected = algorithm.rows.as_rows(seen.obs)
+    torch.testing.assert_close(features, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_a_successor_never_seen_is_one_step_on_from_the_state_before_it():
     algorithm, rollout = trained(0, "env=hopper", "env.episode_limit=5", *SMALL)
-    x, params = experience_of(algorithm, rollout), algorithm.split(algorithm.vector)[0]
+    x, params = experience_of(algorithm, rollout), algorithm.networks.split(algorithm.vector)[0]
     assert rollout.truncated.any()
     seen = algorithm.rows.seen(params, x)
     unseen = x.states[x.ended.numel() :]
@@ -65,9 +64,9 @@ def test_the_first_ratio_of_a_round_is_one(env):
     algorithm, rollout = trained(3, f"env={env}", *SMALL)
     x = experience_of(algorithm, rollout)
     batch = algorithm.batch(x, algorithm.vector)
-    params = algorithm.split(algorithm.vector)[0]
-    dist = algorithm.policy.dist(params, algorithm.rows.features(params, batch))
-    ratio = (algorithm.policy.log_prob(dist, batch["action"]) - batch["log_prob"]).exp()
+    params = algorithm.networks.split(algorithm.vector)[0]
+    dist = algorithm.policy.dist(params, algorithm.rows.features(params, batch.inputs))
+    ratio = (algorithm.policy.log_prob(dist, batch.action) - batch.log_prob).exp()
     assert ratio.shape == (32, 8)
     assert (ratio - 1).abs().max() < 1e-5
 
@@ -78,8 +77,8 @@ def test_gradients_reach_back_through_the_sequence_but_not_past_an_episodes_end(
     rows = Sequences(gru, 6, 6)
     obs = torch.ones(1, 6, 1, requires_grad=True)
     began = torch.tensor([[False, False, False, True, False, False]])
-    batch = {"obs": obs, "began": began, "state": torch.zeros(1, 4)}
-    rows.features(params, batch)[0, -1].sum().backward()
+    inputs = SequenceInputs(obs, began, torch.zeros(1, 4))
+    rows.features(params, inputs)[0, -1].sum().backward()
     assert (obs.grad[0, :3] == 0).all()
     assert (obs.grad[0, 3:] != 0).all()
 
@@ -107,7 +106,7 @@ def test_the_ratio_begins_at_one_with_an_older_policys_experience_too():
         chosen = f"algo.correction={correction}"
         algorithm, rollout = trained(1, "env=hopper", *SMALL, *once, "algo.target_kl=null", chosen)
         algorithm.update(rollout)
-        kl[correction] = algorithm.update(rollout)["kl"]  # now a version old
+        kl[correction] = algorithm.update(stale(rollout))["kl"]
     assert kl["none"] > 1e-3
     assert kl["truncated"] == pytest.approx(0, abs=1e-6)
     assert kl["vtrace"] == pytest.approx(0, abs=1e-6)

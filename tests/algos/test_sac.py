@@ -28,7 +28,7 @@ OBS = torch.tensor([[0.5, -0.5]])
 def aimed(name, rounds, *overrides):
     """After learning to aim at 0.5: the action that is likeliest, and its value."""
     algorithm, _ = trained(rounds, f"algo={name}", *AIM, *overrides)
-    state, policy = algorithm.learner.state, algorithm.policy
+    state, policy = algorithm.state, algorithm.policy
     params = policy.layout.unflatten(state.policy.vector)
     action = policy.mode(policy.acting(params, 1)(OBS))
     return action.item(), algorithm.critic(state.critic.vector, OBS, action).mean().item()
@@ -60,7 +60,7 @@ def test_the_target_by_hand(monkeypatch):
     drawn = torch.tensor([[0.1], [0.2]]), torch.tensor([-1.0, 2.0])
     monkeypatch.setattr(algorithm, "critic", critic)
     monkeypatch.setattr(algorithm.policy, "draw", lambda *_: drawn)
-    state, batch = algorithm.learner.state, a_batch([1.0, 1.0])
+    state, batch = algorithm.state, a_batch([1.0, 1.0])
     target = algorithm.target(state, batch, torch.tensor(0.1), torch.zeros(2, 1))
     # 1 + 0.5 (3 + 0.1) and 2 + 0.5 (2 - 0.2)
     torch.testing.assert_close(target, torch.tensor([2.55, 2.9]))
@@ -74,7 +74,7 @@ def test_the_target_by_hand(monkeypatch):
 
 def test_the_temperature_moves_the_entropy_to_its_target():
     algorithm, _ = trained(15, "algo=sac", *AIM, "algo.target_entropy=-0.5")
-    policy = algorithm.learner.state.policy
+    policy = algorithm.state.policy
     noise = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
     _, log_prob = algorithm.policy.draw(policy.vector, OBS.expand(4000, 2), noise)
     assert -log_prob.mean().item() == pytest.approx(-0.5, abs=0.3)

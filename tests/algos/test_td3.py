@@ -3,7 +3,7 @@ import torch
 
 from tests.algos.test_off_policy import made
 from tests.algos.test_sac import GAMMA, a_batch, aimed
-from walle.learning.off_policy_updates import unpacked
+from walle.learning.gradient_steps import leaves
 
 AIM = ("env=gym", "env.id=tests.toy:Aim-v0")
 
@@ -25,21 +25,21 @@ def test_the_target_by_hand(monkeypatch):
     monkeypatch.setattr(algorithm, "critic", critic)
     monkeypatch.setattr(algorithm.policy, "act", lambda *_: torch.tensor([[0.1], [0.9]]))
     noise = torch.tensor([[1.0], [9.0]])
-    target = algorithm.target(algorithm.learner.state, a_batch([1.0, 1.0]), noise)
+    target = algorithm.target(algorithm.state, a_batch([1.0, 1.0]), noise)
     assert target.tolist() == [1 + 0.5 * 3, 2 + 0.5 * 2]
     vector, action = asked[0]
-    assert vector is algorithm.learner.state.critic_target
+    assert vector is algorithm.state.critic_target
     torch.testing.assert_close(action, torch.tensor([[0.3], [1.0]]))  # 0.1 + 0.2; 0.9 + 0.5
 
 
 def test_the_policy_moves_once_in_a_block():
     algorithm = made("td3", *AIM, "algo.policy_delay=3")
-    rows = torch.rand(3, 16, algorithm.learner.replay.width)
-    before = algorithm.learner.state
+    rows = torch.rand(3, 16, algorithm.replay.width)
+    before = algorithm.state
     after, _ = algorithm.block(before, rows, torch.randn(3, 1, 16, 1))
     assert after.critic.fading[0].item() == pytest.approx(0.9**3)
     assert after.policy.fading[0].item() == pytest.approx(0.9)
     tau = algorithm.settings.tau
     expected = before.critic_target + tau * (after.critic.vector - before.critic_target)
     torch.testing.assert_close(after.critic_target, expected)
-    assert all(x.isfinite().all() for x in unpacked(after))
+    assert all(x.isfinite().all() for x in leaves(after))

@@ -43,3 +43,12 @@ def test_every_case_is_measured_printed_and_written(tmp_path, capsys):
     for case in cases:
         assert set(case["results"]) == {"floor"}
         assert len(case["results"]["floor"]["seconds"]) == 3
+
+
+def test_two_learners_are_measured_too(tmp_path):
+    path = tmp_path / "found.json"
+    small = ("--samples", "64", "--epochs", "1", "--wide-epochs", "1", "--repeats", "2")
+    where = ("--minibatches", "32", "--widths", "8", "--json", str(path))
+    assert learn.main(["--only", "walle-2", *small, *where]) == 0
+    (case,) = json.loads(path.read_text())["cases"]
+    assert len(case["results"]["walle-2-learners"]["seconds"]) == 2

@@ -4,8 +4,15 @@ import pytest
 from tests.collecting.test_sampler import COUNTER, gaussian, snapshot
 from tests.conftest import read
 from tests.test_train import learned
-from walle.collecting.episodes import EpisodeQuota, EpisodeSampler, capacity, lengths, parts, share
-from walle.collecting.sampler import Actor
+from walle.collecting.actor import Actor
+from walle.collecting.episodes import (
+    EpisodeQuota,
+    EpisodeSampler,
+    capacity,
+    episodes_of_lanes,
+    steps_to_quota,
+    unpack,
+)
 from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import ConfigError
@@ -17,8 +24,8 @@ WHOLE = ("sampler.collect=episodes", "env=cartpole")
 
 
 def test_episodes_are_dealt_evenly_the_first_lanes_taking_the_rest():
-    assert share(8, [0, 1, 2], 3).tolist() == [3, 3, 2]
-    assert share(8, [2], 3).tolist() == [2]
+    assert episodes_of_lanes(8, [0, 1, 2], 3).tolist() == [3, 3, 2]
+    assert episodes_of_lanes(8, [2], 3).tolist() == [2]
 
 
 def test_a_lane_has_room_for_four_times_its_share_and_for_one_episode():
@@ -26,10 +33,14 @@ def test_a_lane_has_room_for_four_times_its_share_and_for_one_episode():
     assert capacity(2048, 16, 1000) == 1000
 
 
-def test_lengths_by_hand():
+def test_steps_to_a_quota_by_hand():
     ended = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 0, 1]], bool)
-    assert lengths(ended, np.array([1, 2, 1])).tolist() == [2, 3, 4]
-    assert lengths(ended, np.array([2, 1, 2])).tolist() == [4, 1, 4]  # the last is not complete
+    assert steps_to_quota(ended, np.array([1, 2, 1])).tolist() == [2, 3, 4]
+    assert steps_to_quota(ended, np.array([2, 1, 2])).tolist() == [
+        4,
+        1,
+        4,
+    ]
 
 
 def collected(numbers, quota, rows=12, rounds=1, all_lanes=None):
@@ -42,7 +53,8 @@ def collected(numbers, quota, rows=12, rounds=1, all_lanes=None):
     for _ in range(rounds):
         slot = Slot.empty(shape)
         asked = snapshot(gaussian())._replace(episodes=quota)
-        sampler.fill(slot, asked, Timer(SAMPLER_SECTIONS))
+        filled = sampler.fill(slot.rollout, asked, Timer(SAMPLER_SECTIONS))
+        slot.steps[0], slot.lane_steps[:] = filled
         found.append(slot)
     sampler.close()
     return found
@@ -51,7 +63,7 @@ def collected(numbers, quota, rows=12, rounds=1, all_lanes=None):
 def test_lanes_are_packed_one_after_the_other():
     (slot,) = collected([0, 1], quota=3)
     rollout = slot.filled
-    assert slot.spans.tolist() == [6, 3]
+    assert slot.lane_steps.tolist() == [6, 3]
     assert rollout.obs[:9, 0, 0].tolist() == [0, 1, 2] * 3
     assert rollout.terminated[:, 0].tolist() == [False, False, True] * 3
     assert not rollout.truncated.any()
@@ -65,16 +77,16 @@ def test_lanes_are_packed_one_after_the_other():
 
 def test_the_parts_are_the_lanes():
     (slot,) = collected([4, 5], quota=3, all_lanes=2)
-    first, second = parts(slot.filled, slot.spans, [4, 5])
-    assert (first.steps, second.steps) == tuple(slot.spans)
+    first, second = unpack(slot.filled, slot.lane_steps, [4, 5])
+    assert (first.env_steps, second.env_steps) == tuple(slot.lane_steps)
     assert (first.lane.tolist(), second.lane.tolist()) == ([4], [5])
-    assert second.reward[0, 0] == slot.rollout.reward[slot.spans[0], 0]
+    assert second.reward[0, 0] == slot.rollout.reward[slot.lane_steps[0], 0]
 
 
 def test_what_the_room_cuts_off_is_truncated():
     (slot,) = collected([0], quota=2, rows=5)
     rollout = slot.filled
-    assert rollout.steps == 5
+    assert rollout.env_steps == 5
     assert rollout.terminated[:, 0].tolist() == [False, False, True, False, False]
     assert rollout.truncated[:, 0].tolist() == [False] * 4 + [True]
     assert rollout.successors()[4, 0, 0] == 2
@@ -85,8 +97,8 @@ def test_a_lane_does_the_same_whoever_its_neighbours_are():
     together = collected([0, 1], quota=3, rounds=3, all_lanes=2)
     alone = collected([1], quota=3, rounds=3, all_lanes=2)
     for both, one in zip(together, alone, strict=True):
-        of_lane_1 = parts(both.filled, both.spans, [0, 1])[1]
-        assert of_lane_1.steps == one.filled.steps == 3
+        of_lane_1 = unpack(both.filled, both.lane_steps, [0, 1])[1]
+        assert of_lane_1.env_steps == one.filled.env_steps == 3
         assert (of_lane_1.obs[:-1] == one.filled.obs[:-1]).all()
         assert (of_lane_1.action == one.filled.action).all()
     assert (alone[0].filled.obs[0] != alone[1].filled.obs[0]).any()
@@ -110,7 +122,7 @@ def test_the_number_of_episodes_is_the_wanted_steps_over_their_mean_length():
     (slot,) = collected([0, 1], quota=3)
     quota.observe(slot.filled)
     assert quota(plain).episodes == 333
-    assert quota(plain._replace(rows=10)).episodes == 13
+    assert quota(plain._replace(rollout_steps=10)).episodes == 13
     assert EpisodeQuota(3, 4)(plain).episodes == 4
 
 

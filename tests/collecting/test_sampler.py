@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from walle.collecting.sampler import Actor, LaneSampler
+from walle.collecting.actor import Actor
+from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import RolloutError
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
@@ -44,7 +45,7 @@ def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_di
     rollouts = []
     for _ in range(rounds):
         slot = make_slot(len(numbers), discrete, obs_dim)
-        sampler.fill(slot, snapshot(policy, obs_dim), timer)
+        sampler.fill(slot.rollout, snapshot(policy, obs_dim), timer)
         rollouts.append(slot.rollout)
     sampler.close()
     return rollouts
@@ -123,7 +124,7 @@ def test_sections_account_for_the_work():
     policy = gaussian()
     sampler = LaneSampler(make_lanes(COUNTER, [0], 0), Actor(policy, 2, 1, 10.0), [0], 0)
     timer = Timer(SAMPLER_SECTIONS)
-    sampler.fill(make_slot(1), snapshot(policy), timer)
-    seconds = timer.collect()
+    sampler.fill(make_slot(1).rollout, snapshot(policy), timer)
+    seconds = timer.take()
     assert seconds["act"] > 0
     assert seconds["env_step"] > 0

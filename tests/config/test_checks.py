@@ -5,11 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from walle.agent.build import make_problem
 
 from walle.config import compose
 from walle.errors import ConfigError, RolloutError
-from walle.train import train
+from walle.train import make_problem, train
 
 COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
 

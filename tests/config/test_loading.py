@@ -47,7 +47,7 @@ def test_slow_passes_its_step_on():
         (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),
         (["+nam=x"], r"nam is not a setting; did you mean 'name'"),
         (["algo.clip=abc"], r"algo.clip='abc'.*Float"),
-        (["algo.clip=2"], r"algo.clip=2.0 must lie between 0 and 1"),
+        (["algo.clip=2"], r"algo.clip=2.0 must lie in \(0, 1\), as in 0.2"),
         (["algo.schedule=quadratic"], r"algo.schedule='quadratic'.*linear"),
         (["algo.gamma=1.5"], r"algo.gamma=1.5"),
         (["sampler.n=0"], r"sampler.n=0 must be positive"),

@@ -3,17 +3,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from typing import NamedTuple
 
 import pytest
 import torch
-from walle.learning.sgd import AdamSettings, AdamState, Sgd
 
 from tests.algos.test_ppo import trained
 from walle.errors import ConfigError
 from walle.learning import compiled
 from walle.learning import onednn as products
-from walle.learning.compiled import REPAID_AFTER, Blocks, choose, compile_function
+from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.compiled import REPAID_AFTER, choose, compile_function
+from walle.learning.fixed_batch import FixedBatch
 from walle.learning.onednn import SECOND_SIDE
+from walle.learning.optimizer import Optimizer
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size=24")
@@ -123,7 +126,7 @@ def test_an_example_given_twice_stays_two_inputs():
 def test_blocks_of_any_number_of_rows(rows, expected):
     torch.manual_seed(0)
     vector, x = torch.randn(5), torch.randn(rows, 5)
-    blocks = Blocks(lambda v, x: (x * v).sum(-1), vector, 5, expected)
+    blocks = FixedBatch(lambda v, x: (x * v).sum(-1), vector, 5, expected)
     torch.testing.assert_close(blocks(vector, x), (x * vector).sum(-1))
 
 
@@ -262,17 +265,22 @@ def test_a_damaged_library_is_built_again(cache, damage):
     assert package.stat().st_size > whole // 2
 
 
+class Data(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
 def test_compiling_needs_no_example_of_the_remainder():
     vector = torch.zeros(3)
-    data = {"x": torch.randn(10, 3), "y": torch.randn(10)}
+    data = Data(torch.randn(10, 3), torch.randn(10))
 
     def loss(vector, batch):
-        error = batch["x"] @ vector - batch["y"]
+        error = batch.x @ vector - batch.y
         return error.square().mean(), {"worst": error.abs().max()}
 
     results = []
     for warm in (False, True):
-        optimizer = Sgd(loss, AdamSettings(max_grad_norm=0.1))
+        optimizer = Optimizer(loss, AdamSettings(max_grad_norm=0.1))
         if warm:
             optimizer.compile(vector, data, 4)
         results.append(

@@ -12,6 +12,7 @@ import torch
 from tests.conftest import read
 from tests.processes.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
+from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.train import train
@@ -76,17 +77,14 @@ def test_a_minibatch_that_cannot_be_dealt_evenly_is_refused():
 
 
 def test_a_learner_that_fails_is_named_with_its_traceback(run, monkeypatch):
-    from walle.agent import build as module
+    made, calls = NetSettings.of, []
 
-    made = module._net
-    calls = []
-
-    def broken_for_the_learner(config):
+    def broken_for_the_learner(group):
         calls.append(None)
-        net = made(config)
+        net = made(group)
         return net if len(calls) == 1 else net._replace(activation="tnah")
 
-    monkeypatch.setattr(module, "_net", broken_for_the_learner)
+    monkeypatch.setattr(NetSettings, "of", broken_for_the_learner)
     with pytest.raises(WorkerError, match=r"(?s)learner-1 failed:.*'tnah' is unknown"):
         run(*SERIAL, "learner.n=2")
 

@@ -3,18 +3,17 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from walle.agent.build import make_algorithm, make_problem
 
 from walle.config import compose
 from walle.learning import compiled
+from walle.learning.gradient_steps import leaves, rebuild
 from walle.learning.off_policy_updates import (
     TrainState,
     Updates,
     adam_update,
-    packed,
     polyak_update,
-    unpacked,
 )
+from walle.train import make_algorithm, make_problem
 
 SMALL = (
     "env=hopper",
@@ -61,9 +60,9 @@ def test_followed_by_hand():
 
 def test_nested_state_is_taken_apart_and_put_together():
     state = Pair(TrainState.start(torch.ones(2)), torch.zeros(3))
-    leaves = unpacked(state)
-    assert [len(x) for x in leaves] == [2, 2, 2, 2, 3]
-    again = packed(state, iter([x + 1 for x in leaves]))
+    parts = leaves(state)
+    assert [len(x) for x in parts] == [2, 2, 2, 2, 3]
+    again = rebuild(state, iter([x + 1 for x in parts]))
     assert isinstance(again.one, TrainState)
     assert again.one.vector.tolist() == [2, 2]
     assert again.other.tolist() == [1, 1, 1]
@@ -77,7 +76,7 @@ def fifty(name):
     generator = torch.Generator().manual_seed(1)
     block = algorithm.settings.policy_delay if name == "td3" else 1
     draws = {"sac": 2, "td3": 1, "ddpg": 0}[name]
-    width = algorithm.learner.replay.width
+    width = algorithm.replay.width
     rows = torch.randn(50 // block, block, 32, width, generator=generator)
     rows[..., -1] = (rows[..., -1] > -1).float()  # continues
     noise = torch.randn(50 // block, block, draws, 32, 3, generator=generator)
@@ -96,12 +95,12 @@ def fifty(name):
 def test_compiled_and_eager_agree_after_fifty_updates(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     algorithm, rows, noise = fifty(name)
-    start, optimizer = algorithm.learner.state, Updates(algorithm.block)
+    start, optimizer = algorithm.state, Updates(algorithm.block)
     eager, eager_info = optimizer.run(start, rows, noise)
     optimizer.compile(start, rows[0], noise[0])
     assert len(list(compiled.cache_directory().glob("*.pt2"))) == 1
     fast, fast_info = optimizer.run(start, rows, noise)
-    for ours, theirs, before in zip(*map(unpacked, (fast, eager, start)), strict=True):
+    for ours, theirs, before in zip(*map(leaves, (fast, eager, start)), strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
         assert not torch.equal(ours, before)
     torch.testing.assert_close(
@@ -112,6 +111,6 @@ def test_compiled_and_eager_agree_after_fifty_updates(name, tmp_path, monkeypatc
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
 def test_a_block_changes_nothing_it_was_given(name):
     algorithm, rows, noise = fifty(name)
-    before = [x.clone() for x in unpacked(algorithm.learner.state)]
-    algorithm.block(algorithm.learner.state, rows[0], noise[0])
-    assert all(map(torch.equal, before, unpacked(algorithm.learner.state)))
+    before = [x.clone() for x in leaves(algorithm.state)]
+    algorithm.block(algorithm.state, rows[0], noise[0])
+    assert all(map(torch.equal, before, leaves(algorithm.state)))

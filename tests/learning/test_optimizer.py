@@ -1,15 +1,29 @@
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
-from walle.learning.sgd import Sgd
 
-from walle.algos.base import warm_up
 from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
+from walle.learning.optimizer import Optimizer, warm_up
+
+
+class Data(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class Column(NamedTuple):
+    x: torch.Tensor
+
+
+class Weighted(NamedTuple):
+    weight: torch.Tensor
+    inputs: Column
 
 
 def quadratic(vector, batch):
-    error = batch["x"] @ vector - batch["y"]
+    error = batch.x @ vector - batch.y
     return error.square().mean(), {"worst": error.abs().max()}
 
 
@@ -17,7 +31,7 @@ def quadratic(vector, batch):
 def problem():
     torch.manual_seed(0)
     x = torch.randn(64, 3)
-    return {"x": x, "y": x @ torch.tensor([1.0, -2.0, 3.0])}
+    return Data(x, x @ torch.tensor([1.0, -2.0, 3.0]))
 
 
 def minimise(data, vector=None, stop=None, **changed):
@@ -29,7 +43,7 @@ def minimise(data, vector=None, stop=None, **changed):
         "generator": torch.Generator().manual_seed(0),
         **changed,
     }
-    optimizer = Sgd(quadratic, AdamSettings(), stop)
+    optimizer = Optimizer(quadratic, AdamSettings(), stop)
     return optimizer.minimise(vector, AdamState.zeros_like(vector), data, **arguments)
 
 
@@ -72,14 +86,14 @@ def test_every_row_is_seen_once_an_epoch():
     seen = []
 
     def loss(vector, batch):
-        seen.extend(batch["x"].tolist())
+        seen.extend(batch.x.tolist())
         return (vector * 0).sum(), {}
 
     vector = torch.zeros(1)
-    result = Sgd(loss, AdamSettings()).minimise(
+    result = Optimizer(loss, AdamSettings()).minimise(
         vector,
         AdamState.zeros_like(vector),
-        {"x": torch.arange(10)},
+        Column(torch.arange(10)),
         epochs=2,
         minibatch_size=4,
         learning_rate=0.1,
@@ -97,11 +111,11 @@ def test_the_same_generator_gives_the_same_numbers(problem):
 def test_data_may_be_made_anew_before_each_epoch_but_the_first(problem):
     vectors = []
 
-    def remake(vector):
+    def recompute(vector):
         vectors.append(vector.clone())
         return problem
 
-    result = minimise(problem, epochs=3, remake=remake)
+    result = minimise(problem, epochs=3, recompute=recompute)
     assert len(vectors) == 2
     first = minimise(problem, epochs=1).vector
     assert torch.equal(vectors[0], first)
@@ -113,12 +127,12 @@ def test_what_has_no_rows_reaches_every_minibatch():
     seen = []
 
     def loss(vector, batch):
-        seen.append((len(batch["x"]), batch["weight"].item()))
+        seen.append((len(batch.inputs.x), batch.weight.item()))
         return (vector * 0).sum(), {}
 
     vector = torch.zeros(1)
-    data = {"weight": torch.tensor(7.0), "x": torch.arange(5)}
-    Sgd(loss, AdamSettings()).minimise(
+    data = Weighted(torch.tensor(7.0), Column(torch.arange(5)))
+    Optimizer(loss, AdamSettings()).minimise(
         vector,
         AdamState.zeros_like(vector),
         data,
@@ -132,13 +146,13 @@ def test_what_has_no_rows_reaches_every_minibatch():
 
 def test_info_is_averaged_over_the_minibatches():
     def loss(vector, batch):
-        return (vector * batch["x"].mean()).sum(), {"mean": batch["x"].mean()}
+        return (vector * batch.x.mean()).sum(), {"mean": batch.x.mean()}
 
     vector = torch.zeros(1)
-    result = Sgd(loss, AdamSettings()).minimise(
+    result = Optimizer(loss, AdamSettings()).minimise(
         vector,
         AdamState.zeros_like(vector),
-        {"x": torch.tensor([1.0, 2.0, 3.0, 4.0])},
+        Column(torch.tensor([1.0, 2.0, 3.0, 4.0])),
         epochs=1,
         minibatch_size=2,
         learning_rate=0.0,
@@ -158,8 +172,8 @@ def test_stop_ends_before_the_step(problem):
 
 def test_learners_meet_when_all_have_compiled():
     order = []
-    optimizer = Sgd(quadratic, AdamSettings())
-    optimizer.share(SimpleNamespace(rank=0, size=2, meet=lambda: order.append("met")), 0)
+    optimizer = Optimizer(quadratic, AdamSettings())
+    optimizer.join_team(SimpleNamespace(rank=0, size=2, meet=lambda: order.append("met")), 0)
     algorithm = SimpleNamespace(
         warm_up=lambda: order.append("compiled") or "told", optimizers=lambda: [optimizer]
     )

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from walle.collecting.sampler import Actor, LaneSampler
+from walle.collecting.actor import Actor
+from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
 from walle.nets.recurrent import GRU, GRUPolicy, memory_of
@@ -122,7 +123,7 @@ def collected(policy, numbers, rounds, steps=5):
     rollouts = []
     for _ in range(rounds):
         slot = Slot.empty(shape)
-        sampler.fill(slot, snapshot(policy), Timer(SAMPLER_SECTIONS))
+        sampler.fill(slot.rollout, snapshot(policy), Timer(SAMPLER_SECTIONS))
         rollouts.append(slot.rollout)
     sampler.close()
     return rollouts

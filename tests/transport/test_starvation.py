@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import read
 from walle.algos.ppo import PPO
-from walle.transport import sampling
+from walle.transport import process_sampling
 
 ROUNDS, SAMPLERS, LANES, STEPS = 200, 3, 12, 4
 BATCH = LANES * STEPS
@@ -61,9 +61,11 @@ class Witness:
 @pytest.fixture
 def witness(monkeypatch):
     found = Witness()
-    publish = found.publish(sampling.ProcessSampling.publish)
-    monkeypatch.setattr(sampling.ProcessSampling, "publish", publish)
-    monkeypatch.setattr(sampling, "assemble_round", found.assemble_round(sampling.assemble_round))
+    publish = found.publish(process_sampling.ProcessSampling.publish)
+    monkeypatch.setattr(process_sampling.ProcessSampling, "publish", publish)
+    monkeypatch.setattr(
+        process_sampling, "assemble_round", found.assemble_round(process_sampling.assemble_round)
+    )
     return found
 
 

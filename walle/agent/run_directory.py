@@ -1,4 +1,4 @@
-"""A run's directory: its state, and files that are written whole or not at all."""
+"""A run's directory: its state, its earlier attempts, and files written whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 from walle.machine import usable_cores
 from walle.processes.signals import stopped_by
 from walle.timing import timestamp
+
+_STATUS, _ATTEMPTS = "status.json", "attempts"
+_RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard")
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -31,40 +34,79 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-_OUTPUTS = ("*.csv", "run.json", "checkpoints", "tensorboard")
+def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
+    """Moves files of an earlier attempt into attempts/K, so that the next one starts without them.
 
+    A new attempt that appended to these files would mix the rows of two runs.
 
-def set_aside_previous(directory: Path) -> bool:
-    """Moves what an earlier attempt wrote here into attempts/K/, so that nothing is overwritten.
-
-    status.json stays: it counts the attempts.
+    Args:
+        directory: of the run.
+        patterns: names of the files to move, as `Path.glob` takes them.
 
     Returns:
-        whether there was an earlier attempt.
+        whether there was anything to move.
     """
-    if not (directory / "run.json").exists():
+    shelf = directory / _ATTEMPTS
+    found = {path for pattern in patterns for path in directory.glob(pattern)} - {shelf}
+    if not found:
         return False
-    attempt = json.loads((directory / "status.json").read_text()).get("attempts", 1)
-    aside = directory / "attempts" / str(attempt)
-    aside.mkdir(parents=True, exist_ok=True)
-    for path in [path for pattern in _OUTPUTS for path in directory.glob(pattern)]:
-        path.rename(aside / path.name)
+    taken = [int(path.name) for path in shelf.glob("*") if path.name.isdigit()]
+    target = shelf / str(1 + max(taken, default=0))
+    target.mkdir(parents=True)
+    for path in found:
+        path.rename(target / path.name)
     return True
 
 
+def set_aside_previous(directory: Path) -> bool:
+    """Sets aside the files of an earlier run in this directory; returns whether there was one.
+
+    status.json stays because it counts the attempts. Hydra's files stay because Hydra has already
+    written them for the new run.
+    """
+    return (directory / "run.json").exists() and set_aside(directory, _RUN_FILES)
+
+
+def read_status(directory: Path) -> dict[str, Any]:
+    """Reads status.json; returns an empty dictionary when the file is missing or damaged."""
+    try:
+        content = json.loads((directory / _STATUS).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def update_status(directory: Path, **fields: Any) -> None:
+    """Changes the given fields of status.json and keeps all others."""
+    _write_status(directory, read_status(directory) | fields)
+
+
+def _write_status(directory: Path, fields: dict[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(directory / _STATUS, json.dumps(fields, indent=2) + "\n")
+
+
 class Status:
-    """status.json: how far the run has come, rewritten atomically at every change."""
+    """status.json of a run: its state, rewritten atomically at every change."""
 
     def __init__(self, directory: Path, config_hash: str, *, again: bool) -> None:
-        """Says `running`; counts one more attempt when the run begins `again`.
+        """Writes the state `running`.
 
-        A launcher may have written the file already, for this attempt.
+        A launcher of sweeps has written the file before the run starts. Its fields are kept then,
+        `config_hash` among them, as the launcher finds completed jobs by it.
+
+        Args:
+            directory: of the run.
+            config_hash: identifies the configuration of a run without a launcher.
+            again: whether an earlier run was set aside; counts one more attempt.
         """
-        self._path = directory / "status.json"
-        self._fields: dict[str, Any] = {
+        self._directory = directory
+        before = read_status(directory)
+        launched = {} if again else before
+        fields = {
             "state": "running",
-            "config_hash": config_hash,
-            "attempts": max(1, self._attempts_so_far() + again),
+            "config_hash": launched.get("config_hash", config_hash),
+            "attempts": max(1, before.get("attempts", 0) + again),
             "exit_code": None,
             "signal": None,
             "error": None,
@@ -72,21 +114,20 @@ class Status:
             "ended": None,
             "cores": usable_cores(),
         }
-        self._write()
-
-    def _attempts_so_far(self) -> int:
-        if not self._path.exists():
-            return 0
-        return int(json.loads(self._path.read_text()).get("attempts", 0))
+        _write_status(directory, launched | fields)
 
     def end(
         self, state: str, *, exit_code: int, signal: str | None = None, error: str | None = None
     ) -> None:
-        """Says how it ended: `completed`, `failed` or `interrupted`."""
-        self._fields.update(
-            state=state, exit_code=exit_code, signal=signal, error=error, ended=timestamp()
+        """Writes how the run ended: `completed`, `failed` or `interrupted`."""
+        update_status(
+            self._directory,
+            state=state,
+            exit_code=exit_code,
+            signal=signal,
+            error=error,
+            ended=timestamp(),
         )
-        self._write()
 
     def end_with(self, number: int | None) -> None:
         """Says `completed`, or `interrupted` by the signal of that number."""
@@ -109,6 +150,3 @@ class Status:
         except BaseException as error:
             self.end("failed", exit_code=1, error=f"{type(error).__name__}: {error}")
             raise
-
-    def _write(self) -> None:
-        write_atomically(self._path, json.dumps(self._fields, indent=2) + "\n")

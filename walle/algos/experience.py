@@ -78,7 +78,13 @@ class Normalizers:
     """The run's two normalisers: learning sees the observations that the samplers saw."""
 
     def __init__(
-        self, problem: Problem, *, observations: bool, rewards: bool, clip: float, gamma: float
+        self,
+        problem: Problem,
+        *,
+        clip: float,
+        gamma: float,
+        observations: bool = True,
+        rewards: bool = True,
     ) -> None:
         """`observations` and `rewards` switch them on; `clip` bounds normalised observations."""
         self.obs_clip = clip if observations else None

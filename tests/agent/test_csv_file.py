@@ -1,0 +1,36 @@
+import os
+
+import pytest
+
+from tests.conftest import read
+from walle.agent.csv_file import CsvFile
+
+
+def test_csv_holds_whole_rows_at_every_moment(tmp_path):
+    file = CsvFile(tmp_path / "a.csv")
+    file.append([{"x": 1, "y": 0.1}, {"x": 2, "y": float("nan")}])
+    file.append([{"x": 3, "y": None}])
+    assert (tmp_path / "a.csv").read_text() == "x,y\n1,0.1\n2,\n3,\n"
+    file.close()
+
+
+def test_csv_refuses_other_columns(tmp_path):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    with pytest.raises(ValueError, match=r"a\.csv has columns \('x',\), got \('y',\)"):
+        file.append([{"y": 1}])
+    file.close()
+
+
+def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    write = os.write
+    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:2]))
+    with pytest.raises(OSError, match=r"No space left.*a\.csv"):
+        file.append([{"x": 123}])
+    assert (tmp_path / "a.csv").read_text() == "x\n"
+    file.close()
+
+
+def test_csv_with_known_columns_exists_from_the_start(tmp_path):
+    CsvFile(tmp_path / "a.csv", ["x", "y"]).close()
+    assert read(tmp_path / "a.csv") == []

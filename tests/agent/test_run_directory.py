@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from walle.agent.run_directory import (
+    Status,
+    read_status,
+    set_aside,
+    set_aside_previous,
+    update_status,
+    write_atomically,
+)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "file"
+    write_atomically(file, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(file, "new \ud800")
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_update_keeps_all_other_fields(tmp_path):
+    update_status(tmp_path / "0", state="running", mine=1)
+    update_status(tmp_path / "0", state="failed", error="x")
+    assert read_status(tmp_path / "0") == {"state": "failed", "mine": 1, "error": "x"}
+    (tmp_path / "0" / "status.json").write_text('{"state": "runn')
+    assert read_status(tmp_path / "0") == {}
+    assert read_status(tmp_path / "1") == {}
+
+
+def test_a_run_alone_writes_its_own_hash(tmp_path):
+    Status(tmp_path, "own", again=False).end("completed", exit_code=0)
+    status = read_status(tmp_path)
+    assert (status["state"], status["config_hash"], status["attempts"]) == ("completed", "own", 1)
+    Status(tmp_path, "changed", again=True)
+    status = read_status(tmp_path)
+    assert (status["state"], status["config_hash"], status["attempts"]) == ("running", "changed", 2)
+    assert status["ended"] is None
+
+
+def test_a_run_that_a_launcher_started_keeps_the_launchers_hash_and_fields(tmp_path):
+    update_status(tmp_path, state="running", config_hash="sweep", attempts=3, oversubscribed=True)
+    Status(tmp_path, "own", again=False).end("failed", exit_code=1, error="why")
+    status = read_status(tmp_path)
+    assert (status["config_hash"], status["attempts"]) == ("sweep", 3)
+    assert (status["oversubscribed"], status["error"]) == (True, "why")
+
+
+def test_an_earlier_attempt_is_set_aside_whole(tmp_path):
+    job = tmp_path / "0"
+    for attempt in (1, 2):
+        update_status(job, attempts=attempt)
+        (job / ".hydra").mkdir()
+        set_aside(job)
+    assert [entry.name for entry in job.iterdir()] == ["attempts"]
+    for attempt in (1, 2):
+        assert read_status(job / "attempts" / str(attempt)) == {"attempts": attempt}
+        assert (job / "attempts" / str(attempt) / ".hydra").is_dir()
+    set_aside(job)  # nothing left to move
+    set_aside(tmp_path / "never existed")
+    assert len(list((job / "attempts").iterdir())) == 2
+
+
+def test_an_earlier_runs_files_are_set_aside_and_hydras_stay(tmp_path):
+    assert not set_aside_previous(tmp_path)
+    for name in ("status.json", "iterations.csv", "run.json", "run.log"):
+        (tmp_path / name).write_text("{}")
+    for name in ("checkpoints", ".hydra"):
+        (tmp_path / name).mkdir()
+    assert set_aside_previous(tmp_path)
+    assert {entry.name for entry in (tmp_path / "attempts" / "1").iterdir()} == {
+        "checkpoints",
+        "iterations.csv",
+        "run.json",
+    }
+    assert not set_aside_previous(tmp_path)
+
+
+def test_an_attempt_that_the_user_removed_is_not_overwritten(tmp_path):
+    (tmp_path / "attempts" / "2").mkdir(parents=True)
+    (tmp_path / "log").touch()
+    assert set_aside(tmp_path)
+    assert (tmp_path / "attempts" / "3" / "log").exists()

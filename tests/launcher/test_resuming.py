@@ -1,0 +1,144 @@
+"""Sweeps of a small application that are run again: what runs, what is skipped or refused."""
+
+from __future__ import annotations
+
+import pytest
+
+SIX = ("job=0,1,2,3,4,5", "name=six")
+FAULTS = {1: "raise", 2: "os_exit", 3: "sigkill", 4: "hang"}
+
+
+@pytest.fixture
+def six(app):
+    """The application, with the job's number saying what it does."""
+    text = (app.directory / "app.py").read_text()
+    text = text.replace("act(cfg.do)", f"act({FAULTS}.get(cfg.job, 'nothing'))")
+    (app.directory / "app.py").write_text(text)
+    return app
+
+
+def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
+    code, output = six.run(*SIX, "hydra.launcher.timeout_s=2", "hydra.launcher.grace_s=0.2")
+    assert code == 1
+    assert six.processes() == []
+    assert six.ran() == [0, 1, 2, 3, 4, 5]
+
+    last = output.splitlines()[-9:]
+    assert last[0] == "4 of 6 jobs did not complete:"
+    reasons = [
+        "failed: ValueError: the cause (exit code 1)",
+        "failed: its process ended with exit code 3 before the job returned (exit code 3)",
+        "failed: killed by SIGKILL",
+        "failed: ran past its limit of 2 s (SIGKILL)",
+    ]
+    for num, reason in zip((1, 2, 3, 4), reasons, strict=True):
+        assert last[2 * num - 1] == f"  #{num} job={num}: {reason}"
+        assert last[2 * num].strip() == f"out/{num}"
+
+    states = [row["state"] for row in six.index()]
+    assert states == ["completed", "failed", "failed", "failed", "failed", "completed"]
+    assert six.status(1)["log_tail"][-1] == "ValueError: the cause"
+    assert six.status(2)["exit_code"] == 3
+    assert six.status(3)["signal"] == "SIGKILL"
+
+    (six.directory / "healed").touch()
+    code, output = six.run(*SIX)
+    assert code == 0, output
+    assert six.ran() == [1, 2, 3, 4]
+    assert [row["state"] for row in six.index()] == ["completed"] * 6
+    assert [row["return_value"] for row in six.index()] == ["0", "10", "20", "30", "40", "50"]
+    assert six.status(1)["attempts"] == 2
+    assert (six.out / "1" / "attempts" / "1" / "status.json").exists()
+
+
+def test_a_grown_grid_keeps_its_numbers_and_runs_only_what_is_new(app):
+    assert app.run("job=2,1", "name=grid")[0] == 0
+    assert app.ran() == [1, 2]
+    code, output = app.run("job=1,2,3", "name=grid")
+    assert code == 0, output
+    assert app.ran() == [3]
+    assert [row["overrides"] for row in app.index()] == [f"job={n} name=grid" for n in (2, 1, 3)]
+
+
+def test_a_changed_config_is_refused_with_the_difference_and_leaves_no_trace(app):
+    assert app.run("job=1,2", "name=grid", "sleep_s=0")[0] == 0
+    before = {f: f.read_bytes() for f in app.out.iterdir() if f.is_file()}
+    app.ran()
+    code, output = app.run("job=1,2,3", "name=grid", "sleep_s=0.5")
+    assert code == 2
+    assert "sleep_s: 0 -> 0.5" in output
+    assert "hydra.launcher.resume=false" in output
+    assert app.ran() == []
+    assert {f: f.read_bytes() for f in app.out.iterdir() if f.is_file()} == before
+
+    code, output = app.run("job=1,2", "name=grid", "sleep_s=0.5", "hydra.launcher.resume=false")
+    assert code == 0, output
+    assert app.ran() == [1, 2]
+    assert (app.directory / "out-2" / "index.csv").exists()
+
+
+def test_without_a_name_everything_runs_again(app):
+    for _ in range(2):
+        assert app.run("job=1,2")[0] == 0
+        assert app.ran() == [1, 2]
+
+
+def test_the_config_hash_ignores_where_and_when_the_outputs_go(app):
+    with (app.directory / "config.yaml").open("a") as config:
+        config.write(
+            "logs: ${hydra:runtime.output_dir}/logs\nstamp: ${now:%H-%M-%S.%f}\nlabel: ${name}\n"
+        )
+    ignore = "hydra.launcher.hash_ignore=[name,label]"
+    assert app.run("job=0", "name=first", ignore)[0] == 0
+    app.out.rename(app.directory / "elsewhere")
+    app.ran()
+    code, output = app.run("job=0,1", "name=second", ignore, "hydra.sweep.dir=elsewhere")
+    assert code == 0, output
+    assert app.ran() == [1]
+
+
+def test_a_dry_run_prints_the_plan_and_runs_nothing(app):
+    assert app.run("job=0", "name=dry")[0] == 0
+    app.ran()
+    code, output = app.run("job=0,1", "name=dry", "hydra.launcher.dry_run=true")
+    assert code == 0
+    assert "skip  #0" in output
+    assert "run   #1 on 1 core(s) in out/1: job=1" in output
+    assert app.ran() == []
+    assert not (app.out / "1").exists()
+
+
+def test_a_killed_launcher_takes_its_jobs_along_and_the_next_one_resumes(app):
+    arguments = ("job=0,1,2", "name=killed", "do=leave", "sleep_s=1", "hydra.launcher.cores=[0]")
+    launcher = app.start(*arguments)
+    app.wait_until(lambda: app.speaks(1))
+    launcher.kill()
+    launcher.wait()
+    app.wait_until(lambda: app.processes() == [], seconds=5)
+    assert app.ran() == [0, 1]
+    code, output = app.run(*arguments)
+    assert code == 0, output
+    assert app.ran() == [1, 2]
+    assert app.processes() == []
+
+
+def test_the_next_launcher_waits_for_the_jobs_of_a_killed_one(app):
+    arguments = ("job=0", "name=killed", "do=hang")
+    launcher = app.start(*arguments)
+    app.wait_until(lambda: app.speaks(0))
+    launcher.kill()
+    launcher.wait()
+    (app.directory / "healed").touch()
+    code, output = app.run(*arguments)
+    assert code == 0, output
+    assert app.index()[0]["state"] == "completed"
+
+
+def test_two_launchers_never_share_a_directory(app):
+    first = app.start("job=0", "name=shared", "sleep_s=30")
+    app.wait_until(lambda: app.speaks(0))
+    code, output = app.run("job=0", "name=shared", "sleep_s=30")
+    assert code == 2
+    assert "another launcher is running the sweep in out" in output
+    first.terminate()
+    assert first.wait(timeout=20) == 143

@@ -1,0 +1,121 @@
+"""Sweeps of a small application: how jobs end, retries, limits, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+
+def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
+    launcher = app.start("job=0,1,2", "name=stopped", "sleep_s=30", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(timeout=20) == 130
+    assert [row["state"] for row in app.index()] == ["interrupted", "pending", "pending"]
+    assert "#0 job=0: interrupted" in app.said()
+    assert app.processes() == []
+
+
+def test_a_second_ctrl_c_kills(app):
+    launcher = app.start("job=0", "do=hang")
+    app.wait_until(lambda: app.speaks(0))
+    app.wait_until(lambda: len(app.processes()) == 5)  # with its child: it ignores SIGTERM now
+    launcher.send_signal(signal.SIGTERM)
+    app.wait_until(lambda: "again to kill" in app.said())
+    assert launcher.poll() is None
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait(timeout=20) == 143
+    assert app.index()[0]["state"] == "interrupted"
+    assert app.processes() == []
+
+
+def test_retries_and_the_limit_on_failures(app):
+    one = ("hydra.launcher.cores=[0]",)
+    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.retries=1", *one)
+    assert code == 1
+    assert app.ran() == [0, 0, 1, 1, 2, 2]
+    assert [row["attempts"] for row in app.index()] == ["2", "2", "2"]
+    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.on_failure=stop", *one)
+    assert code == 1
+    assert app.ran() == [0]
+    assert output.count("not started") == 3  # the warning, and both jobs in the list
+    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.max_failures=2", *one)
+    assert app.ran() == [0, 1]
+    assert "#1 failed: ValueError: the cause (exit code 1)" in output
+
+
+def test_no_job_is_tried_again_after_the_limit_on_failures(app):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    limits = ("hydra.launcher.retries=1", "hydra.launcher.max_failures=1")
+    code, output = app.run("do=raise,raise_late", *limits)
+    assert code == 1
+    assert "2 of 2 ended" in output
+    assert "3 of 2 ended" not in output
+    assert [row["attempts"] for row in app.index()] == ["2", "1"], output
+
+
+def test_other_ends_of_a_job(app):
+    code, output = app.run("job=0", "do=sys_exit")
+    assert code == 1
+    assert "SystemExit: no way" in output
+    code, output = app.run("job=0", "do=sys_exit_2")
+    assert code == 1
+    assert "#0 (the only job): failed: app: the reason (exit code 2)" in output
+    code, output = app.run("job=0", "do=memory")
+    assert code == 1
+    assert "MemoryError" in output
+
+
+def test_a_killed_supervisor_costs_its_job_and_nothing_else(app):
+    launcher = app.start("job=0,1", "do=leave", "sleep_s=1.5", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    app.wait_until(lambda: len(app.processes()) == 5)  # with the fork server and the child
+    supervisor = parent_of(next(pid for pid in app.processes() if leads_a_job(pid)))
+    os.kill(supervisor, signal.SIGKILL)
+    assert launcher.wait(timeout=30) == 1
+    assert [row["state"] for row in app.index()] == ["failed", "completed"]
+    assert app.processes() == []
+
+
+def test_a_killed_fork_server_costs_no_job(app):
+    launcher = app.start("job=0,1", "sleep_s=1.5", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    job = next(pid for pid in app.processes() if leads_a_job(pid))
+    os.kill(parent_of(parent_of(job)), signal.SIGKILL)
+    assert launcher.wait(timeout=30) == 0, app.said()
+    assert "starting another one" in app.said()
+    assert [row["state"] for row in app.index()] == ["completed", "completed"]
+    assert app.processes() == []
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def leads_a_job(pid):
+    """A job leads a session, as the fork server above its supervisor does."""
+    return os.getsid(pid) == pid and os.getsid(parent_of(pid)) == parent_of(parent_of(pid))
+
+
+def test_a_closed_terminal_stops_cleanly(app):
+    launcher, terminal = app.start_on_terminal("job=0,1", "sleep_s=30", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: app.speaks(0))
+    os.close(terminal)
+    assert launcher.wait(timeout=20) == 128 + signal.SIGHUP
+    assert [row["state"] for row in app.index()] == ["interrupted", "pending"]
+    assert app.processes() == []
+
+
+def test_returned_values_that_cannot_travel_fail_the_job_alone(app):
+    text = (app.directory / "app.py").read_text()
+    text = text.replace("return cfg.job * 10", "return iter(sys.stdin) if cfg.job else {1, 2}")
+    (app.directory / "app.py").write_text(text)
+    code, output = app.run("job=0,1")
+    assert code == 1
+    assert [row["state"] for row in app.index()] == ["completed", "failed"]
+    assert "#0 returned a set, which JSON cannot hold" in output
+    assert "#1 job=1: failed: PicklingError: Cannot pickle" in output

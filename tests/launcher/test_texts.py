@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.texts import cores_text, duration_text, ending_text, job_label, states_text
+
+
+@pytest.mark.parametrize(
+    ("cores", "text"), [([5], "5"), ([0, 1, 2, 8], "0-2,8"), ([3, 1], "1,3"), ([], "")]
+)
+def test_cores(cores, text):
+    assert cores_text(cores) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, ""), (4.25, "4.2 s"), (180, "3 min"), (9000, "2.5 h")]
+)
+def test_durations(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_a_label_holds_the_overrides_that_differ():
+    assert job_label(["n=1", "+extra=2", "steps=9"], {"n", "extra"}) == "n=1 +extra=2"
+    assert job_label(["steps=9"], {"n"}) == "(the only job)"
+
+
+def test_ends_in_words():
+    assert ending_text(Verdict("completed")) == "completed"
+    assert ending_text(Verdict("failed", "E: x", 3)) == "failed: E: x (exit code 3)"
+    assert ending_text(Verdict("failed", "too late", None, "SIGKILL")) == (
+        "failed: too late (SIGKILL)"
+    )
+    assert ending_text(Verdict("failed", "killed by SIGKILL", None, "SIGKILL")) == (
+        "failed: killed by SIGKILL"
+    )
+
+
+def test_a_job_that_never_started_says_why():
+    assert ending_text(Verdict("pending", "not started: why")) == "not started: why"
+
+
+def test_the_most_frequent_state_comes_first():
+    assert states_text(["failed", "completed", "completed"]) == "2 completed, 1 failed"

@@ -1,0 +1,145 @@
+"""Allocation of cores and GPUs: how many a job needs, and which ones it gets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from walle.launcher.resources import Resources
+
+
+class Need(NamedTuple):
+    """The number of cores and GPUs that a job needs.
+
+    Attributes:
+        cores: processes that compute at the same time; None for all cores of the sweep.
+        gpus: number of GPUs.
+    """
+
+    cores: int | None = 1
+    gpus: int = 0
+
+
+def need(config: Mapping[str, Any]) -> Need:
+    """Finds what a job needs from walle's keys in its config; one core without such keys.
+
+    Cores: one for each sampler process; one for the agent if it learns while they collect
+    (`sampler.max_lag` other than 0); one for each learner process after the first; at least the
+    number of threads that learn at the same time. A serial sampler runs inside the agent.
+    GPUs: one for each learner process when `device` names CUDA.
+    """
+    sampler, learner = _group(config, "sampler"), _group(config, "learner")
+    learners, threads = _count(learner, "n"), _count(learner, "threads")
+    gpus = learners if str(config.get("device")).partition(":")[0] == "cuda" else 0
+    if sampler.get("name") == "serial":
+        return Need(learners * threads, gpus)
+    if "n" in sampler and sampler["n"] is None:
+        return Need(None, gpus)
+    samplers = _count(sampler, "n")
+    if sampler.get("max_lag", 0) != 0:
+        return Need(samplers + learners * threads, gpus)
+    return Need(max(samplers + learners - 1, learners * threads), gpus)
+
+
+def _group(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The group of that name; empty without such a group."""
+    group = config.get(key)
+    return group if isinstance(group, Mapping) else {}
+
+
+def _count(group: Mapping[str, Any], key: str) -> int:
+    """A number of processes or threads; 1 where another application's key means something else."""
+    value = group.get(key)
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+class Grant(NamedTuple):
+    """The cores and GPUs that a job got.
+
+    Attributes:
+        job: the job's index in the list given to `Allocator`.
+        cores: numbers of its cores, ascending.
+        gpus: names of its GPUs; a name may appear twice.
+        oversubscribed: the job needs more than the sweep has; it runs alone on everything.
+    """
+
+    job: int
+    cores: tuple[int, ...]
+    gpus: tuple[str, ...]
+    oversubscribed: bool
+
+
+class Allocator:
+    """Hands out cores and GPUs to jobs, strictly in the jobs' order.
+
+    No job overtakes an earlier one, however small it is: the order of a sweep is part of its
+    design, and a large job might wait for ever otherwise.
+    """
+
+    def __init__(
+        self,
+        needs: Sequence[Need],
+        order: Sequence[int],
+        resources: Resources,
+        *,
+        exclusive: bool = False,
+    ) -> None:
+        """Starts with all jobs waiting.
+
+        Args:
+            needs: of every job, by index.
+            order: the indices of the jobs to run, first to last.
+            resources: cores and GPUs of the sweep.
+            exclusive: run one job at a time.
+        """
+        self._needs, self._exclusive = needs, exclusive
+        self._waiting = deque(order)
+        self._cores, self._gpus = resources
+        self._free_cores, self._free_gpus = list(self._cores), list(self._gpus)
+        self._granted: dict[int, Grant] = {}
+        self.stopped = False
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that have not started yet."""
+        return len(self._waiting)
+
+    def stop(self) -> None:
+        """Drops the waiting jobs: none of them will start."""
+        self._waiting.clear()
+        self.stopped = True
+
+    def requeue(self, job: int) -> None:
+        """Puts a job that has run at the end of the order."""
+        self._waiting.append(job)
+
+    def next(self) -> Grant | None:
+        """Grants the next job its cores and GPUs; None if it cannot start now."""
+        grant = self._grant(self._waiting[0]) if self._waiting else None
+        if grant is None:
+            return None
+        self._waiting.popleft()
+        self._granted[grant.job] = grant
+        self._free_cores = [core for core in self._free_cores if core not in grant.cores]
+        self._free_gpus = self._free_gpus[len(grant.gpus) :]
+        return grant
+
+    def release(self, job: int) -> None:
+        """Takes back the cores and GPUs of a job that ended."""
+        grant = self._granted.pop(job)
+        freed = {*self._free_cores, *grant.cores}
+        self._free_cores = [core for core in self._cores if core in freed]
+        self._free_gpus = [*grant.gpus, *self._free_gpus]
+
+    def _grant(self, job: int) -> Grant | None:
+        wanted = self._needs[job]
+        cores = len(self._cores) if wanted.cores is None else wanted.cores
+        over = cores > len(self._cores) or wanted.gpus > len(self._gpus)
+        cores, gpus = min(cores, len(self._cores)), min(wanted.gpus, len(self._gpus))
+        if self._granted and (over or self._exclusive):
+            return None
+        if cores > len(self._free_cores) or gpus > len(self._free_gpus):
+            return None
+        own = tuple(sorted(self._free_cores[:cores]))
+        return Grant(job, own, tuple(self._free_gpus[:gpus]), over)

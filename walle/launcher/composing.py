@@ -1,0 +1,245 @@
+"""The jobs before they run: composed, checked, put into directories and in order."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import setup_globals
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from walle.launcher.allocation import Need, need
+from walle.launcher.identity import Identity, config_hash, flatten
+
+SHUFFLE_SEED = 0
+MESSAGES_SHOWN = 10
+
+
+class PlanError(ValueError):
+    """A job cannot run with its config; found before any job started."""
+
+
+class Composed(NamedTuple):
+    """A job before it has a number.
+
+    Attributes:
+        config: the composed config with its `hydra` node.
+        values: the task's part of the config, resolved, as plain dictionaries and lists.
+        identity: what identifies the job; its number is missing.
+    """
+
+    config: DictConfig
+    values: dict[str, Any]
+    identity: Identity
+
+
+class Job(NamedTuple):
+    """One job of this launch.
+
+    Attributes:
+        label: the overrides that distinguish the job from the others, for people.
+        config: the composed config with its `hydra` node.
+        directory: where the job writes.
+        identity: what identifies the job.
+        need: cores and GPUs.
+    """
+
+    label: str
+    config: DictConfig
+    directory: Path
+    identity: Identity
+    need: Need
+
+    @property
+    def num(self) -> int:
+        """The job's number in the sweep, which names its directory."""
+        return self.identity.num
+
+
+def compose(
+    context: HydraContext, master: DictConfig, overrides: Sequence[str], ignore: Sequence[str]
+) -> Composed:
+    """Composes a job's config.
+
+    Args:
+        context: holds Hydra's loader.
+        master: the sweep's config.
+        overrides: the job's overrides.
+        ignore: keys that do not belong to a job's identity.
+    """
+    config = context.config_loader.load_sweep_config(master, list(overrides))
+    values = comparable_values(config)
+    flat = flatten(values, ignore)
+    return Composed(config, values, Identity(-1, tuple(overrides), config_hash(flat), flat))
+
+
+def comparable_values(config: DictConfig) -> dict[str, Any]:
+    """The task's config, resolved to the same values in every launch.
+
+    Directories are empty, and `${now:...}` gives its pattern. A config that can only be resolved
+    inside the job, because it reads a variable that the job sets, keeps its interpolations.
+    """
+    config = deepcopy(config)
+    OmegaConf.clear_cache(config)
+    with read_write(config), open_dict(config):
+        config.hydra.sweep.dir = config.hydra.sweep.subdir = config.hydra.run.dir = ""
+        config.hydra.runtime.output_dir = config.hydra.runtime.cwd = ""
+        config.hydra.job.id = config.hydra.job.num = 0
+    task = task_config(config)
+    with _hydra_config(config):
+        OmegaConf.register_new_resolver("now", str, replace=True)
+        try:
+            values = OmegaConf.to_container(task, resolve=True, enum_to_str=True)
+        except OmegaConfBaseException:
+            values = OmegaConf.to_container(task, resolve=False, enum_to_str=True)
+        finally:
+            setup_globals()  # registers Hydra's own `now` again
+    return cast(dict[str, Any], values)
+
+
+def task_config(config: DictConfig) -> DictConfig:
+    """The config without its `hydra` node, as the task's function gets it."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+@contextmanager
+def _hydra_config(config: DictConfig) -> Iterator[None]:
+    """Makes `${hydra:...}` read `config` in the body."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        yield
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def validate(jobs: Sequence[Composed], function: str | None) -> None:
+    """Calls the application's check of a config for every job, before any job starts.
+
+    Args:
+        jobs: all jobs of the launch.
+        function: `module.function` that takes a job's config and raises; None without a check.
+
+    Raises:
+        PlanError: some configs were refused; the text has a line for each.
+    """
+    check = _import(function) if function else None
+    refused = [line for job in jobs if check and (line := _refusal(job, check))]
+    if refused:
+        more = len(refused) - MESSAGES_SHOWN
+        tail = [f"... and {more} more"] if more > 0 else []
+        raise PlanError("\n".join([*refused[:MESSAGES_SHOWN], *tail]))
+
+
+def _import(path: str) -> Callable[[DictConfig], object]:
+    module, _, name = path.rpartition(".")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PlanError(
+            f"hydra.launcher.validate={path} cannot be imported ({error}): name a function as "
+            "package.module.function"
+        ) from error
+    return cast(Callable[[DictConfig], object], function)
+
+
+def _refusal(job: Composed, check: Callable[[DictConfig], object]) -> str | None:
+    try:
+        check(task_config(job.config))
+    except (ValueError, TypeError, OmegaConfBaseException) as error:
+        return f"{' '.join(job.identity.overrides) or 'the only job'}: {error}"
+    return None
+
+
+def place(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
+    """Gives a job its number and its directory.
+
+    Args:
+        job: the composed job.
+        num: its number.
+        label: its name for people.
+        sweep_dir: the sweep's directory; None for the one in the job's config.
+    """
+    config = job.config
+    with read_write(config), open_dict(config):
+        config.hydra.job.id = str(num)
+        config.hydra.job.num = num
+        if sweep_dir is not None:
+            config.hydra.sweep.dir = sweep_dir
+    with _hydra_config(config):
+        directory = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
+    return Job(label, config, directory, job.identity._replace(num=num), need(job.values))
+
+
+def refuse_shared_directories(jobs: Sequence[Job]) -> None:
+    """Checks that no two jobs write to the same directory.
+
+    Raises:
+        PlanError: two jobs do.
+    """
+    owners: dict[str, Job] = {}
+    for job in jobs:
+        other = owners.setdefault(os.path.abspath(job.directory), job)
+        if other is not job:
+            raise PlanError(
+                f"#{other.num} ({other.label}) and #{job.num} ({job.label}) would both write to "
+                f"{job.directory}: give hydra.sweep.subdir something that differs, such as "
+                "${hydra.job.num}"
+            )
+
+
+def swept_keys(
+    context: HydraContext, master: DictConfig, jobs: Sequence[Sequence[str]]
+) -> set[str]:
+    """Finds the names of the overrides along which the sweep's jobs differ.
+
+    A name counts if the command line or the sweeper's settings give it several values, or if its
+    value differs between the jobs: an adaptive sweeper chooses the values by itself.
+    """
+    asked = [str(override) for override in master.hydra.overrides.task]
+    params = OmegaConf.select(master, "hydra.sweeper.params") or {}
+    asked += [f"{key}={value}" for key, value in params.items()]
+    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(asked)
+    several = {str(one.key_or_group) for one in parsed if one.is_sweep_override()}
+    return several | _differing(jobs)
+
+
+def _differing(jobs: Sequence[Sequence[str]]) -> set[str]:
+    """Names of the overrides that not all jobs have with the same value."""
+    given = [dict(one.lstrip("+~").partition("=")[::2] for one in job) for job in jobs]
+    names = {name for overrides in given for name in overrides}
+    return {name for name in names if len({overrides.get(name) for overrides in given}) > 1}
+
+
+def in_order(jobs: Sequence[Composed], order: str) -> list[int]:
+    """Indices of the jobs in the order to run them.
+
+    Args:
+        jobs: in the order given by the sweeper.
+        order: `given`; `interleaved`, all jobs of the first `seed`, then all jobs of the second,
+            so that a machine that becomes slower affects every setting equally; `shuffled`, a
+            random order that is the same in every launch.
+    """
+    indices = list(range(len(jobs)))
+    if order == "shuffled":
+        random.Random(SHUFFLE_SEED).shuffle(indices)
+    if order == "interleaved":
+        seeds = [repr(job.values.get("seed")) for job in jobs]
+        indices.sort(key=lambda index: seeds.index(seeds[index]))
+    return indices
+
+
+def compares_times(jobs: Sequence[Composed], swept: Collection[str]) -> bool:
+    """True when the jobs differ in `sampler.n`: such a sweep measures time."""
+    counts = {repr(flatten(job.values).get("sampler.n")) for job in jobs}
+    return "sampler.n" in swept or len(counts) > 1

@@ -1,0 +1,189 @@
+"""The fork server: it has imported everything once, and every job is a fork of it.
+
+The launcher starts it as `python -c "from ... import main; main(...)"` in a session of its own,
+with the jobs' thread settings already in its environment. For each job it forks a supervisor, and
+the supervisor forks the job:
+
+    launcher -- fork server -- supervisor -- job -- processes that the job starts
+         `--------- link ---------'
+
+The supervisor adopts every orphan below it, and ends them all with the job. Over the link the
+launcher sends signals for the job, and the supervisor sends how the job ended. When the launcher
+dies, by whatever signal, the link closes, and the supervisor kills the job. When the supervisor
+dies, the kernel kills the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import signal
+import sys
+import traceback
+from multiprocessing import reduction, spawn
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+from walle.launcher.jobs import job
+from walle.launcher.jobs.process_tree import adopt_orphans, die_with_parent, end_descendants
+
+LINGER_S = 1.0
+
+
+class Preparation(NamedTuple):
+    """What the fork server does before the first job.
+
+    It answers with None when it is ready, or with a traceback.
+
+    Attributes:
+        main: how to import the user's main module, as `multiprocessing.spawn` writes it.
+        preload: names of modules to import.
+        state: the pickled `HydraState`.
+    """
+
+    main: dict[str, Any]
+    preload: tuple[str, ...]
+    state: bytes
+
+
+class Ended(NamedTuple):
+    """How a job's process ended.
+
+    Attributes:
+        exit_code: of the process; None when a signal ended it.
+        signal: the number of that signal, or None.
+        result: the pickled `JobResult`; None when the process ended before it had one.
+        peak_memory_bytes: the largest resident set of the job's main process.
+        survivors: processes of the job that could not be killed.
+    """
+
+    exit_code: int | None
+    signal: int | None
+    result: bytes | None
+    peak_memory_bytes: int
+    survivors: list[int]
+
+
+def main(link_fd: int, lock_fd: int) -> None:
+    """Serves the launcher until the link closes. In the forked jobs, runs the job and exits.
+
+    Args:
+        link_fd: this end of the socket to the launcher.
+        lock_fd: the jobs' lock on the sweep's directory. Each supervisor keeps it until its job
+            has ended, so that a launcher with the lock knows that no earlier job is running.
+    """
+    link = Connection(link_fd)
+    adopt_orphans()
+    try:
+        state = _prepare(link)
+    except (EOFError, ConnectionError):
+        return  # the launcher is gone
+    fork = _serve(link) if state is not None else None
+    if state is not None and fork is not None:
+        result_fd = _supervise(fork.link)
+        os.close(lock_fd)
+        sys.exit(job.run(pickle.loads(fork.request), state, result_fd))
+
+
+def _prepare(link: Connection) -> job.HydraState | None:
+    """Imports what the jobs need, so that no job spends time on it."""
+    wanted: Preparation = pickle.loads(link.recv_bytes())
+    try:
+        spawn.prepare(wanted.main)
+        for module in wanted.preload:
+            importlib.import_module(module)
+        state: job.HydraState = pickle.loads(wanted.state)
+        state.install()
+    except Exception:  # noqa: BLE001  whatever it is, the launcher shows it to the user
+        link.send(traceback.format_exc())
+        return None
+    gc.collect()
+    gc.freeze()  # the forks share these pages as long as no collection touches them
+    link.send(None)
+    return state
+
+
+class _Fork(NamedTuple):
+    """What a new supervisor gets: its own link, and the job's pickled request."""
+
+    link: Connection
+    request: bytes
+
+
+def _serve(link: Connection) -> _Fork | None:
+    """Forks a supervisor for every request; returns in each of them, and None at the end."""
+    supervisors: dict[int, int] = {}  # process id -> a file descriptor readable once it ended
+    while True:
+        readable = wait([link, *supervisors.values()])
+        _reap(supervisors, readable)
+        if link not in readable:
+            continue
+        try:
+            fork = _Fork(request=link.recv_bytes(), link=Connection(reduction.recv_handle(link)))
+        except (EOFError, ConnectionError):
+            return None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            link.close()
+            for pidfd in supervisors.values():
+                os.close(pidfd)
+            return fork
+        fork.link.close()
+        supervisors[pid] = os.pidfd_open(pid)
+
+
+def _reap(supervisors: dict[int, int], readable: list[Any]) -> None:
+    """Removes the supervisors that ended; ends the job of a supervisor that was killed."""
+    ended = [pid for pid, pidfd in supervisors.items() if pidfd in readable]
+    for pid in ended:
+        os.waitpid(pid, 0)
+        os.close(supervisors.pop(pid))
+    if ended:
+        end_descendants(LINGER_S, spare=supervisors)
+
+
+def _supervise(link: Connection) -> int:
+    """Starts the job, ends all its processes when it ends, and tells the launcher.
+
+    Returns:
+        In the job's process only: the file for its result. The supervisor never returns.
+    """
+    adopt_orphans()
+    result_fd = os.memfd_create("result")
+    supervisor = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        link.close()
+        os.setsid()
+        die_with_parent(supervisor)
+        return result_fd
+    _forward_signals(pid, link)
+    _, status, usage = os.wait4(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    ended = Ended(
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        result=job.read_result(result_fd),
+        peak_memory_bytes=usage.ru_maxrss * 1024,
+        survivors=end_descendants(LINGER_S),
+    )
+    with contextlib.suppress(ConnectionError):  # the launcher may be gone
+        link.send(ended)
+    os._exit(0)
+
+
+def _forward_signals(pid: int, link: Connection) -> None:
+    """Passes the launcher's signals on to the job until it ends; kills it without a launcher."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        while pidfd not in wait([link, pidfd]):
+            os.kill(pid, link.recv())
+    except (EOFError, ConnectionError):
+        os.kill(pid, signal.SIGKILL)
+        wait([pidfd])
+    os.close(pidfd)

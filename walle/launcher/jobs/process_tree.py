@@ -1,0 +1,119 @@
+"""Trees of processes: ends everything that a job started (Linux)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Collection
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.005
+UNKILLABLE_S = 10.0
+
+
+def die_with_parent(parent: int) -> None:
+    """Asks the kernel to send SIGKILL to this process when its parent dies, however it dies.
+
+    Args:
+        parent: the parent's process id before the fork. If the parent has already died, this
+            process ends here.
+    """
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of every descendant whose own parent dies.
+
+    So `descendants` also finds a process that left its session or whose parent has died.
+    """
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(root: int, spare: Collection[int] = ()) -> list[int]:
+    """Process ids of the children of `root`, their children and so on, parents first.
+
+    Args:
+        root: a process id.
+        spare: processes to leave out, with all their descendants.
+    """
+    children = _children_of_all()
+    found = [pid for pid in children[root] if pid not in spare]
+    for pid in found:
+        found.extend(child for child in children[pid] if child not in spare)
+    return found
+
+
+def end_descendants(linger_s: float, spare: Collection[int] = ()) -> list[int]:
+    """Ends and reaps every descendant of this process.
+
+    Each gets SIGTERM first, and SIGKILL if it is still alive `linger_s` later. Python's tracker
+    of shared memory uses that time: it ignores SIGTERM, frees the memory that dead processes left
+    behind, and then ends by itself. The caller must have called `adopt_orphans` before it started
+    the first of these processes.
+
+    Args:
+        linger_s: seconds between SIGTERM and SIGKILL.
+        spare: children to leave alone, with all their descendants.
+
+    Returns:
+        The processes that SIGKILL did not end within ten seconds, such as one that waits inside
+        the kernel for a broken disk; empty in all other cases.
+    """
+    kill_at = time.monotonic() + linger_s
+    asked: set[int] = set()
+    while rest := _alive_below(os.getpid(), spare):
+        if time.monotonic() > kill_at + UNKILLABLE_S:
+            return rest
+        late = time.monotonic() > kill_at
+        for pid in rest:
+            if late or pid not in asked:
+                _kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        asked.update(rest)
+        time.sleep(POLL_S)
+    return []
+
+
+def _alive_below(root: int, spare: Collection[int]) -> list[int]:
+    for pid in _children_of_all()[root]:
+        if pid not in spare:
+            os.waitpid(pid, os.WNOHANG)
+    return descendants(root, spare)
+
+
+def _kill(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return  # it has ended by itself since it was found
+
+
+def _children_of_all() -> defaultdict[int, list[int]]:
+    """The children of each process of this machine, from one pass over /proc."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (parent := _parent_of(entry)):
+            children[parent].append(int(entry))
+    return children
+
+
+def _parent_of(pid: str) -> int | None:
+    try:
+        stat = Path("/proc", pid, "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # it ended while /proc was being read
+    # The command's name is in parentheses and may contain any character.
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"prctl({option}, {value}): {os.strerror(errno)}")

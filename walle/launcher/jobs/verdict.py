@@ -1,0 +1,105 @@
+"""Tells how a job ended, in words and for status.json."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import signal
+from typing import Any, NamedTuple
+
+from walle.launcher.jobs.fork_server import Ended
+from walle.launcher.jobs.job import JobResult, one_line
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED_CODES = tuple(128 + signum for signum in INTERRUPTS)
+
+
+class Verdict(NamedTuple):
+    """How a job ended.
+
+    Attributes:
+        state: completed, failed or interrupted; pending for a job that never started.
+        error: why it did not complete, in one line.
+        exit_code: the exit code of its process.
+        signal: the name of the signal that ended the process or made it exit.
+        value: the value that the job returned.
+    """
+
+    state: str
+    error: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    value: Any = None
+
+
+class Circumstances(NamedTuple):
+    """What the launcher knows about the end of a job, besides how its process ended.
+
+    Attributes:
+        timeout_s: the time limit, if the job ran past it.
+        interrupted: whether the sweep was being stopped.
+        out_of_memory: whether the kernel killed processes for lack of memory meanwhile.
+        own_state: the state that the job itself wrote into status.json.
+        own_error: the error that it wrote there.
+        own_signal: the signal that it wrote there.
+        last_line: the last line that it printed.
+    """
+
+    timeout_s: float | None = None
+    interrupted: bool = False
+    out_of_memory: bool = False
+    own_state: str | None = None
+    own_error: str | None = None
+    own_signal: str | None = None
+    last_line: str | None = None
+
+
+def judge(ended: Ended, around: Circumstances) -> Verdict:
+    """Decides between completed, failed and interrupted, and gives the reason in one line."""
+    name = signal.Signals(ended.signal).name if ended.signal is not None else None
+    result = _unpickled(ended.result)
+    verdict = Verdict("failed", None, ended.exit_code, name or around.own_signal)
+    if around.timeout_s is not None:
+        return verdict._replace(error=f"ran past its limit of {around.timeout_s:g} s")
+    own_end = around.own_state in ("failed", "interrupted")
+    if result is not None and result.error is None and not own_end:
+        return verdict._replace(state="completed", value=result.value)
+    if _was_interrupted(ended, result, around):
+        return verdict._replace(state="interrupted", error="stopped before its end")
+    return verdict._replace(error=_reason(ended, result, around, name))
+
+
+def _unpickled(result: bytes | None) -> JobResult | None:
+    if result is None:
+        return None
+    try:
+        content: JobResult = pickle.loads(result)
+    except Exception as error:  # noqa: BLE001  the value's own code runs: any error is possible
+        return JobResult(error=f"what it returned cannot be read: {one_line(error)}")
+    return content
+
+
+def _was_interrupted(ended: Ended, result: JobResult | None, around: Circumstances) -> bool:
+    return (
+        around.interrupted
+        or around.own_state == "interrupted"
+        or ended.exit_code in INTERRUPTED_CODES
+        or ended.signal in INTERRUPTS
+        or (result is not None and result.error == "KeyboardInterrupt")
+    )
+
+
+def _reason(ended: Ended, result: JobResult | None, around: Circumstances, name: str | None) -> str:
+    note = "; the kernel was ending processes for lack of memory" if around.out_of_memory else ""
+    if ended.signal == signal.SIGKILL and around.out_of_memory:
+        peak_gib = ended.peak_memory_bytes / 2**30
+        return f"killed by the kernel: out of memory (peak {peak_gib:.1f} GiB)"
+    if around.own_state == "failed" and around.own_error:
+        return around.own_error + note
+    if result is not None and result.error is not None:
+        # A program that exits with a number alone has printed the reason before.
+        number = re.fullmatch(r"SystemExit: \d+", result.error)
+        return ((around.last_line if number else None) or result.error) + note
+    if name is not None:
+        return f"killed by {name}{note}"
+    return f"its process ended with exit code {ended.exit_code} before the job returned{note}"

@@ -1,0 +1,229 @@
+"""A launch from start to end: plan, refuse or resume, run, write the records, report."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from hydra import version
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, setup_globals
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from walle.launcher.allocation import Allocator
+from walle.launcher.composing import Job, PlanError, task_config
+from walle.launcher.identity import ConfigChangedError
+from walle.launcher.jobs.client import ForkServer, PreparationError
+from walle.launcher.jobs.job import HydraState
+from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.lock import LockedError, locked
+from walle.launcher.planning import Plan, Planner, oversubscribed_warning, plan_lines
+from walle.launcher.records import LOG, MANIFEST, RecordError, write_index, write_manifest
+from walle.launcher.resources import (
+    Resources,
+    job_environment,
+    sweep_cores,
+    thread_settings,
+    visible_gpus,
+)
+from walle.launcher.runner import Runner, stop_signals
+from walle.launcher.screen import open_screen
+from walle.launcher.settings import WalleLauncherConf, check_settings
+from walle.launcher.texts import ending_text, failure_list
+
+log = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 15.0
+MULTIRUN = "multirun.yaml"
+BAD_INPUT = 2
+NOT_STARTED = Verdict("pending", "not started: the sweep was stopped before its turn")
+
+
+class JobFailedError(RuntimeError):
+    """Raised by the sweeper's access to the return value of a job that did not complete."""
+
+
+class Launch:
+    """Everything between Hydra's `setup` and the list of results."""
+
+    def __init__(
+        self,
+        settings: WalleLauncherConf,
+        context: HydraContext,
+        task_function: TaskFunction,
+        config: DictConfig,
+    ) -> None:
+        """Checks the settings; with `resume=false`, gives the sweep an unused directory.
+
+        Raises:
+            SystemExit: with code 2, when a setting is wrong.
+        """
+        self._settings, self._context, self._config = settings, context, config
+        self._task_function = task_function
+        try:
+            check_system()
+            check_settings(settings)
+            cores = sweep_cores(settings.cores)
+        except ValueError as error:
+            refuse(error)
+        self._resources = Resources(cores, visible_gpus(settings.gpus, os.environ))
+        moved_to = _unused_directory(self._sweep_dir) if settings.resume is False else None
+        if moved_to is not None:
+            with read_write(config), open_dict(config):
+                config.hydra.sweep.dir = moved_to
+        self._planner = Planner(settings, context, config, self._resources, moved_to)
+        # Hydra's sweeper replaces this file before it calls the launcher; `_restore` undoes that.
+        multirun = self._sweep_dir / MULTIRUN
+        self._multirun = multirun.read_bytes() if multirun.exists() else None
+
+    @property
+    def _sweep_dir(self) -> Path:
+        return Path(str(self._config.hydra.sweep.dir))
+
+    def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
+        """Runs the jobs.
+
+        Args:
+            overrides: of each job.
+            first_num: the number of the first job in a directory without jobs.
+
+        Raises:
+            SystemExit: with code 2 when nothing could be started, 128 + signal when the sweep was
+                stopped, and 1 when a job failed under Hydra's own sweeper.
+        """
+        setup_globals()
+        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        log.info(f"composing and checking {len(overrides)} jobs")
+        try:
+            jobs = self._planner.compose(overrides)
+            if self._settings.dry_run:
+                return self._show(self._planner.plan(jobs, first_num))
+            with locked(self._sweep_dir, LOCK_WAIT_S) as lock_fd:
+                return self._run(self._planner.plan(jobs, first_num), lock_fd)
+        except (PlanError, ConfigChangedError, RecordError, LockedError, PreparationError) as error:
+            self._restore()
+            refuse(error, self._cure(error))
+        except KeyboardInterrupt:  # while planning; `stop_signals` takes over when jobs run
+            print("stopped before any job was started", file=sys.stderr)
+            raise SystemExit(128 + signal.SIGINT) from None
+
+    def _cure(self, error: Exception) -> str:
+        if not isinstance(error, ConfigChangedError):
+            return ""
+        return (
+            f"\n{self._sweep_dir} keeps the sweep it was made for: undo the change, give the new "
+            "sweep another name, or start a new directory with hydra.launcher.resume=false"
+        )
+
+    def _restore(self) -> None:
+        """Leaves the sweep's directory as it was before Hydra wrote its multirun.yaml."""
+        if self._multirun is not None:
+            (self._sweep_dir / MULTIRUN).write_bytes(self._multirun)
+        elif not (self._sweep_dir / MANIFEST).exists():
+            (self._sweep_dir / MULTIRUN).unlink(missing_ok=True)
+            if self._sweep_dir.is_dir() and not any(self._sweep_dir.iterdir()):
+                self._sweep_dir.rmdir()
+
+    def _show(self, plan: Plan) -> list[JobReturn]:
+        """Prints the plan."""
+        self._restore()
+        for line in plan_lines(plan, self._resources, self._sweep_dir):
+            log.info(line)
+        return [job_return(job, Verdict("completed")) for job in plan.jobs]
+
+    def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
+        self._planner.confirm(plan)
+        write_manifest(self._sweep_dir, plan.manifest)
+        signals: list[int] = []
+        skipped = f", {len(plan.done)} are done already" if plan.done else ""
+        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}{skipped}")
+        if warning := oversubscribed_warning(plan, self._resources):
+            log.warning(warning)
+        try:
+            with stop_signals(signals):
+                verdicts = self._run_jobs(plan, lock_fd, signals) if plan.order else {}
+        finally:
+            write_index(self._sweep_dir)
+        return self._report(plan, verdicts, signals)
+
+    def _run_jobs(self, plan: Plan, lock_fd: int, signals: Sequence[int]) -> dict[int, Verdict]:
+        state = HydraState(self._task_function, self._context, Singleton.get_state())
+        environ = job_environment(os.environ, thread_settings(self._settings.threads))
+        server = ForkServer(state, self._settings.preload, environ, lock_fd)
+        needs = [job.need for job in plan.jobs]
+        allocator = Allocator(needs, plan.order, self._resources, exclusive=plan.exclusive)
+        screen = open_screen(len(plan.jobs), len(plan.done))
+        try:
+            runner = Runner(plan.jobs, allocator, self._settings, server.start, screen)
+            return runner.run(signals)
+        finally:
+            screen.close()
+            server.close()
+
+    def _report(
+        self, plan: Plan, verdicts: Mapping[int, Verdict], signals: Sequence[int]
+    ) -> list[JobReturn]:
+        """Prints the jobs that did not complete; makes the results for the sweeper."""
+        ends = {i: verdicts.get(i, NOT_STARTED) for i in plan.order}
+        bad = [(plan.jobs[i], end) for i, end in ends.items() if end.state != "completed"]
+        log.info(f"{len(plan.jobs) - len(bad)} of {len(plan.jobs)} jobs are complete")
+        if bad:
+            print(failure_list(bad, len(plan.jobs)), file=sys.stderr, flush=True)
+        if bad and signals:
+            raise SystemExit(128 + signals[0])
+        if bad and str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper"):
+            raise SystemExit(1)  # Hydra's own sweeper would print a traceback below the list
+        ends |= {i: Verdict("completed", value=value) for i, value in plan.done.items()}
+        return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]
+
+
+def check_system() -> None:
+    """Refuses every system but Linux.
+
+    Raises:
+        ValueError: on another system.
+    """
+    if sys.platform != "linux":
+        raise ValueError(
+            f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "
+            f"is {sys.platform}: use hydra/launcher=basic"
+        )
+
+
+def refuse(error: Exception, cure: str = "") -> NoReturn:
+    """Ends the program with one message and exit code 2."""
+    print(f"{error}{cure}", file=sys.stderr)
+    raise SystemExit(BAD_INPUT)
+
+
+def job_return(job: Job, verdict: Verdict) -> JobReturn:
+    """How a job ended, in the form that Hydra's sweepers expect."""
+    completed = verdict.state == "completed"
+    why = f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / LOG}"
+    chdir = job.config.hydra.job.chdir  # null: Hydra changed its default with version 1.2
+    moves = not version.base_at_least("1.2") if chdir is None else bool(chdir)
+    return JobReturn(
+        overrides=[str(override) for override in job.config.hydra.overrides.task],
+        cfg=task_config(job.config),
+        hydra_cfg=OmegaConf.masked_copy(job.config, "hydra"),
+        working_dir=str(job.directory) if moves else os.getcwd(),
+        task_name=JobRuntime.instance().get("name"),
+        status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
+        _return_value=verdict.value if completed else JobFailedError(why),
+    )
+
+
+def _unused_directory(sweep: Path) -> str | None:
+    """`NAME-2`, `NAME-3` and so on when NAME holds a sweep; None when it does not."""
+    if not (sweep / MANIFEST).exists():
+        return None
+    number = 2
+    while Path(f"{sweep}-{number}").exists():
+        number += 1
+    return f"{sweep}-{number}"

@@ -1,0 +1,226 @@
+"""From lists of overrides to a plan: which jobs run, which are complete, which are refused."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra.types import HydraContext
+from omegaconf import DictConfig
+
+from walle.agent.run_directory import read_status
+from walle.launcher import composing
+from walle.launcher.composing import Composed, Job, PlanError
+from walle.launcher.identity import assign_numbers, refuse_other_base
+from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
+from walle.launcher.resources import Resources, thread_settings
+from walle.launcher.settings import WalleLauncherConf
+from walle.launcher.texts import cores_text, job_label
+from walle.timing import timestamp
+
+
+class Plan(NamedTuple):
+    """A launch before its first job starts.
+
+    Attributes:
+        jobs: in the order of the sweeper's overrides.
+        done: recorded return values of the jobs to skip, by index.
+        order: indices of the jobs to run, first to last.
+        manifest: the manifest to write.
+        exclusive: one job at a time.
+    """
+
+    jobs: list[Job]
+    done: dict[int, Any]
+    order: list[int]
+    manifest: Manifest
+    exclusive: bool
+
+
+class Planner:
+    """Plans the batches of one launch; an adaptive sweeper sends more than one."""
+
+    def __init__(
+        self,
+        settings: WalleLauncherConf,
+        context: HydraContext,
+        config: DictConfig,
+        resources: Resources,
+        moved_to: str | None,
+    ) -> None:
+        """Keeps what all batches share.
+
+        Args:
+            settings: of the launcher.
+            context: holds Hydra's loader.
+            config: the sweep's.
+            resources: cores and GPUs of the sweep.
+            moved_to: the sweep's directory; None for the one in the jobs' configs.
+        """
+        self._settings, self._context, self._config = settings, context, config
+        self._resources, self._moved_to = resources, moved_to
+        self._sweep = Path(str(config.hydra.sweep.dir))
+        self._manifest: Manifest | None = None
+
+    def compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
+        """Composes and checks the jobs.
+
+        Args:
+            overrides: the overrides of each job.
+
+        Raises:
+            PlanError: some jobs cannot run with their configs.
+        """
+        ignore = self._settings.hash_ignore
+        composed = [
+            composing.compose(self._context, self._config, job, ignore) for job in overrides
+        ]
+        composing.validate(composed, self._settings.validate)
+        return composed
+
+    def plan(self, composed: Sequence[Composed], first_num: int) -> Plan:
+        """Numbers the jobs, and finds the jobs that are complete.
+
+        Args:
+            composed: the jobs.
+            first_num: the number of the first job in a directory without jobs.
+
+        Raises:
+            ValueError: a job cannot run, or does not belong to the recorded sweep.
+        """
+        before = self._recorded()
+        overrides = [job.identity.overrides for job in composed]
+        swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
+        jobs = self._numbered(composed, before, swept, first_num)
+        done = _done(jobs, before)
+        order = [i for i in composing.in_order(composed, self._settings.order) if i not in done]
+        exclusive = self._settings.exclusive
+        if exclusive is None:
+            exclusive = composing.compares_times(composed, swept)
+        manifest = self._merged(before, jobs, order, swept, exclusive)
+        return Plan(jobs, done, order, manifest, exclusive)
+
+    def confirm(self, plan: Plan) -> None:
+        """Records that the plan is carried out: the next batch extends it."""
+        self._manifest = plan.manifest
+
+    def _recorded(self) -> Manifest:
+        """The manifest of this launch's earlier batches, or of the earlier launches."""
+        if self._manifest is not None:
+            return self._manifest
+        resumes = self._settings.resume
+        if resumes is None:
+            resumes = bool(self._config.get("name"))
+        if resumes and (self._sweep / MANIFEST).exists():
+            return read_manifest(self._sweep)
+        return Manifest((), {}, (), ())
+
+    def _numbered(
+        self, composed: Sequence[Composed], before: Manifest, swept: set[str], first_num: int
+    ) -> list[Job]:
+        known = [job.identity for job in before.jobs]
+        wanted = [job.identity for job in composed]
+        if self._manifest is None:  # a later batch is always a part of this sweep
+            refuse_other_base(known, wanted, swept)
+        jobs = [
+            composing.place(job, num, job_label(job.identity.overrides, swept), self._moved_to)
+            for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
+        ]
+        composing.refuse_shared_directories(jobs)
+        check_gpus(jobs, self._resources.gpus)
+        return jobs
+
+    def _merged(
+        self,
+        before: Manifest,
+        jobs: Sequence[Job],
+        order: Sequence[int],
+        swept: Iterable[str],
+        exclusive: bool,
+    ) -> Manifest:
+        """The manifest with this launch's jobs."""
+        records = {job.identity.num: job for job in before.jobs}
+        for job in jobs:
+            where = os.path.relpath(job.directory, self._sweep)
+            records[job.num] = JobRecord(job.identity, where, job.need.cores)
+        settings = {
+            "order": self._settings.order,
+            "exclusive": exclusive,
+            "cores": self._resources.cores,
+            "gpus": self._resources.gpus,
+            "threads": thread_settings(self._settings.threads),
+        }
+        launch = {
+            "started": timestamp(),
+            "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+            "directory": os.getcwd(),
+            "host": os.uname().nodename,
+            "order": [jobs[index].num for index in order],
+        }
+        ordered = tuple(records[num] for num in sorted(records))
+        return Manifest(tuple(sorted(swept)), settings, ordered, (*before.launches, launch))
+
+
+def _done(jobs: Sequence[Job], before: Manifest) -> dict[int, Any]:
+    """Recorded return values of the jobs that are complete, by index."""
+    recorded = {job.identity.num for job in before.jobs}
+    statuses = {i: read_status(job.directory) for i, job in enumerate(jobs) if job.num in recorded}
+    return {
+        index: status["return_value"]
+        for index, status in statuses.items()
+        if is_done(status, jobs[index].identity.config_hash)
+    }
+
+
+def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
+    """Checks that the jobs can have the GPUs that they need.
+
+    Raises:
+        PlanError: the sweep has none, or a job names a certain GPU.
+    """
+    for job in jobs:
+        device = str(job.config.get("device"))
+        if job.need.gpus and not gpus:
+            raise PlanError(
+                f"#{job.num} ({job.label}) asks for a GPU with device={device}, and this machine "
+                "shows none: use device=cpu, or name them in hydra.launcher.gpus"
+            )
+        if job.need.gpus and ":" in device:
+            raise PlanError(
+                f"#{job.num} ({job.label}) names device={device}, but the launcher hands out the "
+                "GPUs, and a job sees only its own: use device=cuda"
+            )
+
+
+def plan_lines(plan: Plan, resources: Resources, sweep: Path) -> list[str]:
+    """The text of a dry run: the jobs in order, with their cores and directories."""
+    side = "one at a time" if plan.exclusive else "side by side where cores allow"
+    lines = [f"{len(plan.jobs)} jobs in {sweep}, {side}, on cores {cores_text(resources.cores)}"]
+    for index, value in plan.done.items():
+        job = plan.jobs[index]
+        lines.append(f"skip  #{job.num} (done, returned {value}): {job.label}")
+    for job in (plan.jobs[index] for index in plan.order):
+        needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
+        over = " (oversubscribed)" if _is_oversubscribed(job, resources) else ""
+        lines.append(f"run   #{job.num} on {needs}{over} in {job.directory}: {job.label}")
+    return lines
+
+
+def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:
+    """One warning for all jobs that need more cores than the sweep has; None without such jobs."""
+    jobs = (plan.jobs[index] for index in plan.order)
+    large = [f"#{job.num}" for job in jobs if _is_oversubscribed(job, resources)]
+    if not large:
+        return None
+    return (
+        f"{', '.join(large)} need more than the sweep's {len(resources.cores)} cores: each of them "
+        "runs alone, and index.csv marks it oversubscribed"
+    )
+
+
+def _is_oversubscribed(job: Job, resources: Resources) -> bool:
+    return (job.need.cores or 0) > len(resources.cores)

@@ -1,0 +1,239 @@
+"""A sweep's files: manifest.json and index.csv, and how far each job has come."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from walle.agent.run_directory import read_status, write_atomically
+from walle.launcher.identity import Flat, Identity, common_part
+
+MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
+TAIL_BYTES = 8192
+TAIL_LINES = 5
+
+
+class RecordError(ValueError):
+    """A sweep's directory has no manifest, or a damaged one."""
+
+
+class JobRecord(NamedTuple):
+    """One job in the manifest.
+
+    Attributes:
+        identity: number, overrides, hash and config.
+        directory: relative to the sweep's directory.
+        cores: the number of cores that the job needs; None for all.
+    """
+
+    identity: Identity
+    directory: str
+    cores: int | None
+
+
+class Manifest(NamedTuple):
+    """The jobs of a sweep, over all its launches.
+
+    Attributes:
+        swept: names of the overrides along which the jobs differ.
+        settings: of the latest launch: order, exclusive, cores, gpus, threads.
+        jobs: by ascending number.
+        launches: an entry for each launch: its time, command and order of jobs.
+    """
+
+    swept: tuple[str, ...]
+    settings: dict[str, Any]
+    jobs: tuple[JobRecord, ...]
+    launches: tuple[dict[str, Any], ...]
+
+
+def write_manifest(sweep: Path, manifest: Manifest) -> None:
+    """Writes manifest.json; settings that all jobs have in common appear once."""
+    common = common_part([job.identity.config for job in manifest.jobs])
+    jobs = [_job_entry(job, common) for job in manifest.jobs]
+    content = manifest._asdict() | {"common": common, "jobs": jobs}
+    write_atomically(sweep / MANIFEST, json.dumps(content, indent=1, default=str) + "\n")
+
+
+def _job_entry(job: JobRecord, common: Flat) -> dict[str, Any]:
+    num, overrides, config_hash, config = job.identity
+    return {
+        "num": num,
+        "directory": job.directory,
+        "cores": job.cores,
+        "overrides": overrides,
+        "config_hash": config_hash,
+        "config": {path: value for path, value in config.items() if path not in common},
+    }
+
+
+def read_manifest(sweep: Path) -> Manifest:
+    """Reads manifest.json.
+
+    Raises:
+        RecordError: the file is missing or damaged.
+    """
+    try:
+        content = json.loads((sweep / MANIFEST).read_text())
+        jobs = tuple(_job_record(entry, content["common"]) for entry in content["jobs"])
+        return Manifest(
+            tuple(content["swept"]), content["settings"], jobs, tuple(content["launches"])
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        raise RecordError(
+            f"{sweep} holds no {MANIFEST}: give the directory of a sweep that the walle launcher "
+            "ran, such as multirun/NAME"
+        ) from None
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise RecordError(
+            f"{sweep / MANIFEST} is damaged ({error!r}): restore or remove it"
+        ) from error
+
+
+def _job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
+    config = common | entry["config"]
+    identity = Identity(entry["num"], tuple(entry["overrides"]), entry["config_hash"], config)
+    return JobRecord(identity, entry["directory"], entry["cores"])
+
+
+def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
+    """True when a job of that config is complete and status.json holds its return value."""
+    return (
+        status.get("state") == "completed"
+        and status.get("config_hash") == config_hash
+        and "return_value" in status
+    )
+
+
+def python_scalar(value: Any) -> Any:
+    """Turns a scalar of NumPy or torch into Python's; returns any other value unchanged."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def is_recordable(value: Any) -> bool:
+    """True when a value written as JSON is read back unchanged."""
+    try:
+        back = json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return False
+    return repr(back) == repr(value)  # True == 1, and NaN != NaN: equality would be wrong
+
+
+def write_index(sweep: Path) -> Manifest:
+    """Rebuilds index.csv, a row a job, from the manifest and the jobs' files.
+
+    Returns:
+        the manifest.
+
+    Raises:
+        RecordError: the manifest is missing or damaged.
+    """
+    manifest = read_manifest(sweep)
+    rows = [_index_row(sweep, manifest, job) for job in manifest.jobs]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(k for row in rows for k in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(sweep / INDEX, text.getvalue())
+    return manifest
+
+
+def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any]:
+    status = read_status(sweep / job.directory)
+    num, given, config_hash, config = job.identity
+    overrides = dict(override.lstrip("+").partition("=")[::2] for override in given)
+    head = {
+        "job": num,
+        "state": status.get("state", "pending"),
+        "directory": job.directory,
+        "overrides": " ".join(given),
+    }
+    ended = ("attempts", "exit_code", "signal", "error", "started", "ended")
+    machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end")
+    tail = {
+        "config_hash": config_hash,
+        **{key: status.get(key) for key in ended},
+        "duration_s": duration_s(status),
+        "cores": " ".join(map(str, status.get("cores") or [])),
+        **{key: status.get(key) for key in (*machine, "peak_memory_bytes", "return_value")},
+        **read_progress(sweep / job.directory)._asdict(),
+    }
+    swept = {  # an application's key may have the name of a column
+        f"config.{key}" if key in head | tail else key: overrides.get(key, config.get(key))
+        for key in manifest.swept
+    }
+    return head | swept | tail
+
+
+def duration_s(status: Mapping[str, Any]) -> float | None:
+    """Seconds from a job's start to its end, or until now; None for a job that has not started."""
+    if not status.get("started"):
+        return None
+    ended = datetime.fromisoformat(status["ended"]) if status.get("ended") else datetime.now(UTC)
+    return round((ended - datetime.fromisoformat(status["started"])).total_seconds(), 3)
+
+
+class Progress(NamedTuple):
+    """The last whole row of a run's iterations.csv; None for an absent or empty cell."""
+
+    iteration: int | None = None
+    env_steps: int | None = None
+    wall_s: float | None = None
+    return_mean: float | None = None
+    env_steps_per_s: float | None = None
+
+    def remaining_s(self, total_steps: Any) -> float | None:
+        """Seconds that the run still needs at its mean speed so far; None where that is unknown.
+
+        Args:
+            total_steps: of the run's config; another application may use the name otherwise.
+        """
+        if not isinstance(total_steps, int | float) or not self.env_steps or not self.wall_s:
+            return None
+        return max(0.0, (total_steps - self.env_steps) * self.wall_s / self.env_steps)
+
+
+def read_progress(job: Path) -> Progress:
+    """Reads how far a run has come; all None for a job without iterations.csv."""
+    file = job / "iterations.csv"
+    if not file.exists():
+        return Progress()
+    with file.open(errors="replace") as stream:
+        names = stream.readline().strip().split(",")
+    text = _end_of(file)
+    whole = text[: text.rfind("\n") + 1].splitlines()  # the writer may not have ended the last row
+    rows = [cells for line in whole if len(cells := line.split(",")) == len(names)]
+    row = dict(zip(names, rows[-1], strict=True)) if rows else {}
+    return Progress(
+        **{name: _number(row.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
+    )
+
+
+def _number(cell: str | None, name: str) -> float | int | None:
+    """The cell's number; None for an empty cell, and for the words of another application."""
+    try:
+        value = float(cell or "nan")
+    except ValueError:
+        return None
+    if not math.isfinite(value):
+        return None
+    return int(value) if name in ("iteration", "env_steps") else value
+
+
+def last_lines(log: Path, lines: int = TAIL_LINES) -> list[str]:
+    """The last lines of a log that are not blank, at most `lines` of them."""
+    if not log.exists():
+        return []
+    return [line for line in _end_of(log).splitlines() if line.strip()][-lines:]
+
+
+def _end_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - TAIL_BYTES))
+        return stream.read().decode(errors="replace")

@@ -1,0 +1,257 @@
+"""The loop that starts jobs, waits for their ends, enforces time limits and handles Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from walle.agent.run_directory import read_status, set_aside, update_status
+from walle.launcher.allocation import Allocator, Grant
+from walle.launcher.composing import Job
+from walle.launcher.jobs.client import RunningJob
+from walle.launcher.jobs.job import Request
+from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
+from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar
+from walle.launcher.screen import Screen
+from walle.launcher.settings import WalleLauncherConf
+from walle.machine import clock_mhz, oom_kills
+from walle.timing import timestamp
+
+POLL_S = 0.25
+
+
+@contextmanager
+def stop_signals(received: list[int]) -> Iterator[None]:
+    """Appends SIGINT, SIGTERM and SIGHUP to `received` in the body, instead of ending the process.
+
+    Signals that were ignored before stay ignored. Outside the main thread nothing changes.
+    """
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(signum) != signal.SIG_IGN:
+                before[signum] = signal.signal(signum, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class Active:
+    """A job that is running.
+
+    Attributes:
+        job: the job.
+        grant: its cores and GPUs.
+        process: its process.
+        record: the launcher's fields of status.json that are known at the start.
+        oom_before: the kernel's count of out-of-memory kills at the start.
+        end_at: when to stop the job, on the monotonic clock; None without a limit.
+        timed_out: whether the job has been asked to stop since.
+    """
+
+    job: Job
+    grant: Grant
+    process: RunningJob
+    record: dict[str, Any]
+    oom_before: int
+    end_at: float | None
+    timed_out: bool = False
+
+
+class Runner:
+    """Runs the jobs of one launch."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        allocator: Allocator,
+        settings: WalleLauncherConf,
+        start: Callable[[Request], RunningJob],
+        screen: Screen,
+    ) -> None:
+        """Prepares the loop.
+
+        Args:
+            jobs: all jobs of the launch, those to skip among them.
+            allocator: holds the jobs to run, in order, by their index in `jobs`.
+            settings: limits on failures, retries and time.
+            start: starts a job's process.
+            screen: shows what happens.
+        """
+        self._jobs, self._allocator, self._settings = jobs, allocator, settings
+        self._start, self._screen = start, screen
+        self._active: dict[int, Active] = {}
+        self._tries = dict.fromkeys(range(len(jobs)), 0)
+        self._failures = 0
+        self._handled = 0  # how many of the received signals have been passed on
+        self._verdicts: dict[int, Verdict] = {}
+
+    def run(self, signals: Sequence[int]) -> dict[int, Verdict]:
+        """Runs until every job has ended or the sweep was stopped.
+
+        Args:
+            signals: the requests to stop so far; grows while this runs.
+
+        Returns:
+            how each job ended, by index; a job that never started is left out.
+        """
+        while True:
+            self._pass_on(signals)
+            while (grant := self._allocator.next()) is not None:
+                self._begin(grant)
+            if not self._active:
+                return self._verdicts
+            self._finish_ended()
+            self._enforce_time_limits()
+            running = [(active.job, active.grant) for active in self._active.values()]
+            self._screen.update(running, self._allocator.waiting)
+
+    def _begin(self, grant: Grant) -> None:
+        job = self._jobs[grant.job]
+        record = {
+            "config_hash": job.identity.config_hash,
+            "attempts": int(read_status(job.directory).get("attempts", 0)) + 1,
+            "started": timestamp(),
+            "cores": grant.cores,
+            "gpus": grant.gpus,
+            "oversubscribed": grant.oversubscribed,
+            "load_start": os.getloadavg()[0],
+            "mhz_start": clock_mhz(grant.cores),
+        }
+        set_aside(job.directory)
+        update_status(
+            job.directory,
+            state="running",
+            **record,
+            exit_code=None,
+            signal=None,
+            error=None,
+            ended=None,
+        )
+        self._screen.started(job, grant)
+        limit = self._settings.timeout_s
+        end_at = time.monotonic() + limit if limit is not None else None
+        process = self._start(_request(job, grant))
+        self._tries[grant.job] += 1
+        self._active[grant.job] = Active(job, grant, process, record, oom_kills(), end_at)
+
+    def _finish_ended(self) -> None:
+        """Waits a moment for jobs to end, and records how they ended."""
+        by_link = {active.process.link: index for index, active in self._active.items()}
+        for link in wait(list(by_link), timeout=POLL_S):
+            self._finish(by_link[link])  # type: ignore[index]
+
+    def _finish(self, index: int) -> None:
+        active = self._active.pop(index)
+        job, log = active.job, active.job.directory / LOG
+        ended = active.process.result()
+        status = read_status(job.directory)
+        circumstances = Circumstances(
+            timeout_s=self._settings.timeout_s if active.timed_out else None,
+            interrupted=self._handled > 0,
+            out_of_memory=oom_kills() > active.oom_before,
+            own_state=status.get("state"),
+            own_error=status.get("error"),
+            own_signal=status.get("signal"),
+            last_line=next(iter(last_lines(log, 1)), None),
+        )
+        verdict = judge(ended, circumstances)
+        tail = [] if verdict.state == "completed" else last_lines(log)
+        self._record(active, verdict, tail, ended.peak_memory_bytes)
+        self._allocator.release(index)
+        self._screen.ended(job, verdict, tail)
+        if ended.survivors:
+            self._screen.warn(f"processes {ended.survivors} of #{job.num} cannot be killed")
+        self._conclude(index, verdict)
+
+    def _record(
+        self, active: Active, verdict: Verdict, tail: list[str], peak_memory_bytes: int
+    ) -> None:
+        """Writes the job's end into status.json, over what the job itself wrote."""
+        if verdict.state != "completed":
+            last: dict[str, Any] = {"log_tail": tail}
+        elif is_recordable(value := python_scalar(verdict.value)):
+            last = {"return_value": value}
+        else:
+            last = {}
+            self._screen.warn(
+                f"#{active.job.num} returned a {type(value).__name__}, which JSON cannot hold: the "
+                "job will run again when the sweep is resumed"
+            )
+        update_status(
+            active.job.directory,
+            state=verdict.state,
+            **active.record,
+            exit_code=verdict.exit_code,
+            signal=verdict.signal,
+            error=verdict.error,
+            ended=timestamp(),
+            load_end=os.getloadavg()[0],
+            mhz_end=clock_mhz(active.grant.cores),
+            peak_memory_bytes=peak_memory_bytes,
+            **last,
+        )
+
+    def _conclude(self, index: int, verdict: Verdict) -> None:
+        """Tries a failed job again, or counts the failure; stops the sweep after too many."""
+        self._verdicts[index] = verdict
+        if verdict.state != "failed":
+            return
+        if self._tries[index] <= self._settings.retries and not self._allocator.stopped:
+            self._allocator.requeue(index)
+            return
+        self._failures += 1
+        most = 1 if self._settings.on_failure == "stop" else self._settings.max_failures
+        if most is not None and self._failures >= most:
+            if waiting := self._allocator.waiting:
+                self._screen.warn(
+                    f"{self._failures} failed: the {waiting} jobs still waiting are not started"
+                )
+            self._allocator.stop()
+
+    def _enforce_time_limits(self) -> None:
+        """Asks a job past its time limit to stop; kills it when `grace_s` has passed too."""
+        now_s = time.monotonic()
+        for active in self._active.values():
+            if active.end_at is None or now_s < active.end_at:
+                continue
+            active.process.signal(signal.SIGKILL if active.timed_out else signal.SIGTERM)
+            active.timed_out = True
+            active.end_at = now_s + self._settings.grace_s
+
+    def _pass_on(self, signals: Sequence[int]) -> None:
+        """Asks the jobs to stop at the first signal, and kills them at the second."""
+        for signum in signals[self._handled :]:
+            self._handled += 1
+            self._allocator.stop()
+            if signum == signal.SIGHUP:
+                _leave_terminal()
+            if self._handled == 1:
+                self._screen.warn("stopping: the running jobs may finish cleanly; again to kill")
+            polite = signal.SIGINT if signum == signal.SIGINT else signal.SIGTERM
+            for active in self._active.values():
+                active.process.signal(polite if self._handled == 1 else signal.SIGKILL)
+
+
+def _request(job: Job, grant: Grant) -> Request:
+    # An application without the key `device` chooses its GPUs by itself.
+    environ = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
+    return Request(job.config, str(job.directory.absolute() / LOG), grant.cores, environ)
+
+
+def _leave_terminal() -> None:
+    """Discards all further output: on a closed terminal, writing a line raises an error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)

@@ -1,0 +1,243 @@
+"""What a sweep shows while it runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from walle.launcher.records import Progress, read_progress
+from walle.launcher.texts import (
+    cores_text,
+    duration_text,
+    ending_text,
+    number_text,
+    time_left_text,
+)
+
+if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the table and starts without Hydra
+    from rich.table import Table
+
+    from walle.launcher.allocation import Grant
+    from walle.launcher.composing import Job
+    from walle.launcher.jobs.verdict import Verdict
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 1.0
+RECENT_ROWS = 8
+COLUMNS = ("#", "job", "cores", "state", "round", "return", "steps/s", "left")
+STATE = COLUMNS.index("state")
+WRAPPED, NUMBERS = {"job": 10, "cores": 5}, ("#", "round", "return", "steps/s", "left")
+STYLES = {"completed": "green", "failed": "red", "interrupted": "yellow", "running": "cyan"}
+
+
+class Row(NamedTuple):
+    """One row of the table; a value of None leaves its cell empty."""
+
+    num: int
+    label: str
+    cores: str
+    state: str
+    progress: Progress
+    remaining_s: float | None
+
+
+class SweepClock:
+    """Counts the jobs that have ended, and estimates the time until the sweep ends."""
+
+    def __init__(self, total: int, done: int) -> None:
+        """Starts before the first job.
+
+        Args:
+            total: the number of jobs in the sweep.
+            done: the number of jobs that an earlier launch completed.
+        """
+        self.total, self._done_before = total, done
+        self._ended: set[int] = set()
+        self._started: dict[int, float] = {}
+        self._took_s: list[float] = []
+
+    @property
+    def ended(self) -> int:
+        """The number of jobs that have ended, without those that are being tried again."""
+        return self._done_before + len(self._ended)
+
+    def start(self, num: int) -> None:
+        """Notes that a job starts, for the first time or again."""
+        self._ended.discard(num)
+        self._started[num] = time.monotonic()
+
+    def end(self, num: int) -> float:
+        """Notes that a job ended; returns the seconds it took."""
+        self._ended.add(num)
+        self._took_s.append(time.monotonic() - self._started.pop(num))
+        return self._took_s[-1]
+
+    def remaining_s(self, running: Mapping[int, float | None], waiting: int) -> float | None:
+        """Seconds until the sweep ends; None before an estimate is possible.
+
+        Waiting jobs, and running jobs without an estimate of their own, are expected to take as
+        long as the jobs that have ended took on average. Before the first job has ended, they are
+        expected to take as long as the running jobs with an estimate.
+
+        Args:
+            running: seconds that each running job still needs, by number; None if unknown.
+            waiting: the number of jobs that have not started yet.
+        """
+        so_far_s = {num: time.monotonic() - self._started[num] for num in running}
+        known = [so_far_s[num] + left_s for num, left_s in running.items() if left_s is not None]
+        expected = self._took_s or known
+        if not expected:
+            return None
+        mean_s = sum(expected) / len(expected)
+        left = [
+            max(0.0, mean_s - so_far_s[num]) if left_s is None else left_s
+            for num, left_s in running.items()
+        ]
+        return max(left, default=0.0) + waiting * mean_s / max(1, len(self._started))
+
+
+class PlainScreen:
+    """Prints a line when a job starts and when it ends."""
+
+    def __init__(self, total: int, done: int) -> None:
+        """Starts a sweep of `total` jobs, `done` of which are complete."""
+        self._clock = SweepClock(total, done)
+
+    def started(self, job: Job, grant: Grant) -> None:
+        """A job starts."""
+        self._clock.start(job.num)
+        log.info(f"#{job.num} starts on cores {cores_text(grant.cores)}: {job.label}")
+
+    def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
+        """A job ended; `tail` holds the last lines it printed, if it did not complete."""
+        took = duration_text(self._clock.end(job.num))
+        left = self._clock.total - self._clock.ended
+        time_left = time_left_text(self._clock.remaining_s({}, left)) if left else ""
+        so_far = f"{self._clock.ended} of {self._clock.total} ended{time_left}"
+        log.info(f"#{job.num} {ending_text(verdict)} after {took}, {so_far}")
+        for line in tail:
+            log.info(f"    | {line}")
+
+    def update(self, running: Iterable[tuple[Job, Grant]], waiting: int) -> None:
+        """Prints nothing: a log should hold only events."""
+
+    def warn(self, message: str) -> None:
+        """Prints a warning."""
+        log.warning(message)
+
+    def close(self) -> None:
+        """Does nothing: nothing is open."""
+
+
+class LiveScreen:
+    """Shows a table of the running jobs and of the last jobs that ended."""
+
+    def __init__(self, total: int, done: int) -> None:
+        """Takes over the terminal until `close`."""
+        from rich.live import Live
+
+        self._clock = SweepClock(total, done)
+        self._recent: list[Row] = []
+        self._shown_at = 0.0
+        self._live = Live(auto_refresh=False)
+        self._live.start()
+
+    def started(self, job: Job, grant: Grant) -> None:  # noqa: ARG002  `update` shows it
+        """A job starts."""
+        self._clock.start(job.num)
+        self._shown_at = 0.0
+
+    def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
+        """A job ended; `tail` holds the last lines it printed, if it did not complete."""
+        self._clock.end(job.num)
+        row = Row(job.num, job.label, "", verdict.state, read_progress(job.directory), None)
+        self._recent = [*self._recent, row][-RECENT_ROWS:]
+        self._shown_at = 0.0
+        if verdict.state != "completed":
+            self.warn(f"#{job.num} {ending_text(verdict)}: {job.directory}")
+            for line in tail:
+                self._print(f"    | {line}")
+
+    def update(self, running: Iterable[tuple[Job, Grant]], waiting: int) -> None:
+        """Draws the table, once a second at most."""
+        if time.monotonic() - self._shown_at < REFRESH_S:
+            return
+        self._shown_at = time.monotonic()
+        rows = [_running_row(job, grant) for job, grant in running]
+        table = job_table([*self._recent, *rows])
+        remaining_s = self._clock.remaining_s({row.num: row.remaining_s for row in rows}, waiting)
+        table.caption = (
+            f"{self._clock.ended} of {self._clock.total} ended, {waiting} wait"
+            f"{time_left_text(remaining_s)}"
+        )
+        self._live.update(table, refresh=True)
+
+    def warn(self, message: str) -> None:
+        """Prints a warning above the table."""
+        self._print(message, style="yellow")
+
+    def _print(self, text: str, style: str = "") -> None:
+        from rich.text import Text
+
+        self._live.console.print(Text(text, style=style))
+
+    def close(self) -> None:
+        """Leaves the last table on the terminal."""
+        self._live.stop()
+
+
+Screen = PlainScreen | LiveScreen
+
+
+def open_screen(total: int, done: int) -> Screen:
+    """The table where the output goes to a terminal, plain lines elsewhere."""
+    return LiveScreen(total, done) if sys.stdout.isatty() else PlainScreen(total, done)
+
+
+def _running_row(job: Job, grant: Grant) -> Row:
+    progress = read_progress(job.directory)
+    cores = cores_text(grant.cores) + (" !" if grant.oversubscribed else "")
+    remaining_s = progress.remaining_s(job.identity.config.get("total_steps"))
+    return Row(job.num, job.label, cores, "running", progress, remaining_s)
+
+
+def job_table(rows: Iterable[Row]) -> Table:
+    """The table of the jobs, without the columns that no job fills."""
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = [_cells(row) for row in rows]
+    filled = [i for i, name in enumerate(COLUMNS) if name == "job" or any(c[i] for c in lines)]
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold underline")
+    for name in (COLUMNS[i] for i in filled):
+        # In a narrow terminal a label takes several lines: nothing is cut off.
+        table.add_column(
+            name,
+            min_width=WRAPPED.get(name),
+            no_wrap=name not in WRAPPED,
+            overflow="fold",
+            justify="right" if name in NUMBERS else "left",
+        )
+    for line in lines:
+        texts = [Text(cell) for cell in line]
+        texts[STATE].stylize(STYLES.get(line[STATE], ""))
+        table.add_row(*(texts[i] for i in filled))
+    return table
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    """The texts of a row, in the order of `COLUMNS`."""
+    return (
+        str(row.num),
+        row.label,
+        row.cores,
+        row.state,
+        number_text(row.progress.iteration),
+        number_text(row.progress.return_mean, ".1f"),
+        number_text(row.progress.env_steps_per_s, ",.0f"),
+        duration_text(row.remaining_s),
+    )

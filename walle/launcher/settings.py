@@ -1,0 +1,75 @@
+"""The launcher's settings: every key of `hydra.launcher`, and which values it may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import List, Optional  # noqa: UP035  OmegaConf reads these spellings only
+
+CHOICES = {"order": ("given", "interleaved", "shuffled"), "on_failure": ("continue", "stop")}
+
+
+@dataclass
+class WalleLauncherConf:
+    """Every key of `hydra.launcher`, with its default."""
+
+    _target_: str = "hydra_plugins.walle_launcher.launcher.WalleLauncher"
+    # Cores that the sweep may use; null: every core this process may run on.
+    cores: Optional[List[int]] = None  # noqa: UP006, UP045
+    # GPUs that the sweep may use; two jobs share a GPU that is named twice. null: the GPUs in
+    # CUDA_VISIBLE_DEVICES, or all GPUs of the machine.
+    gpus: Optional[List[str]] = None  # noqa: UP006, UP045
+    # Run one job at a time; null: only when jobs differ in sampler.n, as their times are compared.
+    exclusive: Optional[bool] = None  # noqa: UP045
+    # Value of OMP_NUM_THREADS and of the other libraries' variables, the same in every job.
+    threads: int = 1
+    # given; interleaved: all jobs of one seed, then all of the next; shuffled: a random order that
+    # is the same in every launch.
+    order: str = "interleaved"
+    # true: skip the jobs that are complete in this directory; false: use a new directory, NAME-2
+    # and so on; null: true when the config has a `name`, else run all jobs again in their places.
+    resume: Optional[bool] = None  # noqa: UP045
+    # After a failure: continue with the other jobs, or stop and start no further job.
+    on_failure: str = "continue"
+    # Start no further job after so many failures; null: no limit.
+    max_failures: Optional[int] = None  # noqa: UP045
+    # How many more times to try a job that failed.
+    retries: int = 0
+    # Seconds after which a job is ended with all its processes, and counts as failed; null: no
+    # limit.
+    timeout_s: Optional[float] = None  # noqa: UP045
+    # Seconds from the request to stop (SIGTERM) to SIGKILL, for a job that ran past timeout_s.
+    grace_s: float = 10.0
+    # Print the plan with its cores and directories, and run nothing.
+    dry_run: bool = False
+    # Modules to import once, before the first job, instead of in every job.
+    preload: List[str] = field(default_factory=list)  # noqa: UP006
+    # `module.function`, called with the config of every job before the first job starts; it
+    # refuses a config by raising an exception.
+    validate: Optional[str] = None  # noqa: UP045
+    # Keys to leave out when a job's config is compared with the recorded one.
+    hash_ignore: List[str] = field(default_factory=list)  # noqa: UP006
+
+
+def check_settings(settings: WalleLauncherConf) -> None:
+    """Refuses impossible and contradictory values.
+
+    Raises:
+        ValueError: with the key, its value and its possible values.
+    """
+    for key, choices in CHOICES.items():
+        if getattr(settings, key) not in choices:
+            raise ValueError(
+                f"hydra.launcher.{key}={getattr(settings, key)}: choose one of {', '.join(choices)}"
+            )
+    lowest = {"threads": 1, "retries": 0, "max_failures": 1, "grace_s": 0}
+    for key, least in lowest.items():
+        value = getattr(settings, key)
+        if value is not None and value < least:
+            raise ValueError(f"hydra.launcher.{key}={value}: it must be at least {least}")
+    if settings.timeout_s is not None and settings.timeout_s <= 0:
+        raise ValueError(f"hydra.launcher.timeout_s={settings.timeout_s}: it must be above 0")
+    if settings.on_failure == "stop" and (settings.max_failures or 1) > 1:
+        raise ValueError(
+            f"hydra.launcher.on_failure=stop ends at the first failure, which contradicts "
+            f"max_failures={settings.max_failures}: leave one of them out"
+        )

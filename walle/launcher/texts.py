@@ -1,0 +1,76 @@
+"""Words for people: durations, lists of cores, a job's label, how jobs ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # not loaded: `walle.sweep` needs these words and starts without Hydra
+    from walle.launcher.composing import Job
+    from walle.launcher.jobs.verdict import Verdict
+
+
+def number_text(value: float | None, spec: str = "") -> str:
+    """The formatted number; nothing for None."""
+    return "" if value is None else format(value, spec)
+
+
+def duration_text(seconds: float | None) -> str:
+    """`4.2 s`, `3 min` or `2.5 h`; nothing for None."""
+    if seconds is None:
+        return ""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def time_left_text(seconds: float | None) -> str:
+    """`, about 3 min left`; nothing for None and 0."""
+    return f", about {duration_text(seconds)} left" if seconds else ""
+
+
+def cores_text(cores: Iterable[int]) -> str:
+    """`0-3,8` for the cores 0, 1, 2, 3 and 8."""
+    runs: list[list[int]] = []
+    for core in sorted(cores):
+        if runs and core == runs[-1][-1] + 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
+    """The overrides that distinguish a job from the others, in one line."""
+    own = [override for override in overrides if override.lstrip("+").partition("=")[0] in swept]
+    return " ".join(own) or "(the only job)"
+
+
+def ending_text(verdict: Verdict) -> str:
+    """`completed`, `failed: why (exit code 3)`, or why the job never started."""
+    if verdict.error is None:
+        return verdict.state
+    state = "" if verdict.state == "pending" else f"{verdict.state}: "
+    code = f" (exit code {verdict.exit_code})" if verdict.exit_code else ""
+    named = not verdict.signal or verdict.signal in verdict.error
+    return f"{state}{verdict.error}{code}" + ("" if named else f" ({verdict.signal})")
+
+
+def failure_list(ends: Iterable[tuple[Job, Verdict]], total: int) -> str:
+    """Two lines for each job that did not complete: the reason, and its directory.
+
+    Args:
+        ends: the jobs that did not complete.
+        total: the number of all jobs.
+    """
+    ordered = sorted(ends, key=lambda end: end[0].num)
+    lines = [f"{len(ordered)} of {total} jobs did not complete:"]
+    for job, verdict in ordered:
+        lines += [f"  #{job.num} {job.label}: {ending_text(verdict)}", f"      {job.directory}"]
+    return "\n".join(lines)
+
+
+def states_text(states: Iterable[str]) -> str:
+    """`5 completed, 1 failed`, the most frequent state first."""
+    return ", ".join(f"{count} {state}" for state, count in Counter(states).most_common())
