@@ -1,14 +1,17 @@
-"""Breaks the pure modules one operator or constant at a time, and counts what their tests notice.
+"""Changes the pure modules one operator, argument or constant at a time: do their tests notice?
 
-`make mutants` runs all; `python -m tests.mutants stats fits` only modules whose path has one of
-these words. mutmut proposes the mutants. Each is compiled in memory in a process of its own, which
-runs the module's tests up to the first failure; no file changes. A test that does not end in time
-has noticed the mutant too.
+`make mutants` tries all modules, `python -m tests.mutants stats fits` those whose path contains one
+of the words. A mutant is a module with one change that mutmut proposes. A process of its own
+compiles it in memory and runs the module's tests up to the first failure, so no file changes. Tests
+that do not end in time have noticed the mutant too.
+
+`mutants_equivalent.txt` lists mutants that no test can notice, each with the reason: they are left
+out. A line begins with the mutant's name as this command prints it, so it survives a shift of lines
+but not a change of its own line.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import gc
 import importlib
@@ -30,22 +33,21 @@ EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 LEAST = 95  # per cent that must be noticed
 LIMIT_S = 60  # for the tests of one module
 
-# Each pure module, and what pytest runs for it: quick tests that start no process.
+# Every pure module with the arguments of pytest: files of quick tests.
 MODULES = {
     "walle/learning/returns.py": "tests/learning/test_returns.py",
     "walle/learning/losses.py": "tests/learning/test_losses.py",
     "walle/learning/trust_region.py": "tests/learning/test_trust_region.py",
     "walle/learning/replay.py": "tests/learning/test_replay.py",
     "walle/nets/normalize.py": "tests/nets/test_normalize.py",
-    "walle/collecting/episodes.py": "tests/collecting/test_packing.py",
+    "walle/collecting/episodes.py": "tests/collecting/test_episodes.py",
     "walle/transport/rounds.py": "tests/transport/test_rounds.py",
-    "analysis/stats.py": "tests/analysis/test_stats.py",
-    "analysis/fits.py": "tests/analysis/test_scaling.py",
-    "hydra_plugins/walle_launcher/_cores.py": (
-        "tests/hydra_plugins/walle_launcher/test_launcher_cores.py"
-    ),
+    "analysis/measuring/stats.py": "tests/analysis/measuring/test_stats.py",
+    "analysis/measuring/fits.py": "tests/analysis/measuring/test_fits.py",
+    "walle/launcher/allocation.py": "tests/launcher/test_allocation.py",
+    "walle/launcher/resources.py": "tests/launcher/test_resources.py",
 }
-# What the tests import beside the project: loaded once, here, instead of once for each mutant.
+# Libraries that the tests import: loaded once, not once for each mutant.
 WARM = ("gymnasium", "hydra", "mujoco", "pandas", "psutil", "scipy.optimize", "scipy.special")
 WARM += ("torch", "torch.func", "torch._dynamo", "matplotlib.pyplot")
 
@@ -54,8 +56,8 @@ class Mutant(NamedTuple):
     """A module with one change.
 
     Attributes:
-        name: where and what: `module.function: old line => new line`.
-        source: of the whole module.
+        name: `module.function: old line => new line`.
+        source: the whole module.
     """
 
     name: str
@@ -63,7 +65,7 @@ class Mutant(NamedTuple):
 
 
 class _Proposals(cst.CSTVisitor):
-    """Every change that mutmut knows for a node, with the function that the node is in."""
+    """Collects the changes that mutmut proposes, with the name of the function they are in."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, cst.CSTNode, cst.CSTNode]] = []
@@ -85,13 +87,13 @@ class _Proposals(cst.CSTVisitor):
 
 
 def mutants(path: str) -> Iterator[Mutant]:
-    """All mutants of a module. Equal changes to equal lines of a function get numbers."""
+    """All mutants of a module; mutants that would have the same name are numbered."""
     source = (ROOT / path).read_text()
     module, proposals, seen = cst.parse_module(source), _Proposals(), Counter()
     module.visit(proposals)
     for scope, old, new in proposals.found:
         mutated = cst.ensure_type(module.deep_replace(old, new), cst.Module).code
-        name = f"{Path(path).stem.strip('_')}.{scope}: {_change(source, mutated)}"
+        name = f"{Path(path).stem}.{scope}: {_change(source, mutated)}"
         seen[name] += 1
         yield Mutant(name if seen[name] == 1 else f"{name} ({seen[name]})", mutated)
 
@@ -104,7 +106,7 @@ def _change(before: str, after: str) -> str:
 
 
 def noticed(path: str, source: str) -> bool:
-    """Whether the module's tests fail with this source in its place."""
+    """Whether the module's tests fail when the module has this source."""
     process = multiprocessing.get_context("fork").Process(target=_test, args=(path, source))
     process.start()
     process.join(LIMIT_S)
@@ -114,22 +116,24 @@ def noticed(path: str, source: str) -> bool:
 
 
 def _test(path: str, source: str) -> None:
-    """Ends the process with pytest's exit code."""
-    file, load = str(ROOT / path), SourceFileLoader.get_code
+    """Runs the module's tests on this source, and ends the process with pytest's exit code."""
+    file, load = (ROOT / path).resolve(), SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, name: str) -> object:
-        return compile(source, file, "exec") if self.path == file else load(self, name)
+        mutated = Path(self.path).resolve() == file
+        return compile(source, file, "exec") if mutated else load(self, name)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each costs a start more than our tests do
-    os._exit(pytest.main(["-x", "-p", "pytest_timeout", "-p", "no:cacheprovider", *MODULES[path].split()]))
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # loading all plugins takes half a second
+    options = ["-x", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
+    os._exit(pytest.main([*options, *MODULES[path].split()]))
 
 
 class Row(NamedTuple):
-    """What became of a module's mutants."""
+    """The mutants of a module, counted."""
 
     module: str
     mutants: int
@@ -146,28 +150,32 @@ class Row(NamedTuple):
 
 
 def measure(path: str, equivalent: set[str]) -> Row:
-    """Tries every mutant of a module, and prints those that its tests do not notice."""
+    """Tries the mutants of a module; prints those that its tests do not notice."""
     if noticed(path, (ROOT / path).read_text()):
         sys.exit(f"{MODULES[path]} fails without any mutant")
     every = list(mutants(path))
     tried = [mutant for mutant in every if mutant.name not in equivalent]
-    unseen = [mutant.name for mutant in tried if not noticed(path, mutant.source)]
-    for name in unseen:
-        print(f"not noticed: {name}", flush=True)
-    return Row(path, len(every), len(every) - len(tried), len(tried) - len(unseen))
+    unnoticed = [mutant.name for mutant in tried if not noticed(path, mutant.source)]
+    gone = {name for name in equivalent if name.startswith(f"{Path(path).stem}.")}
+    gone -= {mutant.name for mutant in every}
+    for said, names in (("not noticed", unnoticed), ("in the list, but no mutant", sorted(gone))):
+        for name in names:
+            print(f"{said}: {name}", flush=True)
+    return Row(path, len(every), len(every) - len(tried), len(tried) - len(unnoticed))
 
 
 def main(words: list[str]) -> int:
-    """Prints a row for every module; 1 if too few mutants are noticed."""
-    sys.path.insert(0, str(ROOT))
+    """Prints a row for each module; returns 1 if too few mutants were noticed."""
     for name in WARM:
         importlib.import_module(name)
-    gc.freeze()  # pytest collects garbage at its end, which would copy all memory of the parent
-    equivalent = {line.split("  # ")[0] for line in EQUIVALENT.read_text().splitlines()}
+    gc.freeze()  # pytest's last collection of garbage would copy the memory of this process
+    equivalent = {line.rsplit("  # ", 1)[0] for line in EQUIVALENT.read_text().splitlines()}
     paths = [path for path in MODULES if not words or any(word in path for word in words)]
     rows = [measure(path, equivalent) for path in paths]
-    total = Row("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:]))
-    print("| module | mutants | equivalent | noticed | percent |\n|---|---|---|---|---|")
+    total = Row("all", *(sum(counts) for counts in list(zip(*rows, strict=True))[1:]))
+    print(
+        "| module | mutants | equivalent | noticed | percent |", "|---|---|---|---|---|", sep="\n"
+    )
     print(*rows, total, sep="\n")
     return int(total.percent < LEAST)
 

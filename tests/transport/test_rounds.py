@@ -17,7 +17,7 @@ TASKS = [  # what a round asks of the samplers' tasks
 
 
 def received(sampler, first, shape, steps, lane_steps=(), began_ns=0, sent_ns=0):
-    """A slot in which the numbers count up from `first`; the filled `steps` and what goes with them."""
+    """A slot whose arrays count up from `first`, filled with that many steps."""
     slot = Slot.empty(shape)
     for name in STEP_FIELDS + LANE_FIELDS:
         array = getattr(slot.rollout, name)
