@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python
 
-.PHONY: sweep test slow gpu lint types format clean
+.PHONY: sweep test slow gpu mutants lint types format clean
 .DEFAULT_GOAL := test
 
 # The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
@@ -32,6 +32,11 @@ slow: .venv/ready
 # What needs a CUDA device.
 gpu: .venv/ready
 	$(RUN) -m pytest -q -m gpu
+
+# Do the tests of the pure modules notice when one operator, argument or constant is changed?
+mutants: .venv/ready
+	$(PIP) -c constraints.txt -e '.[mutants]'
+	nice $(RUN) -m tests.mutants
 
 lint: .venv/ready
 	.venv/bin/ruff check .

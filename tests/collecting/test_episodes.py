@@ -1,107 +1,238 @@
+"""Whole episodes: packed lane after lane into one column, and apart again."""
+
+from itertools import count
+
 import numpy as np
 import pytest
+import torch
+from gymnasium.utils.seeding import np_random
 
-from tests.collecting.test_sampler import COUNTER, gaussian, snapshot
-from tests.conftest import read
-from tests.test_train import learned
 from walle.collecting.actor import Actor
 from walle.collecting.episodes import (
     EpisodeQuota,
     EpisodeSampler,
     capacity,
+    concatenate,
     episodes_of_lanes,
+    pack,
     steps_to_quota,
     unpack,
 )
-from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
-from walle.errors import ConfigError
+from walle.errors import RolloutError
+from walle.nets.policies import GaussianPolicy
+from walle.streams import episode_env_seed
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.train import train
 from walle.transport.slots import RolloutShape, Slot
+from walle.types import PolicySnapshot, Rollout
 
-WHOLE = ("sampler.collect=episodes", "env=cartpole")
+FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
 
 
-def test_episodes_are_dealt_evenly_the_first_lanes_taking_the_rest():
+def side_by_side(steps=4, lanes=2, first=1):
+    """A rollout in which no two numbers are equal, and an episode ends in every way there is."""
+    numbers = count(first)
+
+    def field(*shape):
+        return np.fromiter(numbers, np.float32, int(np.prod(shape))).reshape(shape)
+
+    bits = np.arange(steps * lanes).reshape(steps, lanes)
+    return Rollout(
+        obs=field(steps + 1, lanes, 2),
+        final_obs=field(steps, lanes, 2),
+        action=field(steps, lanes, 1),
+        reward=field(steps, lanes),
+        terminated=bits % 2 == 1,
+        truncated=bits // 2 % 2 == 1,
+        log_prob=field(steps, lanes),
+        lane=first + np.arange(lanes),
+        policy_version=np.full(lanes, first),
+        state=np.full((lanes, 1), first, np.float32),
+    )
+
+
+def column(steps, lanes):
+    """An empty rollout with one column, for that many lanes of that many steps."""
+    shape = RolloutShape(steps * lanes, 1, (2,), "float32", (1,), "float32", packed=lanes)
+    return Slot.empty(shape).rollout
+
+
+def packed(rollout, lane_steps):
+    out = column(*rollout.reward.shape)
+    pack(rollout, np.array(lane_steps), out)
+    return out
+
+
+def test_the_packed_copy_keeps_every_field():
+    rollout = side_by_side()
+    out = packed(rollout, [2, 3])
+    for name in FIELDS:
+        whole = getattr(rollout, name)
+        expected = np.concatenate((whole[:2, 0], whole[:3, 1]))
+        np.testing.assert_array_equal(getattr(out, name)[:5, 0], expected, name)
+
+
+def test_the_packed_copy_ends_with_what_the_last_lane_saw_last():
+    rollout = side_by_side()
+    assert packed(rollout, [2, 3]).obs[5, 0].tolist() == rollout.obs[3, 1].tolist()
+
+
+def test_unpacked_lanes_keep_every_field():
+    rollout = side_by_side()
+    found = unpack(packed(rollout, [2, 3]).between(0, 5), np.array([2, 3]), [7, 9])
+    for lane, (one, steps) in enumerate(zip(found, [2, 3], strict=True)):
+        assert one.lane.tolist() == [[7], [9]][lane]
+        assert one.obs.shape == (steps + 1, 1, 2)
+        for name in FIELDS:
+            found_field, expected = getattr(one, name)[:steps, 0], getattr(rollout, name)
+            np.testing.assert_array_equal(found_field, expected[:steps, lane], name)
+
+
+def test_unpacking_needs_a_number_for_every_lane():
+    with pytest.raises(ValueError, match="argument"):
+        unpack(packed(side_by_side(), [2, 3]), np.array([2, 3]), [7])
+
+
+def test_packed_rollouts_are_joined_field_by_field():
+    first, *_, last = all_three = [side_by_side(2, 1, first=number) for number in (1, 100, 200)]
+    joined = concatenate(all_three)
+    for name in FIELDS:
+        rows = np.concatenate([getattr(rollout, name)[:2] for rollout in all_three])
+        np.testing.assert_array_equal(getattr(joined, name)[:6], rows, name)
+    assert joined.env_steps == 6
+    assert joined.obs[6, 0].tolist() == last.obs[2, 0].tolist()
+    assert (joined.lane.tolist(), joined.policy_version.tolist()) == ([1], [1])
+    assert joined.state.tolist() == [[1]]
+    assert not np.shares_memory(joined.lane, first.lane)
+
+
+def test_episodes_are_split_evenly_and_the_first_lanes_take_the_rest():
     assert episodes_of_lanes(8, [0, 1, 2], 3).tolist() == [3, 3, 2]
     assert episodes_of_lanes(8, [2], 3).tolist() == [2]
 
 
-def test_a_lane_has_room_for_four_times_its_share_and_for_one_episode():
+def test_a_lane_can_hold_four_times_its_part_of_the_batch_and_one_episode():
     assert capacity(2048, 16, 500) == 512
     assert capacity(2048, 16, 1000) == 1000
+    assert capacity(10, 16, 1) == 2
 
 
-def test_steps_to_a_quota_by_hand():
+def test_steps_to_quota_by_hand():
     ended = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 0, 1]], bool)
     assert steps_to_quota(ended, np.array([1, 2, 1])).tolist() == [2, 3, 4]
-    assert steps_to_quota(ended, np.array([2, 1, 2])).tolist() == [
-        4,
-        1,
-        4,
-    ]
+    # the third lane ends one episode only, so all four steps are its own
+    assert steps_to_quota(ended, np.array([2, 1, 2])).tolist() == [4, 1, 4]
+    assert steps_to_quota(ended[1:2], np.array([1, 1, 1])).tolist() == [1, 1, 1]
 
 
-def collected(numbers, quota, rows=12, rounds=1, all_lanes=None):
-    """What a sampler of toy lanes, whose episodes have three steps, collects round by round."""
-    lanes = make_lanes(COUNTER, numbers, seed=7)
-    actor = Actor(gaussian(), 2, len(numbers), 10.0)
-    sampler = EpisodeSampler(lanes, actor, numbers, 7, all_lanes or len(numbers))
-    shape = RolloutShape(rows * len(numbers), 1, (2,), "float32", (1,), "float32", len(numbers))
-    found = []
-    for _ in range(rounds):
-        slot = Slot.empty(shape)
-        asked = snapshot(gaussian())._replace(episodes=quota)
-        filled = sampler.fill(slot.rollout, asked, Timer(SAMPLER_SECTIONS))
-        slot.steps[0], slot.lane_steps[:] = filled
-        found.append(slot)
-    sampler.close()
-    return found
+def policy():
+    return GaussianPolicy(2, 1, (4,), torch.tanh, 0.0)
 
 
-def test_lanes_are_packed_one_after_the_other():
-    (slot,) = collected([0, 1], quota=3)
-    rollout = slot.filled
-    assert slot.lane_steps.tolist() == [6, 3]
-    assert rollout.obs[:9, 0, 0].tolist() == [0, 1, 2] * 3
+def snapshot(**changed):
+    parameters = policy().init(torch.Generator().manual_seed(0)).numpy()
+    return PolicySnapshot.pack([parameters], np.zeros(2), np.ones(2))._replace(**changed)
+
+
+class Sampling:
+    """A sampler of toy lanes, whose episodes last 3 steps; counts the steps it makes."""
+
+    def __init__(self, numbers, capacity=12, all_lanes=None, **toy):
+        self.steps = 0
+        self._numbers, self._capacity = numbers, capacity
+        lanes = make_lanes(EnvSpec("tests.toy:Counter-v0", toy), numbers, seed=7)
+        self._step, lanes.step = lanes.step, self._counted
+        actor = Actor(policy(), 2, len(numbers), 10.0)
+        self._sampler = EpisodeSampler(lanes, actor, numbers, 7, all_lanes or len(numbers))
+
+    def _counted(self, action):
+        self.steps += 1
+        return self._step(action)
+
+    def collect(self, episodes, version=0):
+        out = column(self._capacity, len(self._numbers))
+        asked = snapshot(episodes=episodes, version=version)
+        filled = self._sampler.fill(out, asked, Timer(SAMPLER_SECTIONS))
+        return out.between(0, filled.steps), filled.lane_steps.tolist()
+
+
+def test_lanes_are_collected_one_after_the_other():
+    # eleven episodes on six lanes: lane 4 runs two of them, lane 5 the last one
+    rollout, lane_steps = Sampling([4, 5], all_lanes=6).collect(11, version=8)
+    assert lane_steps == [6, 3]
+    assert rollout.obs[:-1, 0, 0].tolist() == [0, 1, 2] * 3
     assert rollout.terminated[:, 0].tolist() == [False, False, True] * 3
     assert not rollout.truncated.any()
     assert rollout.successors()[:, 0, 0].tolist() == [1, 2, 3] * 3
-    marks = rollout.obs[:9, 0, 1]
-    assert len(set(marks.tolist())) == 3  # three episodes, each with its draw
+    assert (rollout.lane.tolist(), rollout.policy_version.tolist()) == ([4], [8])
+    marks = rollout.obs[:-1, 0, 1].reshape(3, 3)
+    assert (marks == marks[:, :1]).all()
+    assert len(set(marks[:, 0].tolist())) == 3  # three episodes, each with its draw
     mapped = np.clip(3 * rollout.action[..., 0] + 1, -2, 4)  # from [-1, 1] onto [-2, 4]
     np.testing.assert_allclose(rollout.reward, mapped, atol=1e-6)
-    assert set(rollout.policy_version) == {3}
 
 
-def test_the_parts_are_the_lanes():
-    (slot,) = collected([4, 5], quota=3, all_lanes=2)
-    first, second = unpack(slot.filled, slot.lane_steps, [4, 5])
-    assert (first.env_steps, second.env_steps) == tuple(slot.lane_steps)
-    assert (first.lane.tolist(), second.lane.tolist()) == ([4], [5])
-    assert second.reward[0, 0] == slot.rollout.reward[slot.lane_steps[0], 0]
-
-
-def test_what_the_room_cuts_off_is_truncated():
-    (slot,) = collected([0], quota=2, rows=5)
-    rollout = slot.filled
-    assert rollout.env_steps == 5
+def test_an_episode_that_exceeds_the_capacity_is_truncated_there():
+    rollout, lane_steps = Sampling([0], capacity=5).collect(2)
+    assert lane_steps == [5]
     assert rollout.terminated[:, 0].tolist() == [False, False, True, False, False]
     assert rollout.truncated[:, 0].tolist() == [False] * 4 + [True]
     assert rollout.successors()[4, 0, 0] == 2
 
 
-def test_a_lane_does_the_same_whoever_its_neighbours_are():
-    """Lane 1 has fewer episodes than lane 0, so with it it runs on for nothing."""
-    together = collected([0, 1], quota=3, rounds=3, all_lanes=2)
-    alone = collected([1], quota=3, rounds=3, all_lanes=2)
-    for both, one in zip(together, alone, strict=True):
-        of_lane_1 = unpack(both.filled, both.lane_steps, [0, 1])[1]
-        assert of_lane_1.env_steps == one.filled.env_steps == 3
-        assert (of_lane_1.obs[:-1] == one.filled.obs[:-1]).all()
-        assert (of_lane_1.action == one.filled.action).all()
-    assert (alone[0].filled.obs[0] != alone[1].filled.obs[0]).any()
+def test_only_unfinished_episodes_are_truncated():
+    """Lane 0 has to run two episodes of three steps and has room for five; lane 1 runs one."""
+    rollout, lane_steps = Sampling([0, 1], capacity=5).collect(3)
+    assert lane_steps == [5, 3]
+    assert np.flatnonzero(rollout.terminated).tolist() == [2, 7]
+    assert np.flatnonzero(rollout.truncated).tolist() == [4]
+    assert rollout.successors()[:, 0, 0].tolist() == [1, 2, 3, 1, 2, 1, 2, 3]
+
+
+def test_long_episodes_are_collected_whole():
+    sampling = Sampling([0, 1], limit=50, capacity=200)
+    rollout, lane_steps = sampling.collect(4)
+    assert lane_steps == [100, 100]
+    assert rollout.obs[:-1, 0, 0].tolist() == [*range(50)] * 4
+    assert np.flatnonzero(rollout.terminated).tolist() == [49, 99, 149, 199]
+    assert 100 <= sampling.steps < 200  # stops before the lanes are full
+
+
+def test_lanes_stop_when_they_have_run_just_their_episodes():
+    sampling = Sampling([0], limit=64, capacity=200)
+    _, lane_steps = sampling.collect(1)
+    assert lane_steps == [64]
+    assert 64 <= sampling.steps < 128  # no second episode
+
+
+def test_a_lane_does_the_same_in_whatever_company():
+    """Lane 1 has fewer episodes than lane 0; beside it, lane 1 runs on and drops the rest."""
+    together, alone = Sampling([0, 1]), Sampling([1], all_lanes=2)
+    marks = []
+    for _ in range(3):
+        rollout, lane_steps = together.collect(3)
+        lane_1 = unpack(rollout, np.array(lane_steps), [0, 1])[1]
+        one, _ = alone.collect(3)
+        assert lane_1.env_steps == one.env_steps == 3
+        np.testing.assert_array_equal(lane_1.obs[:-1], one.obs[:-1])
+        np.testing.assert_array_equal(lane_1.action, one.action)
+        marks.append((one.obs[0, 0, 1], one.action[0, 0, 0]))
+    assert len(set(marks)) == 3  # every round has random streams of its own
+    assert len({mark for mark, _ in marks}) == len({action for _, action in marks}) == 3
+
+
+def test_a_lanes_episodes_come_from_the_seed_of_the_lane_and_the_round():
+    sampling = Sampling([0, 5], all_lanes=6)
+    for round_ in range(3):
+        rollout, lane_steps = sampling.collect(6)
+        for lane, one in zip([0, 5], unpack(rollout, np.array(lane_steps), [0, 5]), strict=True):
+            drawn = np_random(episode_env_seed(7, lane, round_))[0].random()
+            assert one.obs[0, 0, 1] == np.float32(drawn)  # the toy shows its first draw
+
+
+def test_a_lane_whose_reward_is_no_number_is_named():
+    with pytest.raises(RolloutError, match="lane 4"):
+        Sampling([4, 5], nan_at=2).collect(2)
 
 
 def test_lanes_begin_anew_from_the_seeds_they_are_given():
@@ -116,73 +247,10 @@ def test_lanes_begin_anew_from_the_seeds_they_are_given():
         lanes.close()
 
 
-def test_the_number_of_episodes_is_the_wanted_steps_over_their_mean_length():
-    quota, plain = EpisodeQuota(1000, 4), snapshot(gaussian())
-    assert quota(plain).episodes == 4  # nothing is known yet: one a lane
-    (slot,) = collected([0, 1], quota=3)
-    quota.observe(slot.filled)
-    assert quota(plain).episodes == 333
-    assert quota(plain._replace(rollout_steps=10)).episodes == 13
-    assert EpisodeQuota(3, 4)(plain).episodes == 4
-
-
-@pytest.mark.parametrize("env", ["cartpole", "hopper"])
-def test_learning_does_not_depend_on_the_number_of_samplers(run, env):
-    whole = ("sampler.collect=episodes", f"env={env}", "total_steps=600")
-    _, serial = run(*whole, "sampler=serial")
-    expected = learned(serial)
-    assert len(expected) >= 3
-    for n in (1, 3):
-        assert learned(run(*whole, f"sampler.n={n}")[1]) == expected
-
-
-def test_nor_when_overlapped(run):
-    whole = (*WHOLE, "sampler.max_lag=1", "total_steps=600")
-    found = [learned(run(*whole, f"sampler.n={n}")[1]) for n in (1, 3)]
-    assert found[0] == found[1]
-    assert found[0][-1]["lag_max"] == "1"
-
-
-def test_rounds_are_made_of_whole_episodes(run):
-    _, directory = run(*WHOLE, "sampler.n=3", "total_steps=1200")
-    rows, episodes = (read(directory / f"{name}.csv") for name in ("iterations", "episodes"))
-    steps, count, previous = 0, 0, None
-    for row in rows:
-        ended = episodes[count : int(row["episodes"])]
-        lasted = [int(episode["length"]) for episode in ended]
-        assert int(row["env_steps"]) == steps + sum(lasted)
-        assert len(ended) == (8 if previous is None else max(8, round(256 / previous)))
-        steps, count = int(row["env_steps"]), int(row["episodes"])
-        previous = sum(lasted) / len(lasted)
-    assert len(rows) >= 3
-    assert {episode["lane"] for episode in episodes} == {str(lane) for lane in range(8)}
-    assert {episode["sampler"] for episode in episodes} == {"0", "1", "2"}
-
-
-@pytest.mark.parametrize("algo", ["ppo_kl", "trpo", "a2c"])
-def test_the_other_algorithms_learn_from_them_too(tmp_path, algo):
-    adapt = ["algo.adapt=adaptive", "algo.baseline=linear"] if algo == "trpo" else []
-    shape = ("sampler=serial", "batch_size=256", "sampler.lanes=8", "total_steps=1000")
-    quiet = ("logger.progress=quiet", "eval.every=null")
-    train(compose([*WHOLE, f"algo={algo}", *shape, *quiet, *adapt]), tmp_path)
-    rows = read(tmp_path / "iterations.csv")
-    assert len(rows) >= 3
-    assert all(float(row["entropy"]) > 0 for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("sampler.max_lag=null",), "sampler.collect=episodes changes the length"),
-        (("env.backend=envpool",), "EnvPool does not take"),
-        (("sampler.collect=episode",), "did you mean 'episodes'"),
-    ],
-)
-def test_what_cannot_be_is_refused(overrides, message):
-    with pytest.raises(ConfigError, match=message):
-        compose([*WHOLE, *overrides])
-
-
-def test_episodes_without_a_limit_are_refused(run):
-    with pytest.raises(ConfigError, match=r"give env\.episode_limit"):
-        run("sampler.collect=episodes", "env=gym", "env.id=tests.toy:Counter-v0")
+def test_the_wanted_steps_over_the_mean_length_are_the_episodes_of_a_round():
+    quota = EpisodeQuota(1000, 4)
+    assert quota(snapshot()).episodes == 4  # no length is known: one a lane
+    quota.observe(side_by_side())  # 6 of 8 steps end an episode: 4/3 steps each
+    assert quota(snapshot()).episodes == 750
+    assert quota(snapshot(rollout_steps=10)).episodes == 30  # 10 steps of 4 lanes
+    assert quota(snapshot(rollout_steps=1)).episodes == 4  # 3, but one a lane at least

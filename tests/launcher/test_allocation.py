@@ -114,3 +114,23 @@ def test_a_job_is_tried_again_last_and_none_starts_after_a_stop():
     allocator.requeue(0)
     allocator.stop()
     assert allocator.next() is None
+
+
+def test_a_job_of_another_application_needs_one_core():
+    assert Need() == Need(1, 0)
+    # a count of zero means something else to that application
+    assert need({"sampler": {"n": 0, "max_lag": 1}}) == Need(2, 0)
+
+
+@pytest.mark.parametrize(
+    "sampler", [{"name": "serial"}, {"n": None}, {"n": 2, "max_lag": 1}, {"n": 2, "max_lag": 0}]
+)
+def test_a_job_needs_a_gpu_for_each_learner_however_it_collects(sampler):
+    assert need({"device": "cuda", "sampler": sampler, "learner": {"n": 3}}).gpus == 3
+
+
+def test_an_allocator_tells_whether_it_was_stopped():
+    allocator = Allocator([Need(1)], [0], Resources([0], []))
+    assert allocator.stopped is False
+    allocator.stop()
+    assert allocator.stopped is True

@@ -120,3 +120,50 @@ def test_the_temperature_falls_while_the_entropy_is_above_its_target():
     assert loss.item() == pytest.approx(0.3 * 3)
     loss.backward()
     assert log_alpha.grad.item() == pytest.approx(3.0)  # downhill, log alpha falls
+
+
+def logs(*values):
+    return vec(*values).log()
+
+
+def test_ppo_clip_compares_with_the_old_policy_and_weighs_by_the_advantage():
+    # ratios 2, 0.5, 1.1, 1 with advantages 3, -2, 4, 1 and clip 0.2:
+    # min(6, 3.6) = 3.6; min(-1, -1.6) = -1.6; 4.4; 1
+    log_prob, old = logs(0.6, 0.1, 0.33, 0.7), logs(0.3, 0.2, 0.3, 0.7)
+    loss, info = losses.ppo_clip(log_prob, old, vec(3, -2, 4, 1), 0.2)
+    assert loss.item() == pytest.approx(-(3.6 - 1.6 + 4.4 + 1) / 4)
+    assert info["clip_fraction"].item() == 2 / 4
+
+
+def test_a_ratio_on_the_bound_is_not_clipped():
+    _, info = losses.ppo_clip(vec(0), vec(0), vec(1), 0.0)
+    assert info["clip_fraction"].item() == 0
+
+
+def test_ppo_kl_compares_with_the_old_policy():
+    # ratios 2 and 0.5 with advantages 3 and -2; no divergence
+    loss, _ = losses.ppo_kl(logs(0.6, 0.1), logs(0.3, 0.2), vec(3, -2), vec(0, 0), 1.0, 50.0, 0.01)
+    assert loss.item() == pytest.approx(-(6 - 1) / 2)
+
+
+def test_a_value_is_clipped_below_too():
+    # old 1, value -1, clip 0.5: near = 0.5. Target -1: errors 0 and 2.25
+    assert losses.value_loss(vec(-1), vec(-1), vec(1), 0.5).item() == 2.25
+
+
+def test_a_value_is_clipped_only_where_a_bound_and_an_old_value_are_given():
+    # value 2 is 2 off its target; clipped to 1 around 5 it would be 4 off
+    assert losses.value_loss(vec(2), vec(0), vec(5), None).item() == 4.0
+    assert losses.value_loss(vec(2), vec(0), None, 1.0).item() == 4.0
+
+
+def test_smoothing_bounds_both_sides():
+    # noise of 2 is cut to 0.5 and -2 to -0.5; -0.9 - 0.5 is cut to -1
+    action = losses.target_policy_smoothing(vec(0.3, -0.9), vec(10, -10), 0.2, 0.5)
+    torch.testing.assert_close(action, vec(0.8, -1.0))
+
+
+def test_critic_loss_is_the_mean_over_the_batch_and_the_sum_over_the_critics():
+    # errors 0, 2, 4 of the first critic and 1, 1, 1 of the second
+    q = torch.tensor([[1.0, 3.0, 5.0], [2.0, 2.0, 2.0]])
+    assert losses.critic_loss(q, vec(1, 1, 1)).item() == pytest.approx((0 + 4 + 16) / 3 + 1)

@@ -118,3 +118,20 @@ def test_a_buffer_of_another_size_goes_on_from_it_too(capacity):
     assert held(theirs).obs[:, 0].tolist() == held(ours).obs[:, 0].tolist()[-capacity:]
     theirs.add(rollout(6, steps=1))
     assert held(theirs).obs[:, 0].tolist()[-2:] == [6, 106]
+
+
+def test_transitions_are_split_in_any_leading_shape():
+    # a row: observation 0, 1, action 2, successor 3, 4, reward 5, continues 6
+    rows = torch.arange(7.0).expand(3, 2, 7)
+    obs, action, next_obs, reward, continues = Transitions.split(rows, 2)
+    assert (obs.shape, action.shape, next_obs.shape) == ((3, 2, 2), (3, 2, 1), (3, 2, 2))
+    assert reward.shape == continues.shape == (3, 2)
+    assert obs[0, 0].tolist() == [0, 1]
+    assert action[0, 0].tolist() == [2]
+    assert next_obs[0, 0].tolist() == [3, 4]
+    assert (reward[0, 0], continues[0, 0]) == (5, 6)
+
+
+def test_rows_live_on_the_device_that_was_asked_for():
+    buffer = Replay(4, 1, 1, device="meta")
+    assert buffer.state_dict()["rows"].device.type == "meta"

@@ -112,3 +112,52 @@ def test_vtrace_stops_at_the_end_of_an_episode():
         column(0, 0, 8), one, column(0, 1, 0), zero, zero, one, 0.5, 1.0
     )
     assert target.flatten().tolist() == advantage.flatten().tolist() == [0.0, 0.0, 8.0]
+
+
+@pytest.mark.parametrize("wrong", ["reward", "continues", "value", "next_value"])
+def test_td_errors_refuse_an_input_that_would_be_broadcast(wrong):
+    inputs = dict.fromkeys(("reward", "continues", "value", "next_value"), column(1, 2))
+    with pytest.raises(ValueError, match=rf"'{wrong}': \(1, 1\)"):
+        returns.td_errors(**{**inputs, wrong: column(1)}, gamma=0.5)
+
+
+@pytest.mark.parametrize("wrong", ["x", "ended"])
+def test_discounted_sums_refuse_an_input_that_would_be_broadcast(wrong):
+    inputs = {"x": column(1, 2), "ended": column(0, 0), wrong: column(1)}
+    with pytest.raises(ValueError, match=rf"'{wrong}': \(1, 1\)"):
+        returns.discounted_sums(**inputs, discount=0.5, last=torch.zeros(1))
+
+
+@pytest.mark.parametrize("wrong", ["ended", "ratio"])
+def test_vtrace_refuses_an_input_that_would_be_broadcast_and_names_all(wrong):
+    names = ("reward", "continues", "ended", "value", "next_value", "ratio")
+    inputs = {**dict.fromkeys(names, column(1, 1)), wrong: column(1)}
+    with pytest.raises(ValueError, match=r"'reward': .*'ended': .*'ratio': ") as caught:
+        returns.vtrace(**inputs, gamma=0.5, lam=1.0)
+    assert f"'{wrong}': (1, 1)" in str(caught.value)
+
+
+def test_episode_ends_may_be_booleans():
+    # reward 1, 2, 3 with values 0: sums [1 + .5 * 2, 2, 3]
+    reward, zero, one = column(1, 2, 3), column(0, 0, 0), column(1, 1, 1)
+    ended = column(0, 1, 0).bool()
+    assert returns.gae(reward, one, ended, zero, zero, 0.5, 1.0).flatten().tolist() == [2, 2, 3]
+    target, advantage = returns.vtrace(reward, one, ended, zero, zero, one, 0.5, 1.0)
+    assert target.flatten().tolist() == advantage.flatten().tolist() == [2, 2, 3]
+
+
+def test_vtrace_cuts_both_weights_at_1_unless_told_otherwise():
+    # delta = [3 + 3 - 4, 4 + 4 - 6] = [2, 2]; rho = c = 1: trace_1 = 2, trace_0 = 2 + .5 * 2
+    target, advantage = returns.vtrace(
+        column(3, 4), column(1, 1), column(0, 0), column(4, 6), column(6, 8), column(3, 3), 0.5, 1
+    )
+    assert target.flatten().tolist() == [4 + 3, 6 + 2]
+    assert advantage.flatten().tolist() == [2 + 0.5 * 2, 2]
+
+
+def test_vtrace_of_a_single_step():
+    # rho * delta = 0.5 * (3 + 0.5 * 6 - 4)
+    target, advantage = returns.vtrace(
+        column(3), column(1), column(0), column(4), column(6), column(0.5), 0.5, 1.0
+    )
+    assert (target.item(), advantage.item()) == (4 + 1.0, 1.0)

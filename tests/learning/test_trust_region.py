@@ -148,3 +148,29 @@ def test_no_gradient_no_step():
     )
     assert not step.any()
     assert expected == 0.0
+
+
+def search(loss, kl=lambda v: 0 * v.sum(), *, expected=1.0, **changed):
+    """From 0 in one dimension, with a full step of 1."""
+    options = {**SEARCH, "max_kl": 1.0, **changed}
+    return line_search(loss, kl, vec(0), vec(1), expected=expected, **options)
+
+
+def test_the_search_tries_the_full_step_first():
+    found = search(lambda v: -v.sum(), tries=1)
+    assert (found.fraction, found.vector.item(), found.loss) == (1.0, 1.0, -1.0)
+
+
+def test_a_step_that_just_keeps_its_promises_is_taken():
+    # the KL is the bound itself, and the loss falls by all that was promised
+    found = search(lambda v: -v.sum(), lambda v: v.sum(), accept_ratio=1.0)
+    assert (found.fraction, found.kl) == (1.0, 1.0)
+
+
+def test_a_step_that_gains_nothing_is_not_taken():
+    found = search(lambda v: 0 * v.sum(), expected=0.0)
+    assert (found.fraction, found.vector.item()) == (0.0, 0.0)
+
+
+def test_a_search_that_fails_tells_the_loss_where_it_began():
+    assert search(lambda v: 3 + v.sum()).loss == 3.0

@@ -7,6 +7,7 @@ from walle.nets.normalize import (
     RewardNormalizer,
     RunningMoments,
     apply_normalizer,
+    normalize_into,
 )
 
 
@@ -76,3 +77,92 @@ def test_disabled_rewards_stay():
     reward = np.ones((2, 1), np.float32)
     scaled = RewardNormalizer(1, 0.9, enabled=False)(reward, reward > 2, np.array([0]))
     assert scaled.tolist() == [[1.0], [1.0]]
+
+
+def test_moments_of_single_precision_samples_have_double_precision():
+    x = (1e4 + np.random.default_rng(0).random((1000, 1))).astype(np.float32)
+    moments = RunningMoments((1,))
+    moments.update(x)
+    np.testing.assert_allclose(moments.mean, x.astype(np.float64).mean(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.variance, x.astype(np.float64).var(0), rtol=1e-9)
+
+
+def test_moments_go_on_from_their_state():
+    ours, theirs = RunningMoments((2,)), RunningMoments((2,))
+    ours.update(np.array([[1.0, 10.0], [3.0, 20.0]]))
+    state = ours.state_dict()
+    theirs.load_state_dict(state)
+    ours.update(np.array([[8.0, 60.0]]))  # leaves the state as it was
+    theirs.update(np.array([[8.0, 60.0]]))
+    for moments in (ours, theirs):  # of 1, 3, 8 and 10, 20, 60
+        assert moments.count == 3
+        np.testing.assert_allclose(moments.mean, [4, 30])
+        np.testing.assert_allclose(moments.variance, [(9 + 1 + 16) / 3, (400 + 100 + 900) / 3])
+    assert (state["count"], state["mean"].tolist()) == (2, [2, 15])
+
+
+def test_observations_of_all_steps_and_lanes_are_taken_in():
+    # [T, L, O] = [2, 2, 3]: the entries are 0, 2, 4, 6 times 1, 10 and 0
+    normalizer = ObservationNormalizer(3, enabled=True)
+    normalizer.update(np.array([0.0, 2, 4, 6]).reshape(2, 2, 1) * np.array([1.0, 10, 0]))
+    mean, inv_std = normalizer.frozen()
+    assert mean.tolist() == [3, 30, 0]
+    # a variance of 5, of 500, and of 0 to which 1e-8 is added
+    np.testing.assert_allclose(inv_std, [5**-0.5, 500**-0.5, 1e4], rtol=1e-6)
+    assert mean.dtype == inv_std.dtype == np.float32
+
+
+def test_an_observation_normalizer_goes_on_from_its_state():
+    ours, theirs = (ObservationNormalizer(1, enabled=True) for _ in range(2))
+    ours.update(np.array([[1.0], [3.0]]))
+    theirs.load_state_dict(ours.state_dict())
+    theirs.update(np.array([[8.0]]))
+    mean, inv_std = theirs.frozen()
+    assert mean.tolist() == [4]
+    np.testing.assert_allclose(inv_std, (26 / 3) ** -0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("clip", "expected"), [(None, [2.0, 100.0, -100.0]), (10.0, [2.0, 10.0, -10.0])]
+)
+def test_both_ways_to_normalize_clip_both_sides_if_asked(clip, expected):
+    obs, mean, inv_std = (
+        np.array(x, np.float32) for x in ([[5, 100, -98]], [1, 0, 2], [0.5, 1, 1])
+    )
+    out = np.empty_like(obs)
+    normalize_into(out, obs, mean, inv_std, clip)
+    assert out.tolist() == [expected]
+    scaled = apply_normalizer(*map(torch.from_numpy, (obs, mean, inv_std)), clip)
+    assert scaled.tolist() == [expected]
+
+
+def test_the_discounted_returns_of_all_lanes_have_one_variance():
+    # gamma 0.5; lane 2: R = 1, 2.5; lane 0: R = 3, then an end, then 5.
+    # mean 2.875, variance (1.875² + 0.375² + 0.125² + 2.125²) / 4 = 2.046875
+    normalizer = RewardNormalizer(3, 0.5, enabled=True)
+    reward = np.array([[1, 3], [2, 5]], np.float32)
+    scaled = normalizer(reward, np.array([[False, True], [False, False]]), np.array([2, 0]))
+    np.testing.assert_allclose(scaled.numpy(), reward / np.sqrt(2.046875), rtol=1e-6)
+    assert scaled.dtype == torch.float32
+    assert normalizer.state_dict()["return"].tolist() == [5, 0, 2.5]
+
+
+def test_rewards_that_never_vary_stay_finite():
+    scaled = RewardNormalizer(1, 0.9, enabled=True)(
+        np.zeros((2, 1), np.float32), np.zeros((2, 1), bool), np.array([0])
+    )
+    assert scaled.tolist() == [[0.0], [0.0]]
+
+
+def test_a_reward_normalizer_goes_on_from_its_state():
+    ours, theirs = (RewardNormalizer(2, 0.5, enabled=True) for _ in range(2))
+    lane, running = np.array([0, 1]), np.zeros((1, 2), bool)
+    ours(np.array([[1, 2]], np.float32), running, lane)
+    state = ours.state_dict()
+    theirs.load_state_dict(state)
+    after = [n(np.array([[3, 4]], np.float32), running, lane) for n in (ours, theirs)]
+    # R = 1, 2, then 3.5, 5
+    expected = np.array([[3, 4]]) / np.array([1, 2, 3.5, 5]).std()
+    for scaled in after:
+        np.testing.assert_allclose(scaled.numpy(), expected, rtol=1e-6)
+    assert state["return"].tolist() == [1, 2]

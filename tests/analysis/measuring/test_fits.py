@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import pytest
 
 from walle.analysis.measuring import scaling
 from walle.analysis.measuring.cells import Cell
@@ -44,3 +47,100 @@ def test_in_words() -> None:
     assert describe(found[:1], learn_s=0.5) == [
         "No law of scaling can be fitted to a single point."
     ]
+
+
+def exact(law: scaling.Law, workers: Sequence[float] = N, values: int = 3) -> list[Cell]:
+    """Cells whose repeats agree on the times of the law."""
+    times = {n: law.time(n) * np.ones(values) for n in workers}
+    return [Cell("", n, x, np.full(40, x[0]), ("run",), 1, False) for n, x in times.items()]
+
+
+def uncertain(workers: Sequence[float], coherence: float = 0.0) -> list[Cell]:
+    """Two repeats with serial fractions of 20% and 100%: the mean has 60%, with a wide interval."""
+    laws = [scaling.Law(1.0, serial, coherence) for serial in (0.2, 0.6, 1.0)]
+    found = []
+    for n in workers:
+        low, mean, high = (float(law.time(n)) for law in laws)
+        draws = np.repeat([low, mean, high], [10, 20, 10])
+        found.append(Cell("", n, np.array([low, high]), draws, ("a", "b"), 2, False))
+    return found
+
+
+def test_amdahls_law_is_fitted_unless_coherence_is_asked_for() -> None:
+    cells = exact(scaling.Law(7.0, 0.05, 0.002))
+    for fitted, coherence in (
+        (fit_cells(cells), 0.0),
+        (fit_cells(cells, coherence=True), 0.002),
+    ):
+        assert fitted is not None
+        laws = [fitted.law, *fitted.draws]
+        assert [law.coherence for law in laws] == pytest.approx([coherence] * 41)
+        assert fitted.cells == cells
+
+
+def test_two_cells_have_amdahls_law_and_four_have_both() -> None:
+    cells = exact(scaling.Law(7.0, 0.05, 0.002))
+    assert [len(describe(cells[:n], None)) for n in (2, 3, 4)] == [1, 1, 2]
+
+
+def test_an_interval_stays_within_its_limits() -> None:
+    fitted = fit_cells(uncertain([1, 2]))
+    assert fitted is not None
+    value, low, high = fitted.interval(lambda law: law.serial, most=1)
+    assert value == pytest.approx(0.6)
+    assert (low, high) == (0, 1)
+    # 9.17 is what two values stretch an interval by: sqrt(2) times 12.71 for 1.960
+    free = fitted.interval(lambda law: law.serial)
+    assert free.high == pytest.approx(0.6 + 9.17 * 0.4, rel=1e-3)
+
+
+def test_both_laws_and_their_best_number_of_samplers_in_words() -> None:
+    amdahl, usl = describe(exact(scaling.Law(7.0, 0.05, 0.002)), None)
+    assert amdahl.startswith("Amdahl (5 points): serial fraction ")
+    # fastest at sqrt(0.95 / 0.002)
+    assert usl == (
+        "Universal scalability law: contention 5% [5%, 5%], coherence 0.2% [0.2%, 0.2%]; "
+        "fastest at N = 21.8."
+    )
+
+
+def test_a_law_without_limit_in_words() -> None:
+    better_than_perfect = [
+        Cell("", n, np.full(3, 5 / n**1.2), np.full(40, 5 / n**1.2), ("run",), 1, False) for n in N
+    ]
+    amdahl, usl = describe(better_than_perfect, None)
+    assert amdahl == "Amdahl (5 points): serial fraction 0% [0%, 0%], so no limit in sight."
+    assert usl.endswith("contention 0% [0%, 0%], coherence 0% [0%, 0%]; no peak.")
+
+
+def test_wide_intervals_in_words() -> None:
+    # with a serial fraction of 0.2, 0.6 and 1, 0.7 s are reached by 1.6, 4 and no samplers
+    assert describe(uncertain([1, 2]), learn_s=0.7) == [
+        "Amdahl (two points only): serial fraction 60% [0%, 100%], so at most 1.67x.",
+        "Learning takes 0.7 s an iteration: it becomes the bottleneck from N = 4 [1, inf] "
+        "samplers on.",
+    ]
+    _, usl = describe(uncertain([1, 2, 4, 8], coherence=0.01), None)
+    assert usl == (
+        "Universal scalability law: contention 60% [0%, 100%], coherence 1% [1%, 1%]; "
+        "fastest at N = 6.32."
+    )
+
+
+@pytest.mark.parametrize(
+    ("learn_s", "said"),
+    [
+        (2.0, "Learning takes 2 s an iteration: it is the bottleneck with one sampler already."),
+        (1.5, "Learning takes 1.5 s an iteration: it becomes the bottleneck from N = 1.36 "),
+        (0.05, "Learning takes 0.05 s an iteration: less than the serial part of collection, "),
+    ],
+)
+def test_where_learning_becomes_the_bottleneck_in_words(learn_s: float, said: str) -> None:
+    # 1.9 s are parallel, 0.1 s serial: 1.9 / (1.5 - 0.1) = 1.36
+    assert describe(exact(scaling.Law(2.0, 0.05, 0.0)), learn_s)[-1].startswith(said)
+
+
+@pytest.mark.xfail(strict=True, reason="Fitted.interval turns nan into its limits")
+def test_one_value_a_cell_has_no_interval_in_words() -> None:
+    amdahl, *_ = describe(exact(scaling.Law(2.0, 0.05, 0.0), values=1), None)
+    assert amdahl == "Amdahl (5 points): serial fraction 5%, so at most 20x."

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -113,3 +115,45 @@ def test_resample_means_of_equal_values() -> None:
     np.testing.assert_array_equal(
         stats.resample_means([2.0, 2.0, 2.0], np.random.default_rng(0), 10), np.full(10, 2.0)
     )
+
+
+def test_the_numbers_of_a_figure_stay_the_same_from_version_to_version() -> None:
+    draws = stats.resample_means([0.0, 1.0, 10.0], stats.generator())
+    assert draws.shape == (2000,)
+    # the generator's first draws of 0, 1 or 2: 2 1 1, 0 0 0, 0 0 0
+    np.testing.assert_allclose(draws[:3], [12 / 3, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        lambda x: stats.resample_means(x, stats.generator(), 5),
+        lambda x: stats.interval_bounds(x, 3),
+        lambda x: stats.interval_bounds(x, 3, positive=True),
+        lambda x: stats.iqm(x),
+        lambda x: stats.stratified_draws(x.reshape(4, 2), np.mean, stats.generator(), 5),
+    ],
+)
+def test_single_precision_is_computed_in_double(statistic: Any) -> None:
+    x = (1 + np.arange(8) / 3).astype(np.float32)
+    np.testing.assert_array_equal(statistic(x), statistic(x.astype(np.float64)))
+
+
+def test_draws_of_a_count_are_real_numbers() -> None:
+    draws = stats.stratified_draws([[1.0], [2.0]], lambda x: x.size, stats.generator(), 3)
+    assert draws.tolist() == [2, 2, 2]
+    assert draws.dtype == np.float64
+
+
+def test_an_estimate_fills_three_columns_and_has_no_interval_unless_told() -> None:
+    assert stats.Interval(2, 1, 4).columns("speed") == {"speed": 2, "speed_low": 1, "speed_high": 4}
+    _, low, high = stats.Interval(2)
+    assert np.isnan([low, high]).all()
+    assert str(stats.Interval(1234.5, 0.12345, 2)) == "1.23e+03 [0.123, 2]"
+
+
+def test_the_interval_of_a_ratio_is_the_interval_of_its_logarithm() -> None:
+    draws = np.random.default_rng(0).normal(size=500)
+    expected = np.exp(stats.interval_bounds(draws, 3))
+    found = stats.interval_bounds(np.exp(draws), 3, positive=True)
+    np.testing.assert_allclose(found, expected)
