@@ -38,7 +38,7 @@ def test_the_policy_moves_once_in_a_block():
     before = algorithm.state
     after, _ = algorithm.block(before, rows, torch.randn(3, 1, 16, 1))
     assert after.critic.decay[0].item() == pytest.approx(0.9**3)
-    assert after.policy.fading[0].item() == pytest.approx(0.9)
+    assert after.policy.decay[0].item() == pytest.approx(0.9)
     tau = algorithm.settings.tau
     expected = before.critic_target + tau * (after.critic.vector - before.critic_target)
     torch.testing.assert_close(after.critic_target, expected)
