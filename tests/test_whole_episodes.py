@@ -59,7 +59,7 @@ def test_the_other_algorithms_learn_from_them_too(tmp_path, algo):
     ("overrides", "message"),
     [
         (("sampler.max_lag=null",), "sampler.collect=episodes changes the length"),
-        (("env.backend=envpool",), "EnvPool does not take"),
+        (("env.backend=envpool",), "EnvPool cannot do"),
         (("sampler.collect=episode",), "did you mean 'episodes'"),
     ],
 )
@@ -69,5 +69,5 @@ def test_what_cannot_be_is_refused(overrides, message):
 
 
 def test_episodes_without_a_limit_are_refused(run):
-    with pytest.raises(ConfigError, match=r"give env\.episode_limit"):
+    with pytest.raises(ConfigError, match=r"set env\.episode_limit"):
         run("sampler.collect=episodes", "env=gym", "env.id=tests.toy:Counter-v0")
