@@ -21,13 +21,13 @@ def test_what_a_lag_means(most, mode, slots, depth, oldest):
     assert lag.free_running == (mode == "free")
 
 
-def test_a_snapshot_unpacks_what_was_packed():
+def test_a_snapshot_gives_back_its_parts():
     parts = [np.array([1.0, 2.0]), np.array([3.0])]
     mean, inv_std = np.array([4.0, 5.0], np.float32), np.array([6.0, 7.0], np.float32)
-    snapshot = PolicySnapshot.pack(parts, mean, inv_std)
+    snapshot = PolicySnapshot.of(parts, mean, inv_std)
     assert (snapshot.version, snapshot.rollout_steps, snapshot.episodes) == (0, None, None)
     assert snapshot.vector.dtype == np.float32
-    found = snapshot.unpack(3)
+    found = snapshot.parts(3)
     assert [part.tolist() for part in found] == [[1, 2, 3], [4, 5], [6, 7]]
     found[0][:] = 0  # a copy: the snapshot may lie in shared memory
     assert snapshot.vector[0] == 1

@@ -98,7 +98,7 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Run
     """
     start_ns = time.monotonic_ns()
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
-    torch.set_num_threads(config.learner.threads)  # first: even QR's bits depend on it
+    torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
     problem, env = make_problem(config)
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, env, problem, algorithm, timer, start_ns)
@@ -188,10 +188,8 @@ def start_learners(config: Config, problem: Problem) -> Learners | None:
     learner = config.learner
     if learner.n == 1:
         return None
-    from walle.learning.learners import (  # torch.distributed imports slowly
-        Learners,
-        make_learner_tasks,
-    )
+    # This import is slow, because it imports torch.distributed.
+    from walle.learning.learners import Learners, make_learner_tasks
 
     make = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
     return Learners(make_learner_tasks(learner.n, make, problem, learner.threads))

@@ -41,7 +41,7 @@ def test_the_value_function_sees_the_previous_round_too():
     assert len(algorithm.previous.target) == 256
     seen = []
     algorithm.value.fit = lambda obs, target: seen.append((len(obs), len(target)))
-    algorithm.fit_value(algorithm.batch(algorithm.normalizers.experience(rollout)))
+    algorithm.fit_value(algorithm.batch(algorithm.normalizers.experience(rollout)).steps)
     assert seen == [(512, 512)]
 
 

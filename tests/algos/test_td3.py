@@ -37,8 +37,8 @@ def test_the_policy_moves_once_in_a_block():
     rows = torch.rand(3, 16, algorithm.replay.width)
     before = algorithm.state
     after, _ = algorithm.block(before, rows, torch.randn(3, 1, 16, 1))
-    assert after.critic.fading[0].item() == pytest.approx(0.9**3)
-    assert after.policy.fading[0].item() == pytest.approx(0.9)
+    assert after.critic.decay[0].item() == pytest.approx(0.9**3)
+    assert after.policy.decay[0].item() == pytest.approx(0.9)
     tau = algorithm.settings.tau
     expected = before.critic_target + tau * (after.critic.vector - before.critic_target)
     torch.testing.assert_close(after.critic_target, expected)

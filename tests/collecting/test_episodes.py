@@ -131,7 +131,7 @@ def policy():
 
 def snapshot(**changed):
     parameters = policy().init(torch.Generator().manual_seed(0)).numpy()
-    return PolicySnapshot.pack([parameters], np.zeros(2), np.ones(2))._replace(**changed)
+    return PolicySnapshot.of([parameters], np.zeros(2), np.ones(2))._replace(**changed)
 
 
 class Sampling:
