@@ -53,7 +53,7 @@ def side_by_side(steps=4, lanes=2, first=1):
 
 def column(steps, lanes):
     """An empty rollout with one column, for that many lanes of that many steps."""
-    shape = RolloutShape(steps * lanes, 1, (2,), "float32", (1,), "float32", packed=lanes)
+    shape = RolloutShape(steps * lanes, 1, (2,), "float32", (1,), "float32", lanes)
     return Slot.empty(shape).rollout
 
 
