@@ -150,7 +150,7 @@ class Row(NamedTuple):
 
 
 def measure(path: str, equivalent: set[str]) -> Row:
-    """Tries the mutants of a module; prints those that its tests do not notice."""
+    """Tries the mutants of a module; prints its row, and those that its tests do not notice."""
     if noticed(path, (ROOT / path).read_text()):
         sys.exit(f"{MODULES[path]} fails without any mutant")
     every = list(mutants(path))
@@ -160,23 +160,23 @@ def measure(path: str, equivalent: set[str]) -> Row:
     gone -= {mutant.name for mutant in every}
     for said, names in (("not noticed", unnoticed), ("in the list, but no mutant", sorted(gone))):
         for name in names:
-            print(f"{said}: {name}", flush=True)
-    return Row(path, len(every), len(every) - len(tried), len(tried) - len(unnoticed))
+            print(f"{said}: {name}", file=sys.stderr)
+    row = Row(path, len(every), len(every) - len(tried), len(tried) - len(unnoticed))
+    print(row, flush=True)
+    return row
 
 
 def main(words: list[str]) -> int:
-    """Prints a row for each module; returns 1 if too few mutants were noticed."""
+    """Prints a table with a row for each module; returns 1 if too few mutants were noticed."""
     for name in WARM:
         importlib.import_module(name)
     gc.freeze()  # pytest's last collection of garbage would copy the memory of this process
     equivalent = {line.rsplit("  # ", 1)[0] for line in EQUIVALENT.read_text().splitlines()}
     paths = [path for path in MODULES if not words or any(word in path for word in words)]
+    print("| module | mutants | equivalent | noticed | percent |\n|---|---|---|---|---|")
     rows = [measure(path, equivalent) for path in paths]
     total = Row("all", *(sum(counts) for counts in list(zip(*rows, strict=True))[1:]))
-    print(
-        "| module | mutants | equivalent | noticed | percent |", "|---|---|---|---|---|", sep="\n"
-    )
-    print(*rows, total, sep="\n")
+    print(total)
     return int(total.percent < LEAST)
 
 
