@@ -17,7 +17,7 @@ ROOMS = {  # what each room may import besides itself and what every room knows
     "config": ("algos",),
     "agent": ("algos", "collecting", "envs", "learning", "nets", "transport"),
     "launcher": ("agent",),  # its run_directory: files, not learning
-    "analysis": ("config",),
+    "analysis": (),
 }
 ORDER_WITHIN = dict.fromkeys(("errors", "machine", "streams"), ()) | {
     "timing": (),

@@ -93,7 +93,7 @@ def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> Run
     """Runs `config` and writes the results into `directory`.
 
     Raises:
-        ConfigError: the environment or the settings cannot work; no process has started.
+        ConfigError: the environment or the settings cannot work; no sampler has started.
         WorkerError: a sampler or a learner ended.
     """
     start_ns = time.monotonic_ns()

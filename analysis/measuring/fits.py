@@ -31,7 +31,7 @@ class Fitted(NamedTuple):
         """The number that `of` reads from the law, with its 95% interval within 0 and `most`."""
         repeats = min(cell.values.size for cell in self.cells)
         low, high = stats.interval_bounds([of(law) for law in self.draws], repeats)
-        return stats.Interval(of(self.law), max(0.0, low), min(most, high))
+        return stats.Interval(of(self.law), max(low, 0.0), min(high, most))
 
 
 def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:

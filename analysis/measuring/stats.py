@@ -22,8 +22,9 @@ class Interval(NamedTuple):
     high: float = math.nan
 
     def __str__(self) -> str:
-        """Three significant digits, with the interval in brackets."""
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        """Three significant digits, with the interval in brackets, if there is one."""
+        interval = "" if math.isnan(self.low) else f" [{self.low:.3g}, {self.high:.3g}]"
+        return f"{self.value:.3g}{interval}"
 
     def columns(self, name: str) -> dict[str, float]:
         """The columns `name`, `name_low` and `name_high` of a table's row."""

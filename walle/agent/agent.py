@@ -76,10 +76,10 @@ class Agent:
         return self._recorder.return_mean
 
     def run(self, total_steps: int, signals: Signals) -> None:
-        """Iterates until it has learned from `total_steps` environment steps, or a signal arrives.
+        """Returns after `total_steps`, or after the iteration in which a signal arrives.
 
         Raises:
-            Interrupted: a signal arrived during a wait.
+            Interrupted: a signal arrived while the agent compiled or waited for a round.
         """
         self._publish(self._next_snapshot())  # samplers collect while this process compiles
         self._warm_up(signals)

@@ -42,7 +42,7 @@ class Estimates(NamedTuple):
     Attributes:
         advantage: the action's value minus the state's value.
         target: the value that the value function is fitted to.
-        value: the value function's estimate before it learned from the round.
+        value: the value function's estimate that the other two are computed from.
     """
 
     advantage: Tensor
@@ -121,7 +121,8 @@ class OnPolicy(ABC):
         """Improves the policy with one round; returns the metrics to log.
 
         Args:
-            experience: the round, normalised; its lag is corrected if the settings say so.
+            experience: the round, normalised. If lag is to be corrected, `log_prob` is the newest
+                policy's and `ratio` is set; `estimates` then corrects the advantages.
             rollout: the round before normalisation.
         """
 

@@ -6,6 +6,8 @@ Departures from the paper:
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
     - the step size falls linearly, and gradients are clipped by their norm;
+    - the updates of a round end when the KL divergence passes 1.5 times `target_kl`, and the value
+      loss is clipped on request (`value_clip`);
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
       the memory's state before a sequence is recomputed together with the advantages
       (rows.SequenceRows);
@@ -153,7 +155,7 @@ class PPO(OnPolicy):
         )
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
-        """Passes `epochs` times over the round in minibatches."""
+        """Passes up to `epochs` times over the round in minibatches, until the KL is too large."""
         s = self.settings
         first = self.batch(experience, self.vector)
         rate = s.learning_rate * schedule_factor(

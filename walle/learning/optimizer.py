@@ -73,7 +73,8 @@ class Optimizer:
         Args:
             loss: the loss of a minibatch.
             settings: settings of Adam, and the bound of the gradient's norm.
-            stop: maps a minibatch's info before its step to whether to stop without the step.
+            stop: gets the info of a minibatch, computed before its step; if it returns True, the
+                step is discarded and the epochs end.
         """
         self._loss = loss
         self._settings = settings
@@ -96,7 +97,7 @@ class Optimizer:
             self._team.meet()
 
     def compile(self, vector: Tensor, data: Batch, minibatch_size: int) -> None:
-        """Compiles all later steps, for full minibatches of data with the shapes of `data`."""
+        """Compiles the later steps; `data` is an example, of which they take full minibatches."""
         batch = _minibatches(data, minibatch_size)[0]
         if isinstance(self._step, SharedStep):
             self._step.compile(vector, batch)
@@ -115,7 +116,9 @@ class Optimizer:
         generator: torch.Generator,
         recompute: Callable[[Tensor], Batch] | None = None,
     ) -> Result:
-        """Passes `epochs` times over the rows of `data`, each time in a new random order.
+        """Passes `epochs` times over the rows of `data`, or fewer if `stop` holds.
+
+        Every pass has a new random order, unless one minibatch holds all rows.
 
         Args:
             vector: [P] the first parameters.

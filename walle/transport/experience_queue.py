@@ -73,7 +73,7 @@ class SlotWriter:
 
 
 class Received(NamedTuple):
-    """A filled slot that the agent has not released yet."""
+    """A filled slot as the agent received it, or a private copy of it."""
 
     sampler: int
     number: int

@@ -53,7 +53,7 @@ class PolicyReader:
 class PolicyQueue:
     """Holds the newest policies, one flat vector each, and wakes the samplers that wait.
 
-    With a finite lag of `depth` - 1, no version is overwritten while a sampler may read it: version
+    With a finite lag below `depth`, no version is overwritten while a sampler may read it: version
     v + depth is published only after every sampler has delivered its round of version v. A
     free-running sampler compares the version stored with the vector, and reads again if it changed.
     """

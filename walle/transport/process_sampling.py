@@ -43,7 +43,7 @@ class ProcessSampling:
             tasks: a task for each sampler.
             shapes: the rollouts' shape of each sampler.
             vector_length: length of a snapshot's vector.
-            slots: the most rollouts of a sampler that the agent has not taken yet.
+            slots: places for rollouts of each sampler, with the one that it is filling.
             enough: environment steps that make a free-running round.
             signals: signals that interrupt a wait.
             others: further processes whose death ends a wait.

@@ -18,7 +18,8 @@ class Round(NamedTuple):
     """The experience of one update.
 
     Attributes:
-        rollout: all lanes side by side, in lane order if the lag is finite.
+        rollout: all lanes side by side, or one after the other in one column where whole episodes
+            are packed; in lane order if the lag is finite.
         sections_s: the sampler's name and the seconds of its sections, for each rollout.
         began_ns: time at which the first sampler began to collect, on the monotonic clock.
         last_sent_ns: time at which the last rollout was sent.

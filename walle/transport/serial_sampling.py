@@ -16,7 +16,7 @@ from walle.types import PolicySnapshot
 
 
 class SerialSampling:
-    """One sampler in the agent's process; implements `Sampling` with the same results."""
+    """One sampler in the agent's process; its rounds are those of lock-step, bit for bit."""
 
     def __init__(
         self,

@@ -140,7 +140,6 @@ def test_where_learning_becomes_the_bottleneck_in_words(learn_s: float, said: st
     assert describe(exact(scaling.Law(2.0, 0.05, 0.0)), learn_s)[-1].startswith(said)
 
 
-@pytest.mark.xfail(strict=True, reason="Fitted.interval turns nan into its limits")
 def test_one_value_a_cell_has_no_interval_in_words() -> None:
     amdahl, *_ = describe(exact(scaling.Law(2.0, 0.05, 0.0), values=1), None)
     assert amdahl == "Amdahl (5 points): serial fraction 5%, so at most 20x."
