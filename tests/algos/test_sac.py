@@ -72,6 +72,7 @@ def test_the_target_by_hand(monkeypatch):
     assert action is drawn[0]
 
 
+@pytest.mark.slow
 def test_the_temperature_moves_the_entropy_to_its_target():
     algorithm, _ = trained(15, "algo=sac", *AIM, "algo.target_entropy=-0.5")
     policy = algorithm.state.policy

@@ -45,6 +45,7 @@ def test_every_case_is_measured_printed_and_written(tmp_path, capsys):
         assert len(case["results"]["floor"]["seconds"]) == 3
 
 
+@pytest.mark.slow
 def test_two_learners_are_measured_too(tmp_path):
     path = tmp_path / "found.json"
     small = ("--samples", "64", "--epochs", "1", "--wide-epochs", "1", "--repeats", "2")

@@ -20,6 +20,7 @@ def test_summary_and_ratios():
     assert (ours["walle_times"], sb3["walle_times"]) == (1.0, 4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
 def test_a_case_is_measured_printed_and_written(tmp_path, capsys, algorithm):
     path = tmp_path / "found.json"
@@ -33,6 +34,7 @@ def test_a_case_is_measured_printed_and_written(tmp_path, capsys, algorithm):
     assert all(len(result["seconds"]) == 3 for result in case["results"].values())
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_timed_from_start_to_end(tmp_path, capsys):
     path = tmp_path / "found.json"
     assert off_policy.main(["--end-to-end", "5120", "--json", str(path)]) == 0

@@ -38,6 +38,7 @@ def test_starting(tmp_path):
     assert (tmp_path / "found.json").exists()
 
 
+@pytest.mark.slow
 def test_lanes(tmp_path):
     small = ("--tasks", "Reacher", "--lanes", "1", "4", "--steps", "64", "--repetitions", "2")
     said = output("lanes", *small, cwd=tmp_path)
