@@ -68,8 +68,9 @@ class Rollout(NamedTuple):
 
     def successors(self) -> AnyArray:
         """The true successor of every step, also where an episode ended: [T, L, *O]."""
-        shape = self.ended.shape + (1,) * (self.obs.ndim - self.ended.ndim)
-        return np.where(self.ended.reshape(shape), self.final_obs, self.obs[1:])
+        ended = self.ended
+        shape = ended.shape + (1,) * (self.obs.ndim - ended.ndim)
+        return np.where(ended.reshape(shape), self.final_obs, self.obs[1:])
 
 
 def unique_lane_groups(lane: IntArray) -> list[IntArray]:

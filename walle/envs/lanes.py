@@ -14,7 +14,7 @@ from walle.types import AnyArray, BoolArray
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Everything needed to build lanes in any process. Picklable.
+    """Description from which any process can build lanes. Picklable.
 
     Attributes:
         id: a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME"

@@ -50,7 +50,7 @@ class JobFailedError(RuntimeError):
 
 
 class Launch:
-    """Everything between Hydra's `setup` and the list of results."""
+    """Runs a launch from Hydra's `setup` to the list of results."""
 
     def __init__(
         self,

@@ -28,7 +28,13 @@ def leaves(tree: Any) -> list[Any]:
     """All leaves of nested named tuples, in order; a leaf is any value that is no tuple."""
     if not isinstance(tree, tuple):
         return [tree]
-    return [leaf for part in tree for leaf in leaves(part)]
+    found: list[Any] = []
+    for part in tree:  # called for every minibatch: a leaf costs no call of its own
+        if isinstance(part, tuple):
+            found += leaves(part)
+        else:
+            found.append(part)
+    return found
 
 
 def rebuild(like: Tree, values: Iterator[Any]) -> Tree:
@@ -37,7 +43,8 @@ def rebuild(like: Tree, values: Iterator[Any]) -> Tree:
         filled: Tree = next(values)
         return filled
     make: Any = type(like)
-    rebuilt: Tree = make._make(rebuild(part, values) for part in like)
+    parts = [rebuild(x, values) if isinstance(x, tuple) else next(values) for x in like]
+    rebuilt: Tree = make(*parts)
     return rebuilt
 
 

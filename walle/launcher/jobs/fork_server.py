@@ -107,7 +107,7 @@ def _prepare(link: Connection) -> job.HydraState | None:
 
 
 class _Fork(NamedTuple):
-    """What a new supervisor gets: its own link, and the job's pickled request."""
+    """A supervisor's own link, and the pickled request of its job."""
 
     link: Connection
     request: bytes

@@ -53,7 +53,7 @@ class Request(NamedTuple):
 
 
 class JobResult(NamedTuple):
-    """What a job's function returned or raised.
+    """The value that a job's function returned, or the exception that it raised.
 
     Attributes:
         value: the value that it returned; None when it raised.
