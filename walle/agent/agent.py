@@ -86,6 +86,9 @@ class Agent:
         self._sampling.wait_ready()
         while self.env_steps < total_steps and not signals.arrived():
             self._iterate(total_steps, signals.arrived)
+            if signals.take_save_request():
+                with self._timer.section("checkpoint"):
+                    self.save_last()
         self.save_last()
 
     def _warm_up(self, signals: Signals) -> None:
