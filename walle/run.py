@@ -6,7 +6,7 @@ import os
 import sys
 from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
 from pathlib import Path
-from signal import SIGINT
+from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ def _run(composed: DictConfig) -> float | None:
 
     from walle.config import resumed_config, stored_config, validate
     from walle.processes.forkserver import start_fork_server
-    from walle.processes.signals import blocked_signals
+    from walle.processes.signals import SAVING, blocked_signals
 
+    for number in SAVING:
+        signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
     with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
         hydra = HydraConfig.get()
         directory, typed = Path(hydra.runtime.output_dir), list(hydra.overrides.task)

@@ -122,7 +122,8 @@ class Agent:
         while self.env_steps < total_steps and not signals.arrived():
             self._iterate(total_steps, signals)
             if signals.take_save_request():
-                self.save_last()
+                with self._timer.section("checkpoint"):
+                    self.save_last()
 
     def _publish_first(self) -> None:
         """Publishes version 0, or the versions that samplers may still act under."""

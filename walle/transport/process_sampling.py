@@ -204,13 +204,13 @@ class ProcessSampling:
             raise WorkerError(f"{how}; {refused}")
         why = how.removeprefix(task.name).strip()
         self.news.replaced(task.name, task.first_round, why)
-        self._workers[sampler].close()
         self._board_rows[sampler][:] = 0
         self._silence.heard(sampler)
-        self._workers[sampler] = self._started(task)
+        dead, self._workers[sampler] = self._workers[sampler], self._started(task)
         self._forget_sampler_ends()
         if self._watch is not None:
             self._watch.watch(self._sentinels)
+        dead.close()
 
     def _read_messages(self, others: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
         """`ExperienceQueue.wait`, with a sampler's traceback as a WorkerError."""
