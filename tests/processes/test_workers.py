@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.conftest import own_cache
 from walle.errors import ConfigError
 from walle.processes.signals import SAVING
 from walle.processes.workers import allow_files
@@ -115,7 +116,7 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.slow
 def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing compiled yet
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))  # nothing compiled yet
     run, samplers = started("algo.compile=true", iterations=0)
     wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
     everything = psutil.Process(run.pid).children(recursive=True)
@@ -131,7 +132,7 @@ def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["agent", "group"])
 def test_compiling_is_broken_off(started, tmp_path, monkeypatch, whom):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))
     run, _ = started("algo.compile=true", iterations=0)
     wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
     everything = psutil.Process(run.pid).children(recursive=True)

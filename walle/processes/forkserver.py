@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
 from walle.machine import THREAD_VARIABLES
+from walle.processes.private_files import environment
 from walle.processes.signals import FOR_AGENT, blocked_signals
 
 
@@ -32,19 +30,6 @@ def start_fork_server() -> None:
     )
     with blocked_signals(*FOR_AGENT):
         resource_tracker.ensure_running()  # started first, as it unblocks SIGINT and SIGTERM
-    limits = _environment(dict.fromkeys(THREAD_VARIABLES, "1"))
+    limits = environment(dict.fromkeys(THREAD_VARIABLES, "1"))
     with limits, blocked_signals(*FOR_AGENT):
         forkserver.ensure_running()
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for the processes that the body starts."""
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
-        os.environ.update(before)
