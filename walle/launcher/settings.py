@@ -30,9 +30,9 @@ class WalleLauncherConf:
     resume: Optional[bool] = None  # noqa: UP045
     # After a failure: continue with the other jobs, or stop and start no further job.
     on_failure: str = "continue"
-    # Start no further job after so many failures; null: no limit.
+    # Start no further job when so many have failed, each after all its retries; null: no limit.
     max_failures: Optional[int] = None  # noqa: UP045
-    # How many more times to try a job that failed.
+    # How many more times to try a job that failed, before the next job starts.
     retries: int = 0
     # Seconds after which a job is ended with all its processes, and counts as failed; null: no
     # limit.
