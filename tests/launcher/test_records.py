@@ -20,6 +20,7 @@ from walle.launcher.records import (
     python_scalar,
     read_manifest,
     read_progress,
+    size_of,
     write_index,
     write_manifest,
 )
@@ -134,6 +135,10 @@ def test_the_last_lines_of_a_log(tmp_path):
     assert last_lines(log) == []
     log.write_text("one\n\ntwo\nthree\n\n")
     assert last_lines(log, lines=2) == ["two", "three"]
+    assert last_lines(log, start=size_of(log)) == []  # the next attempt has printed nothing
+    with log.open("a") as stream:
+        stream.write("four\n")
+    assert last_lines(log, start=size_of(log) - 5) == ["four"]
 
 
 def test_a_runs_remaining_time_follows_its_mean_speed():

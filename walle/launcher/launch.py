@@ -150,8 +150,7 @@ class Launch:
         self._planner.confirm(plan)
         write_manifest(self._sweep_dir, plan.manifest)
         signals: list[int] = []
-        skipped = f", {len(plan.done)} are done already" if plan.done else ""
-        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}{skipped}")
+        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}{_kept_text(plan)}")
         if warning := oversubscribed_warning(plan, self._resources):
             log.warning(warning)
         try:
@@ -169,7 +168,7 @@ class Launch:
         allocator = Allocator(needs, plan.order, self._resources, exclusive=plan.exclusive)
         screen = open_screen(len(plan.jobs), len(plan.done))
         try:
-            runner = Runner(plan.jobs, allocator, self._settings, server.start, screen)
+            runner = Runner(plan, allocator, self._settings, server.start, screen)
             return runner.run(signals)
         finally:
             screen.close()
@@ -225,6 +224,14 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
         task_name=JobRuntime.instance().get("name"),
         status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
         _return_value=verdict.value if completed else JobFailedError(why),
+    )
+
+
+def _kept_text(plan: Plan) -> str:
+    """What the launch uses of earlier launches; an empty text for a new sweep."""
+    done, resumed = len(plan.done), len(plan.resumed)
+    return (f", {done} are done already" if done else "") + (
+        f", {resumed} with a checkpoint to go on from" if resumed else ""
     )
 
 

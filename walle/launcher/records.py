@@ -226,14 +226,25 @@ def _number(cell: str | None, name: str) -> float | int | None:
     return int(value) if name in ("iteration", "env_steps") else value
 
 
-def last_lines(log: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log that are not blank, at most `lines` of them."""
+def size_of(file: Path) -> int:
+    """The file's size in bytes; 0 without such a file."""
+    return file.stat().st_size if file.exists() else 0
+
+
+def last_lines(log: Path, start: int = 0, lines: int = TAIL_LINES) -> list[str]:
+    """The last lines of a log that are not blank, at most `lines` of them.
+
+    Args:
+        log: the file; it may be missing.
+        start: bytes at the beginning of the file that an earlier attempt wrote.
+        lines: the largest number of lines.
+    """
     if not log.exists():
         return []
-    return [line for line in _end_of(log).splitlines() if line.strip()][-lines:]
+    return [line for line in _end_of(log, start).splitlines() if line.strip()][-lines:]
 
 
-def _end_of(file: Path) -> str:
+def _end_of(file: Path, start: int = 0) -> str:
     with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - TAIL_BYTES))
+        stream.seek(max(start, file.stat().st_size - TAIL_BYTES))
         return stream.read().decode(errors="replace")

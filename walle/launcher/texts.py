@@ -72,6 +72,13 @@ def _listed(texts: Sequence[str]) -> str:
     return "; ".join(texts[:TEXTS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
+def start_text(attempt: int, *, resumed: bool) -> str:
+    """`starts`, `starts again (attempt 2)` or `goes on from its checkpoint (attempt 2)`."""
+    if attempt == 1:
+        return "starts"
+    return f"{'goes on from its checkpoint' if resumed else 'starts again'} (attempt {attempt})"
+
+
 def ending_text(verdict: Verdict) -> str:
     """`completed`, `failed: why (exit code 3)`, or why the job never started."""
     if verdict.error is None:
