@@ -154,10 +154,12 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         "directory": job.directory,
         "overrides": " ".join(given),
     }
-    ended = ("attempts", "exit_code", "signal", "error", "started", "ended")
+    ended = ("exit_code", "signal", "error", "started", "ended")
     machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end")
     tail = {
         "config_hash": config_hash,
+        "attempts": status.get("attempts"),
+        "replacements": replacements(status),
         **{key: status.get(key) for key in ended},
         "duration_s": duration_s(status),
         "cores": " ".join(map(str, status.get("cores") or [])),
@@ -171,8 +173,14 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
     return head | swept | tail
 
 
+def replacements(status: Mapping[str, Any]) -> int | None:
+    """How many samplers of a run were replaced; None for a job that has not started."""
+    listed = status.get("replacements", [])
+    return len(listed) if status and isinstance(listed, list) else None
+
+
 def duration_s(status: Mapping[str, Any]) -> float | None:
-    """Seconds from a job's start to its end, or until now; None for a job that has not started."""
+    """Seconds of a job's last attempt, so far if it is running; None if it has not started."""
     if not status.get("started"):
         return None
     ended = datetime.fromisoformat(status["ended"]) if status.get("ended") else datetime.now(UTC)
