@@ -47,6 +47,14 @@ def test_retries_and_the_limit_on_failures(app):
     assert "#1 failed: ValueError: the cause (exit code 1)" in output
 
 
+def test_a_broken_sweep_with_retries_ends_at_the_limit_on_failures(app):
+    limits = ("hydra.launcher.retries=1", "hydra.launcher.max_failures=2")
+    code, output = app.run("job=range(6)", "do=raise", "hydra.launcher.cores=[0]", *limits)
+    assert code == 1
+    assert app.ran() == [0, 0, 1, 1]
+    assert "2 failed: the 4 jobs still waiting are not started" in output
+
+
 def test_no_job_is_tried_again_after_the_limit_on_failures(app):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")

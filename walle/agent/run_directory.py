@@ -67,6 +67,15 @@ def set_aside_previous(directory: Path) -> bool:
     return (directory / "run.json").exists() and set_aside(directory, _RUN_FILES)
 
 
+def has_checkpoint(directory: Path) -> bool:
+    """Whether a run in this directory can go on from a checkpoint: from last.pt, or an older one.
+
+    Other applications may have a file of this name too, but no run.json beside it.
+    """
+    checkpoints = (directory / "checkpoints").glob("last*.pt")
+    return (directory / "run.json").exists() and any(checkpoints)
+
+
 def read_status(directory: Path) -> dict[str, Any]:
     """Reads status.json; returns an empty dictionary when the file is missing or damaged."""
     try:
