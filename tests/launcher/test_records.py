@@ -91,6 +91,7 @@ def test_the_index_has_a_row_a_job(tmp_path):
         state="completed",
         cores=[0, 1],
         attempts=2,
+        error="WorkerError: it died\nits first note\n",
         replacements=[REPLACED],
         started="2026-01-01T00:00:00+00:00",
         ended="2026-01-01T00:00:02.500+00:00",
@@ -109,6 +110,7 @@ def test_the_index_has_a_row_a_job(tmp_path):
     assert (done["cores"], done["duration_s"], done["return_value"]) == ("0 1", "2.5", "3.5")
     assert (done["iteration"], done["env_steps"], done["return_mean"]) == ("2", "20", "")
     assert (done["attempts"], done["replacements"]) == ("2", "1")
+    assert done["error"] == "WorkerError: it died"
     assert (pending["state"], pending["overrides"]) == ("pending", "n=1 a=1")
     assert (pending["attempts"], pending["replacements"]) == ("", "")
     assert list(done)[-5:] == list(Progress._fields)

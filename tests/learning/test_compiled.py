@@ -115,15 +115,20 @@ def test_the_cache_serves_the_same_function_only(cache):
 
 
 @needs_compiler
-def test_an_example_given_twice_stays_two_inputs(monkeypatch, tmp_path):
+def test_an_example_given_twice_stays_two_inputs(monkeypatch, tmp_path, cache):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where torch's cache is by default
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    x = torch.ones(3)
+    x, before = torch.ones(3), set(cache.glob("*.unpacked"))
     program = compile_function(lambda x, y: (x - 2 * y,), (x, x))
     assert program(x, torch.zeros(3))[0].tolist() == [1, 1, 1]
-    assert not list(tmp_path.glob("torchinductor*"))
+    assert os.listdir(tmp_path) == []
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    (unpacked,) = set(cache.glob("*.unpacked")) - before
+    assert list(unpacked.glob("*/*"))
+    del program
+    assert not unpacked.exists()
+    assert not list(cache.glob("*.building"))
 
 
 def test_where_onednn_is_quicker():

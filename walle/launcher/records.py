@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from walle.agent.run_directory import read_status, write_atomically
 from walle.launcher.identity import Flat, Identity, common_part
+from walle.launcher.texts import cause_text
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
 TAIL_BYTES = 8192
@@ -154,12 +155,15 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         "directory": job.directory,
         "overrides": " ".join(given),
     }
-    ended = ("exit_code", "signal", "error", "started", "ended")
+    ended = ("started", "ended")
     machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end")
     tail = {
         "config_hash": config_hash,
         "attempts": status.get("attempts"),
         "replacements": replacements(status),
+        "exit_code": status.get("exit_code"),
+        "signal": status.get("signal"),
+        "error": cause_text(status.get("error") or ""),
         **{key: status.get(key) for key in ended},
         "duration_s": duration_s(status),
         "cores": " ".join(map(str, status.get("cores") or [])),

@@ -23,7 +23,7 @@ from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar, size_of
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
-from walle.launcher.texts import start_text
+from walle.launcher.texts import cause_text, start_text
 from walle.machine import clock_mhz, oom_kills
 from walle.processes.signals import leave_terminal
 from walle.timing import timestamp
@@ -152,7 +152,7 @@ class Runner:
             interrupted=self._handled > 0,
             out_of_memory=oom_kills() > active.oom_before,
             own_state=status.get("state"),
-            own_error=status.get("error"),
+            own_error=cause_text(status.get("error") or "") or None,
             own_signal=status.get("signal"),
             last_line=next(iter(last_lines(log, active.log_start, 1)), None),
         )

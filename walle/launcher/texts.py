@@ -72,6 +72,17 @@ def _listed(texts: Sequence[str]) -> str:
     return "; ".join(texts[:TEXTS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
+def cause_text(error: str) -> str:
+    """One line of a run's error: its first line, then the exception of the traceback below it.
+
+    The run's log has the traceback and what else the error says.
+    """
+    lines = error.strip().splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    raised = [line for line in lines[max(frames, default=len(lines)) :] if line[:1] > " "]
+    return " ".join(lines[:1] + raised[:1])
+
+
 def start_text(attempt: int, *, resumed: bool) -> str:
     """`starts`, `starts again (attempt 2)` or `goes on from its checkpoint (attempt 2)`."""
     if attempt == 1:

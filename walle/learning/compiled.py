@@ -24,7 +24,7 @@ from torch import Tensor
 
 from walle.errors import ConfigError, Interrupted, WalleError
 from walle.learning import onednn
-from walle.processes.private_files import cache_directory, environment, locked
+from walle.processes.private_files import TemporaryDirectory, cache_directory, environment, locked
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -178,7 +178,9 @@ class Program:
         """Loads the package."""
         from torch._inductor import aoti_load_package
 
-        self._run = aoti_load_package(str(package)).loader.boxed_run
+        self._unpacked = TemporaryDirectory(package.parent, ".unpacked")
+        with self._unpacked.used():
+            self._run = aoti_load_package(str(package)).loader.boxed_run
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """The function's outputs for contiguous `inputs`."""
@@ -218,28 +220,21 @@ def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModul
 def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
-    with onednn.lowered(), warnings.catch_warnings(), _scratch(path) as scratch:
+    with ExitStack() as stack:
+        building = TemporaryDirectory(path.parent, ".building")
+        stack.callback(building.remove)
+        stack.enter_context(building.used())
+        stack.enter_context(onednn.lowered())
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # torch warns about its own code
         exported = torch.export.export(graph, tuple(example), strict=False)
         # One library needs no pool of compiling processes.
         package = aoti_compile_and_package(
             exported,
-            package_path=str(scratch / path.name),
+            package_path=str(building.path / path.name),
             inductor_configs={"compile_threads": 1},
         )
         os.replace(package, path)
-
-
-@contextmanager
-def _scratch(path: Path) -> Iterator[Path]:
-    """A directory beside `path` to build in; only the holder of the lock of `path` uses it."""
-    scratch = path.with_suffix(".building")
-    shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
-    scratch.mkdir()
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _fingerprint(graph: torch.fx.GraphModule, example: Sequence[Tensor]) -> str:
