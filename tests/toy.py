@@ -1,5 +1,7 @@
 """Environments made for the tests; their ids begin with `tests.toy:`."""
 
+import multiprocessing
+import subprocess
 import time
 
 import gymnasium as gym
@@ -166,6 +168,31 @@ class Rude(gym.Env):
                 file.write("closed\n")
 
 
+class Keeper(gym.Env):
+    """Starts two programs, and never ends them; one of them leaves its session and its parent.
+
+    Their process ids are lines of the file `pids`. In a sampler process its steps hang if `hangs`.
+    """
+
+    def __init__(self, pids, hangs=False):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self._hangs = hangs and multiprocessing.parent_process() is not None
+        program = subprocess.Popen(["sleep", "600"])
+        daemon = "setsid sleep 600 >/dev/null 2>&1 & echo $!"
+        found = subprocess.check_output(daemon, shell=True, text=True)
+        with open(pids, "a") as file:
+            file.write(f"{program.pid}\n{found}")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        time.sleep(600 if self._hangs else 0)
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
@@ -174,3 +201,4 @@ gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")
+gym.register("Keeper-v0", entry_point="tests.toy:Keeper")

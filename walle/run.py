@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
@@ -37,9 +38,13 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
 
     from walle.config import resumed_config, stored_config, validate
-    from walle.processes.forkserver import start_fork_server
+    from walle.processes.forkserver import end_all_processes, start_fork_server
+    from walle.processes.process_tree import adopt_orphans, mark_processes
     from walle.processes.signals import SAVING, blocked_signals
 
+    adopt_orphans()
+    mark_processes()
+    atexit.register(end_all_processes)
     for number in SAVING:
         signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
     with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
@@ -49,8 +54,8 @@ def _run(composed: DictConfig) -> float | None:
             config = validate(composed)
         else:
             config = resumed_config(stored_config(directory), composed, typed)
-        if config.sampler.name == "process":
-            start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
+        workers = config.sampler.name == "process" or config.learner.n > 1
+        start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
         from walle.agent.checkpoint import earlier_state
         from walle.train import train
