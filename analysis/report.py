@@ -92,6 +92,7 @@ def build(
     parts = [
         page.paragraph(question or ask(sweep, by)),
         page.section("Runs", page.sentences(account) + failures),
+        *_replacements(sweep, links),
         *figures,
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
@@ -160,6 +161,12 @@ def svg(figure: style.Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _replacements(sweep: Sweep, links: Mapping[str, str]) -> list[str]:
+    """A section about the samplers that were replaced; none where all lived."""
+    found = sweep.replacements()
+    return [page.section("Replaced samplers", page.table(found, links))] if len(found) else []
 
 
 def _configuration(sweep: Sweep) -> str:

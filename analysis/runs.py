@@ -8,8 +8,8 @@ Three lines in a notebook:
 
 Every frame has the column `run`, then `seed`, `sampler.n` and every other configuration key that
 differs between the runs, then the columns of the file. Nothing is dropped in silence: `left_out`
-names the runs that are in no frame, with the reasons; `notes` says which rows are not used, and
-which runs are not finished.
+names the runs that are in no frame, with the reasons; `notes` says which rows are not used, which
+runs are not finished, and in which runs samplers were replaced.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Sweep:
         paths: the directories that were loaded.
         runs: the runs whose rows are in the frames.
         left_out: the other runs, each with its reason.
-        notes: sentences about rows left out, and about runs that are not finished.
+        notes: sentences about rows left out, runs that are not finished, and replaced samplers.
     """
 
     def __init__(self, paths: list[Path], runs: list[Run], left_out: list[LeftOut]) -> None:
         self.paths = paths
         self.runs = runs
         self.left_out = left_out
-        self.notes: list[str] = list(_state_notes(runs))
+        self.notes: list[str] = list(_status_notes(runs))
         self._frames: dict[str, pd.DataFrame] = {}
 
     @property
@@ -122,7 +122,7 @@ class Sweep:
         return max((int(run.provenance.get("physical_cores") or 0) for run in self.runs), default=0)
 
     def summary(self) -> pd.DataFrame:
-        """One row a run, used or left out: overrides, state, last iteration and return."""
+        """One row a run, used or left out: overrides, state, starts, last iteration and return."""
         last = self.iterations.groupby("run", observed=True).last()
         ends = last.reindex(
             index=[run.name for run in self.runs],
@@ -133,12 +133,24 @@ class Sweep:
                 "run": run.name,
                 "overrides": " ".join(run.provenance.get("overrides", [])),
                 "state": run.state,
+                "attempts": run.attempts,
+                "replacements": len(run.replacements),
                 **ends.loc[run.name].to_dict(),
             }
             for run in self.runs
         ]
         left_out = [{"run": name, "overrides": "", "state": why} for name, why in self.left_out]
         return pd.DataFrame([*rows, *left_out])
+
+    def replacements(self) -> pd.DataFrame:
+        """One row for each sampler that was replaced: its run and round, the time, the reason."""
+        names = ("sampler", "round", "when", "why")
+        rows = [
+            {"run": run.name, **{name: one.get(name) for name in names}}
+            for run in self.runs
+            for one in run.replacements
+        ]
+        return pd.DataFrame(rows, columns=["run", *names])
 
     def _load(self, name: str) -> pd.DataFrame:
         tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
@@ -235,7 +247,7 @@ def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
     return number.duplicated(keep="last")
 
 
-def _state_notes(runs: list[Run]) -> Iterator[str]:
+def _status_notes(runs: list[Run]) -> Iterator[str]:
     meanings = {
         "running": "still running, or killed without a word: the rows written so far are used",
         "interrupted": "interrupted: the rows written before are used",
@@ -245,3 +257,10 @@ def _state_notes(runs: list[Run]) -> Iterator[str]:
         names = [run.name for run in runs if run.state == state]
         if names:
             yield f"{len(names)} of {len(runs)} runs {meaning} ({listed(names)})"
+    replaced = {run.name: len(run.replacements) for run in runs if run.replacements}
+    if replaced:
+        yield (
+            f"{counted(sum(replaced.values()), 'sampler')} replaced in {len(replaced)} of "
+            f"{len(runs)} runs ({listed(list(replaced))}): a round that is collected again takes "
+            "longer"
+        )

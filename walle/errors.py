@@ -24,6 +24,10 @@ class RolloutError(WalleError, RuntimeError):
     """An environment returned a value that learning cannot use, such as a NaN reward."""
 
 
+class RestoreError(RolloutError):
+    """An environment does not go on from a saved state as it did before."""
+
+
 class WorkerError(WalleError, RuntimeError):
     """A worker process ended too early; the message holds its traceback or its signal."""
 

@@ -49,6 +49,17 @@ class Run:
         return str(self.status.get("state", "unknown"))
 
     @property
+    def attempts(self) -> int:
+        """How often the run was started, the times included at which it went on."""
+        return int(self.status.get("attempts") or 1)
+
+    @property
+    def replacements(self) -> list[Mapping[str, Any]]:
+        """The samplers that died and were replaced: `sampler`, `round`, `when`, `why` of each."""
+        found = self.status.get("replacements")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    @property
     def cores(self) -> int:
         """Physical cores that the run could use; 0 when its files do not say."""
         usable = self.status.get("cores") or self.provenance.get("usable_cores") or []

@@ -10,6 +10,12 @@ from typing import Any
 
 import numpy as np
 
+REPLACED = {  # an entry of `replacements` in status.json
+    "sampler": "sampler-1",
+    "round": 12,
+    "when": "2026-01-02T03:04:06+00:00",
+    "why": "was killed by <SIGKILL>",
+}
 SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
 AGENT_SECTIONS = (
     "wait_experience",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.synthetic import Job, collect_seconds, write_run, write_sweep
+from tests.analysis.synthetic import REPLACED, Job, collect_seconds, write_run, write_sweep
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import load
 
@@ -116,6 +116,19 @@ def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
     assert "1 of 3 runs still running" in notes[0]
     assert "interrupted" in notes[1]
     assert "without status.json" in notes[2]
+
+
+def test_attempts_and_replaced_samplers_are_said(tmp_path: Path) -> None:
+    jobs = [Job(), Job(status={"attempts": 3, "replacements": [REPLACED, REPLACED]})]
+    jobs += [Job(status={"attempts": None, "replacements": "damaged"})]
+    sweep = load(write_sweep(tmp_path / "sweep", jobs))
+    assert sweep.notes == [
+        "2 samplers replaced in 1 of 3 runs (1): a round that is collected again takes longer"
+    ]
+    summary = sweep.summary()
+    assert summary["attempts"].tolist() == [1, 3, 1]
+    assert summary["replacements"].tolist() == [0, 2, 0]
+    assert sweep.replacements().to_dict("records") == [{"run": "1", **REPLACED}] * 2
 
 
 def test_jobs_that_have_not_started_are_said(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from walle.launcher.composing import Composed, compares_times, in_order
+from walle.launcher.composing import Composed, compares_times, distinct, in_order
 from walle.launcher.identity import Identity, config_hash, flatten
 
 
@@ -32,6 +32,12 @@ def test_shuffled_is_a_permutation_and_always_the_same():
     assert sorted(order) == list(range(50))
     assert order != list(range(50))
     assert order == in_order(many, "shuffled")
+
+
+def test_jobs_that_differ_in_a_setting_of_hydra_are_not_the_same():
+    job = composed(n=1)
+    own = job.identity._replace(overrides=("n=1", "hydra.sweep.subdir=a"))
+    assert distinct([job, job._replace(identity=own)]).places == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,47 @@ def test_a_sweep_over_sampler_n_never_overlaps_two_jobs(app):
     assert all(row["load_start"] and row["load_end"] for row in rows)
 
 
+TWICE = """
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+
+class TwiceSweeper(BasicSweeper):
+    def sweep(self, arguments):
+        jobs = [["job=1"], ["job=2"], ["job=1"], ["rate=5e-1", "job=1"]]
+        results = self.launcher.launch(jobs, initial_job_idx=0)
+        print("told:", [(result.overrides, result.return_value) for result in results])
+"""
+
+
+def test_jobs_with_the_same_configuration_run_once(app):
+    code, output = app.run("seed=3,3", "job=1,2")
+    assert code == 0, output
+    assert app.ran() == [1, 2]
+    line = "2 of 4 jobs repeat the configuration of another job, and are not run a second time: "
+    assert line + "seed=3 job=1, seed=3 job=1; seed=3 job=2, seed=3 job=2\n" in output
+    assert "2 jobs in out" in output
+    assert [row["directory"] for row in app.index()] == ["0", "1"]
+
+
+def test_a_sweeper_gets_the_same_result_for_every_repeat_in_its_own_order(app):
+    (app.directory / "hydra_plugins").mkdir()
+    (app.directory / "hydra_plugins" / "twice.py").write_text(TWICE)
+    with (app.directory / "config.yaml").open("a") as config:
+        config.write("rate: 0.5\n")
+    code, output = app.run("hydra.sweeper._target_=hydra_plugins.twice.TwiceSweeper")
+    assert code == 0, output
+    told = [(["job=1"], 10), (["job=2"], 20), (["job=1"], 10), (["rate=5e-1", "job=1"], 10)]
+    assert f"told: {told}" in output
+    assert app.ran() == [1, 2]
+
+
+def test_jobs_whose_configuration_contains_their_number_are_not_the_same(app):
+    with (app.directory / "config.yaml").open("a") as config:
+        config.write("number: ${hydra:job.num}\n")
+    assert app.run("seed=3,3")[0] == 0
+    assert app.ran() == [0, 0]
+
+
 def test_a_gpu_is_handed_out_by_the_launcher_alone(app):
     with (app.directory / "config.yaml").open("a") as config:
         config.write("device: cuda\n")

@@ -20,9 +20,18 @@ from walle.launcher.records import (
     python_scalar,
     read_manifest,
     read_progress,
+    replacements,
+    size_of,
     write_index,
     write_manifest,
 )
+
+REPLACED = {
+    "sampler": "sampler-1",
+    "when": "2026-01-01T00:00:01+00:00",
+    "round": 1,
+    "why": "was killed by SIGKILL",
+}
 
 
 def manifest():
@@ -81,6 +90,9 @@ def test_the_index_has_a_row_a_job(tmp_path):
         tmp_path / "0",
         state="completed",
         cores=[0, 1],
+        attempts=2,
+        error="WorkerError: it died\nits first note\n",
+        replacements=[REPLACED],
         started="2026-01-01T00:00:00+00:00",
         ended="2026-01-01T00:00:02.500+00:00",
         return_value=3.5,
@@ -97,7 +109,20 @@ def test_the_index_has_a_row_a_job(tmp_path):
     )
     assert (done["cores"], done["duration_s"], done["return_value"]) == ("0 1", "2.5", "3.5")
     assert (done["iteration"], done["env_steps"], done["return_mean"]) == ("2", "20", "")
+    assert (done["attempts"], done["replacements"]) == ("2", "1")
+    assert done["error"] == "WorkerError: it died"
     assert (pending["state"], pending["overrides"]) == ("pending", "n=1 a=1")
+    assert (pending["attempts"], pending["replacements"]) == ("", "")
+    assert list(done)[-5:] == list(Progress._fields)
+
+
+@pytest.mark.parametrize(
+    ("status", "count"),
+    [({}, None), ({"state": "running"}, 0), ({"replacements": [REPLACED] * 3}, 3)],
+)
+def test_replaced_samplers_are_counted(status, count):
+    assert replacements(status) == count
+    assert replacements({"replacements": "damaged"}) is None
 
 
 def test_progress_is_the_last_row(tmp_path):
@@ -134,6 +159,10 @@ def test_the_last_lines_of_a_log(tmp_path):
     assert last_lines(log) == []
     log.write_text("one\n\ntwo\nthree\n\n")
     assert last_lines(log, lines=2) == ["two", "three"]
+    assert last_lines(log, start=size_of(log)) == []  # the next attempt has printed nothing
+    with log.open("a") as stream:
+        stream.write("four\n")
+    assert last_lines(log, start=size_of(log) - 5) == ["four"]
 
 
 def test_a_runs_remaining_time_follows_its_mean_speed():

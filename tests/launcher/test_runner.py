@@ -47,6 +47,14 @@ def test_retries_and_the_limit_on_failures(app):
     assert "#1 failed: ValueError: the cause (exit code 1)" in output
 
 
+def test_a_broken_sweep_with_retries_ends_at_the_limit_on_failures(app):
+    limits = ("hydra.launcher.retries=1", "hydra.launcher.max_failures=2")
+    code, output = app.run("job=range(6)", "do=raise", "hydra.launcher.cores=[0]", *limits)
+    assert code == 1
+    assert app.ran() == [0, 0, 1, 1]
+    assert "2 failed: the 4 jobs still waiting are not started" in output
+
+
 def test_no_job_is_tried_again_after_the_limit_on_failures(app):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
@@ -68,6 +76,28 @@ def test_other_ends_of_a_job(app):
     code, output = app.run("job=0", "do=memory")
     assert code == 1
     assert "MemoryError" in output
+
+
+OWN_STATUS = """
+        from walle.agent.run_directory import update_status
+        directory = hydra.core.hydra_config.HydraConfig.get().runtime.output_dir
+        trace = 'Traceback (most recent call last):\\n  File "robot.py", line 6, in step\\n'
+        error = f"WorkerError: sampler-1 failed:\\n{trace}KeyError: 3\\nraised in lane 32\\n"
+        update_status(Path(directory), state="failed", error=error)
+        sys.exit(1)
+"""
+
+
+def test_the_cause_of_a_failed_run_is_one_line_everywhere(app):
+    text = (app.directory / "app.py").read_text()
+    text = text.replace('\n        raise ValueError("the cause")\n', OWN_STATUS, 1)
+    (app.directory / "app.py").write_text(text)
+    code, output = app.run("do=raise")
+    assert code == 1
+    cause = "WorkerError: sampler-1 failed: KeyError: 3"
+    assert output.count(f"failed: {cause} (exit code 1)") == 2  # when it ends, and in the list
+    assert app.status(0)["error"] == app.index()[0]["error"] == cause
+    assert "Traceback" not in output
 
 
 def test_a_killed_supervisor_costs_its_job_and_nothing_else(app):

@@ -67,6 +67,15 @@ def set_aside_previous(directory: Path) -> bool:
     return (directory / "run.json").exists() and set_aside(directory, _RUN_FILES)
 
 
+def has_checkpoint(directory: Path) -> bool:
+    """Whether a run in this directory can go on from a checkpoint: from last.pt, or an older one.
+
+    Other applications may have a file of this name too, but no run.json beside it.
+    """
+    checkpoints = (directory / "checkpoints").glob("last*.pt")
+    return (directory / "run.json").exists() and any(checkpoints)
+
+
 def read_status(directory: Path) -> dict[str, Any]:
     """Reads status.json; returns an empty dictionary when the file is missing or damaged."""
     try:
@@ -89,7 +98,9 @@ def _write_status(directory: Path, fields: dict[str, Any]) -> None:
 class Status:
     """status.json of a run: its state, rewritten atomically at every change."""
 
-    def __init__(self, directory: Path, config_hash: str, *, again: bool) -> None:
+    def __init__(
+        self, directory: Path, config_hash: str, *, again: bool, resumed: bool = False
+    ) -> None:
         """Writes the state `running`.
 
         A launcher of sweeps has written the file before the run starts. Its fields are kept then,
@@ -98,11 +109,12 @@ class Status:
         Args:
             directory: the run's directory.
             config_hash: identifies the configuration of a run without a launcher.
-            again: whether an earlier run was set aside; counts one more attempt.
+            again: whether an earlier run was set aside, or is resumed; counts one more attempt.
+            resumed: whether the run goes on with the files of an earlier attempt.
         """
         self._directory = directory
         before = read_status(directory)
-        launched = {} if again else before
+        launched = before if resumed or not again else {}
         fields = {
             "state": "running",
             "config_hash": launched.get("config_hash", config_hash),

@@ -111,8 +111,12 @@ class Allocator:
         self.stopped = True
 
     def requeue(self, job: int) -> None:
-        """Puts a job that has run at the end of the order."""
-        self._waiting.append(job)
+        """Puts a job that has run before all waiting jobs.
+
+        A sweep in which everything fails then reaches its limit on failures after a few jobs. At
+        the end of the order, every other job would run before the first one fails for good.
+        """
+        self._waiting.appendleft(job)
 
     def next(self) -> Grant | None:
         """Grants the next job its cores and GPUs; None if it cannot start now."""

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from walle.launcher.allocation import Need, need
-from walle.launcher.identity import Identity, config_hash, flatten
+from walle.launcher.identity import Identity, config_hash, flatten, same
 
 SHUFFLE_SEED = 0
 MESSAGES_SHOWN = 10
@@ -83,18 +83,22 @@ def compose(
     return Composed(config, values, Identity(-1, tuple(overrides), config_hash(flat), flat))
 
 
-def comparable_values(config: DictConfig) -> dict[str, Any]:
+def comparable_values(config: DictConfig, num: int = 0) -> dict[str, Any]:
     """The task's config, resolved to the same values in every launch.
 
     Directories are empty, and `${now:...}` gives its pattern. A config that can only be resolved
     inside the job, because it reads a variable that the job sets, keeps its interpolations.
+
+    Args:
+        config: of the job.
+        num: the value of `${hydra:job.num}`.
     """
     config = deepcopy(config)
     OmegaConf.clear_cache(config)
     with read_write(config), open_dict(config):
         config.hydra.sweep.dir = config.hydra.sweep.subdir = config.hydra.run.dir = ""
         config.hydra.runtime.output_dir = config.hydra.runtime.cwd = ""
-        config.hydra.job.id = config.hydra.job.num = 0
+        config.hydra.job.id = config.hydra.job.num = num
     task = task_config(config)
     with _hydra_config(config):
         OmegaConf.register_new_resolver("now", str, replace=True)
@@ -105,6 +109,47 @@ def comparable_values(config: DictConfig) -> dict[str, Any]:
         finally:
             setup_globals()  # registers Hydra's own `now` again
     return cast(dict[str, Any], values)
+
+
+class Distinct(NamedTuple):
+    """The jobs of a sweep without those that repeat another job's config.
+
+    Attributes:
+        jobs: in the order given by the sweeper.
+        places: for each job of the sweeper, the index in `jobs` of the job with its config.
+    """
+
+    jobs: list[Composed]
+    places: list[int]
+
+
+def distinct(asked: Sequence[Composed]) -> Distinct:
+    """Keeps the first of the jobs with the same config.
+
+    Two jobs are never the same if they differ in a setting of Hydra, or if their config contains
+    the job's number.
+    """
+    first: dict[tuple[str, ...], int] = {}
+    jobs: list[Composed] = []
+    places: list[int] = []
+    for job in asked:
+        place = first.setdefault(_content(job), len(jobs))
+        if place < len(jobs) and _contains_number(job):
+            place = len(jobs)
+        if place == len(jobs):
+            jobs.append(job)
+        places.append(place)
+    return Distinct(jobs, places)
+
+
+def _content(job: Composed) -> tuple[str, ...]:
+    """Equal for two jobs with the same values and the same settings of Hydra."""
+    hydras = (one for one in job.identity.overrides if one.lstrip("+~").startswith("hydra"))
+    return (config_hash(flatten(job.values)), *sorted(hydras))
+
+
+def _contains_number(job: Composed) -> bool:
+    return not same(job.values, comparable_values(job.config, num=1))
 
 
 def task_config(config: DictConfig) -> DictConfig:

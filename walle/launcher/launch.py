@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +18,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from walle.launcher.allocation import Allocator
-from walle.launcher.composing import Job, PlanError, task_config
+from walle.launcher.composing import Composed, Job, PlanError, distinct, task_config
 from walle.launcher.identity import ConfigChangedError
 from walle.launcher.jobs.client import ForkServer, PreparationError
 from walle.launcher.jobs.job import HydraState
@@ -35,7 +36,7 @@ from walle.launcher.resources import (
 from walle.launcher.runner import Runner, stop_signals
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf, check_settings
-from walle.launcher.texts import ending_text, failure_list
+from walle.launcher.texts import ending_text, failure_list, repeats_text
 
 log = logging.getLogger(__name__)
 
@@ -101,17 +102,25 @@ class Launch:
         configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
         log.info(f"composing and checking {len(overrides)} jobs")
         try:
-            jobs = self._planner.compose(overrides)
-            if self._settings.dry_run:
-                return self._show(self._planner.plan(jobs, first_num))
-            with locked(self._sweep_dir, LOCK_WAIT_S) as lock_fd:
-                return self._run(self._planner.plan(jobs, first_num), lock_fd)
+            asked = self._planner.compose(overrides)
+            jobs, places = distinct(asked)
+            if len(jobs) < len(asked):
+                log.info(repeats_text(overrides, places))
+            results = self._results(jobs, first_num)
         except (PlanError, ConfigChangedError, RecordError, LockedError, PreparationError) as error:
             self._restore()
             refuse(error, self._cure(error))
         except KeyboardInterrupt:  # while planning; `stop_signals` takes over when jobs run
             print("stopped before any job was started", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
+        pairs = zip(asked, places, strict=True)
+        return [_result_for(job, results[place]) for job, place in pairs]
+
+    def _results(self, jobs: Sequence[Composed], first_num: int) -> list[JobReturn]:
+        if self._settings.dry_run:
+            return self._show(self._planner.plan(jobs, first_num))
+        with locked(self._sweep_dir, LOCK_WAIT_S) as lock_fd:
+            return self._run(self._planner.plan(jobs, first_num), lock_fd)
 
     def _cure(self, error: Exception) -> str:
         if not isinstance(error, ConfigChangedError):
@@ -141,8 +150,7 @@ class Launch:
         self._planner.confirm(plan)
         write_manifest(self._sweep_dir, plan.manifest)
         signals: list[int] = []
-        skipped = f", {len(plan.done)} are done already" if plan.done else ""
-        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}{skipped}")
+        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}{_kept_text(plan)}")
         if warning := oversubscribed_warning(plan, self._resources):
             log.warning(warning)
         try:
@@ -160,7 +168,7 @@ class Launch:
         allocator = Allocator(needs, plan.order, self._resources, exclusive=plan.exclusive)
         screen = open_screen(len(plan.jobs), len(plan.done))
         try:
-            runner = Runner(plan.jobs, allocator, self._settings, server.start, screen)
+            runner = Runner(plan, allocator, self._settings, server.start, screen)
             return runner.run(signals)
         finally:
             screen.close()
@@ -217,6 +225,19 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
         status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
         _return_value=verdict.value if completed else JobFailedError(why),
     )
+
+
+def _kept_text(plan: Plan) -> str:
+    """What the launch uses of earlier launches; an empty text for a new sweep."""
+    done, resumed = len(plan.done), len(plan.resumed)
+    return (f", {done} are done already" if done else "") + (
+        f", {resumed} with a checkpoint to go on from" if resumed else ""
+    )
+
+
+def _result_for(job: Composed, result: JobReturn) -> JobReturn:
+    """The result with the overrides of `job`, which may be another job with the same config."""
+    return replace(result, overrides=[str(one) for one in job.config.hydra.overrides.task])
 
 
 def _unused_directory(sweep: Path) -> str | None:

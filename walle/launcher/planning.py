@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from walle.agent.run_directory import read_status
 from walle.launcher import composing
+from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
 from walle.launcher.identity import assign_numbers, refuse_other_base
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
@@ -30,6 +31,7 @@ class Plan(NamedTuple):
         jobs: in the order of the sweeper's overrides.
         done: recorded return values of the jobs to skip, by index.
         order: indices of the jobs to run, first to last.
+        resumed: indices of those among them that go on from a checkpoint.
         manifest: the manifest to write.
         exclusive: one job at a time.
     """
@@ -37,6 +39,7 @@ class Plan(NamedTuple):
     jobs: list[Job]
     done: dict[int, Any]
     order: list[int]
+    resumed: list[int]
     manifest: Manifest
     exclusive: bool
 
@@ -96,13 +99,15 @@ class Planner:
         overrides = [job.identity.overrides for job in composed]
         swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
         jobs = self._numbered(composed, before, swept, first_num)
-        done = _done(jobs, before)
+        recorded = _recorded_in(before, jobs)
+        done = _done(jobs, recorded)
         order = [i for i in composing.in_order(composed, self._settings.order) if i not in done]
+        resumed = [i for i in order if i in recorded and can_resume(jobs[i])]
         exclusive = self._settings.exclusive
         if exclusive is None:
             exclusive = composing.compares_times(composed, swept)
         manifest = self._merged(before, jobs, order, swept, exclusive)
-        return Plan(jobs, done, order, manifest, exclusive)
+        return Plan(jobs, done, order, resumed, manifest, exclusive)
 
     def confirm(self, plan: Plan) -> None:
         """Records that the plan is carried out: the next batch extends it."""
@@ -165,10 +170,15 @@ class Planner:
         return Manifest(tuple(sorted(swept)), settings, ordered, (*before.launches, launch))
 
 
-def _done(jobs: Sequence[Job], before: Manifest) -> dict[int, Any]:
+def _recorded_in(before: Manifest, jobs: Sequence[Job]) -> list[int]:
+    """Indices of the jobs that the manifest lists."""
+    nums = {job.identity.num for job in before.jobs}
+    return [i for i, job in enumerate(jobs) if job.num in nums]
+
+
+def _done(jobs: Sequence[Job], recorded: Sequence[int]) -> dict[int, Any]:
     """Recorded return values of the jobs that are complete, by index."""
-    recorded = {job.identity.num for job in before.jobs}
-    statuses = {i: read_status(job.directory) for i, job in enumerate(jobs) if job.num in recorded}
+    statuses = {i: read_status(jobs[i].directory) for i in recorded}
     return {
         index: status["return_value"]
         for index, status in statuses.items()
@@ -203,11 +213,15 @@ def plan_lines(plan: Plan, resources: Resources, sweep: Path) -> list[str]:
     for index, value in plan.done.items():
         job = plan.jobs[index]
         lines.append(f"skip  #{job.num} (done, returned {value}): {job.label}")
-    for job in (plan.jobs[index] for index in plan.order):
-        needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
-        over = " (oversubscribed)" if _is_oversubscribed(job, resources) else ""
-        lines.append(f"run   #{job.num} on {needs}{over} in {job.directory}: {job.label}")
-    return lines
+    return lines + [_run_line(plan, index, resources) for index in plan.order]
+
+
+def _run_line(plan: Plan, index: int, resources: Resources) -> str:
+    job = plan.jobs[index]
+    needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
+    over = " (oversubscribed)" if _is_oversubscribed(job, resources) else ""
+    resumed = " from its checkpoint" if index in plan.resumed else ""
+    return f"run   #{job.num}{resumed} on {needs}{over} in {job.directory}: {job.label}"
 
 
 def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from walle.agent.run_directory import read_status, write_atomically
 from walle.launcher.identity import Flat, Identity, common_part
+from walle.launcher.texts import cause_text
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
 TAIL_BYTES = 8192
@@ -154,10 +155,15 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         "directory": job.directory,
         "overrides": " ".join(given),
     }
-    ended = ("attempts", "exit_code", "signal", "error", "started", "ended")
+    ended = ("started", "ended")
     machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end")
     tail = {
         "config_hash": config_hash,
+        "attempts": status.get("attempts"),
+        "replacements": replacements(status),
+        "exit_code": status.get("exit_code"),
+        "signal": status.get("signal"),
+        "error": cause_text(status.get("error") or ""),
         **{key: status.get(key) for key in ended},
         "duration_s": duration_s(status),
         "cores": " ".join(map(str, status.get("cores") or [])),
@@ -171,8 +177,14 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
     return head | swept | tail
 
 
+def replacements(status: Mapping[str, Any]) -> int | None:
+    """How many samplers of a run were replaced; None for a job that has not started."""
+    listed = status.get("replacements", [])
+    return len(listed) if status and isinstance(listed, list) else None
+
+
 def duration_s(status: Mapping[str, Any]) -> float | None:
-    """Seconds from a job's start to its end, or until now; None for a job that has not started."""
+    """Seconds of a job's last attempt, so far if it is running; None if it has not started."""
     if not status.get("started"):
         return None
     ended = datetime.fromisoformat(status["ended"]) if status.get("ended") else datetime.now(UTC)
@@ -226,14 +238,25 @@ def _number(cell: str | None, name: str) -> float | int | None:
     return int(value) if name in ("iteration", "env_steps") else value
 
 
-def last_lines(log: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log that are not blank, at most `lines` of them."""
+def size_of(file: Path) -> int:
+    """The file's size in bytes; 0 without such a file."""
+    return file.stat().st_size if file.exists() else 0
+
+
+def last_lines(log: Path, start: int = 0, lines: int = TAIL_LINES) -> list[str]:
+    """The last lines of a log that are not blank, at most `lines` of them.
+
+    Args:
+        log: the file; it may be missing.
+        start: bytes at the beginning of the file that an earlier attempt wrote.
+        lines: the largest number of lines.
+    """
     if not log.exists():
         return []
-    return [line for line in _end_of(log).splitlines() if line.strip()][-lines:]
+    return [line for line in _end_of(log, start).splitlines() if line.strip()][-lines:]
 
 
-def _end_of(file: Path) -> str:
+def _end_of(file: Path, start: int = 0) -> str:
     with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - TAIL_BYTES))
+        stream.seek(max(start, file.stat().st_size - TAIL_BYTES))
         return stream.read().decode(errors="replace")

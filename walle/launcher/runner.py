@@ -12,16 +12,20 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from walle.agent.run_directory import read_status, set_aside, update_status
+from walle.agent.run_directory import read_status, update_status
+from walle.launcher import attempts
 from walle.launcher.allocation import Allocator, Grant
 from walle.launcher.composing import Job
 from walle.launcher.jobs.client import RunningJob
 from walle.launcher.jobs.job import Request
 from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
-from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar
+from walle.launcher.planning import Plan
+from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar, size_of
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
+from walle.launcher.texts import cause_text, start_text
 from walle.machine import clock_mhz, oom_kills
+from walle.processes.signals import leave_terminal
 from walle.timing import timestamp
 
 POLL_S = 0.25
@@ -54,6 +58,7 @@ class Active:
         grant: its cores and GPUs.
         process: its process.
         record: the launcher's fields of status.json that are known at the start.
+        log_start: the size of its log at the start, in bytes.
         oom_before: the kernel's count of out-of-memory kills at the start.
         end_at: when to stop the job, on the monotonic clock; None without a limit.
         timed_out: whether the job has been asked to stop since.
@@ -63,6 +68,7 @@ class Active:
     grant: Grant
     process: RunningJob
     record: dict[str, Any]
+    log_start: int
     oom_before: int
     end_at: float | None
     timed_out: bool = False
@@ -73,7 +79,7 @@ class Runner:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        plan: Plan,
         allocator: Allocator,
         settings: WalleLauncherConf,
         start: Callable[[Request], RunningJob],
@@ -82,16 +88,16 @@ class Runner:
         """Prepares the loop.
 
         Args:
-            jobs: all jobs of the launch, those to skip among them.
-            allocator: holds the jobs to run, in order, by their index in `jobs`.
+            plan: the jobs of the launch, and which of them begin from a checkpoint.
+            allocator: holds the jobs to run, in order, by their index in `plan.jobs`.
             settings: limits on failures, retries and time.
             start: starts a job's process.
             screen: shows what happens.
         """
-        self._jobs, self._allocator, self._settings = jobs, allocator, settings
+        self._plan, self._allocator, self._settings = plan, allocator, settings
         self._start, self._screen = start, screen
         self._active: dict[int, Active] = {}
-        self._tries = dict.fromkeys(range(len(jobs)), 0)
+        self._tries = dict.fromkeys(range(len(plan.jobs)), 0)
         self._failures = 0
         self._handled = 0  # how many of the received signals have been passed on
         self._verdicts: dict[int, Verdict] = {}
@@ -117,33 +123,18 @@ class Runner:
             self._screen.update(running, self._allocator.waiting)
 
     def _begin(self, grant: Grant) -> None:
-        job = self._jobs[grant.job]
-        record = {
-            "config_hash": job.identity.config_hash,
-            "attempts": int(read_status(job.directory).get("attempts", 0)) + 1,
-            "started": timestamp(),
-            "cores": grant.cores,
-            "gpus": grant.gpus,
-            "oversubscribed": grant.oversubscribed,
-            "load_start": os.getloadavg()[0],
-            "mhz_start": clock_mhz(grant.cores),
-        }
-        set_aside(job.directory)
-        update_status(
-            job.directory,
-            state="running",
-            **record,
-            exit_code=None,
-            signal=None,
-            error=None,
-            ended=None,
-        )
-        self._screen.started(job, grant)
+        job = self._plan.jobs[grant.job]
+        again = grant.job in self._plan.resumed or self._tries[grant.job] > 0
+        record = attempts.prepare(job, grant, resume=again and attempts.can_resume(job))
+        self._screen.started(job, grant, start_text(record["attempts"], resumed=record["resume"]))
         limit = self._settings.timeout_s
         end_at = time.monotonic() + limit if limit is not None else None
+        log_start = size_of(job.directory / LOG)
         process = self._start(_request(job, grant))
         self._tries[grant.job] += 1
-        self._active[grant.job] = Active(job, grant, process, record, oom_kills(), end_at)
+        self._active[grant.job] = Active(
+            job, grant, process, record, log_start, oom_kills(), end_at
+        )
 
     def _finish_ended(self) -> None:
         """Waits a moment for jobs to end, and records how they ended."""
@@ -161,12 +152,12 @@ class Runner:
             interrupted=self._handled > 0,
             out_of_memory=oom_kills() > active.oom_before,
             own_state=status.get("state"),
-            own_error=status.get("error"),
+            own_error=cause_text(status.get("error") or "") or None,
             own_signal=status.get("signal"),
-            last_line=next(iter(last_lines(log, 1)), None),
+            last_line=next(iter(last_lines(log, active.log_start, 1)), None),
         )
         verdict = judge(ended, circumstances)
-        tail = [] if verdict.state == "completed" else last_lines(log)
+        tail = [] if verdict.state == "completed" else last_lines(log, active.log_start)
         self._record(active, verdict, tail, ended.peak_memory_bytes)
         self._allocator.release(index)
         self._screen.ended(job, verdict, tail)
@@ -235,7 +226,7 @@ class Runner:
             self._handled += 1
             self._allocator.stop()
             if signum == signal.SIGHUP:
-                _leave_terminal()
+                leave_terminal()
             if self._handled == 1:
                 self._screen.warn("stopping: the running jobs may finish cleanly; again to kill")
             polite = signal.SIGINT if signum == signal.SIGINT else signal.SIGTERM
@@ -247,11 +238,3 @@ def _request(job: Job, grant: Grant) -> Request:
     # An application without the key `device` chooses its GPUs by itself.
     environ = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
     return Request(job.config, str(job.directory.absolute() / LOG), grant.cores, environ)
-
-
-def _leave_terminal() -> None:
-    """Discards all further output: on a closed terminal, writing a line raises an error."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
-    os.close(null)

@@ -107,10 +107,10 @@ class PlainScreen:
         """Starts a sweep of `total` jobs, `done` of which are complete."""
         self._clock = SweepClock(total, done)
 
-    def started(self, job: Job, grant: Grant) -> None:
-        """A job starts."""
+    def started(self, job: Job, grant: Grant, how: str) -> None:
+        """A job starts; `how` in words, such as `starts again`."""
         self._clock.start(job.num)
-        log.info(f"#{job.num} starts on cores {cores_text(grant.cores)}: {job.label}")
+        log.info(f"#{job.num} {how} on cores {cores_text(grant.cores)}: {job.label}")
 
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
         """A job ended; `tail` holds the last lines it printed, if it did not complete."""
@@ -146,8 +146,8 @@ class LiveScreen:
         self._live = Live(auto_refresh=False)
         self._live.start()
 
-    def started(self, job: Job, grant: Grant) -> None:  # noqa: ARG002  `update` shows it
-        """A job starts."""
+    def started(self, job: Job, grant: Grant, how: str) -> None:  # noqa: ARG002  `update` shows it
+        """A job starts; `how` in words, such as `starts again`."""
         self._clock.start(job.num)
         self._shown_at = 0.0
 

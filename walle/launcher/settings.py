@@ -25,17 +25,19 @@ class WalleLauncherConf:
     # given; interleaved: all jobs of one seed, then all of the next; shuffled: a random order that
     # is the same in every launch.
     order: str = "interleaved"
-    # true: skip the jobs that are complete in this directory; false: use a new directory, NAME-2
-    # and so on; null: true when the config has a `name`, else run all jobs again in their places.
+    # true: skip the jobs that are complete in this directory, and let all others go on from their
+    # checkpoints; false: use a new directory, NAME-2 and so on; null: true when the config has a
+    # `name`, else run all jobs from the beginning, in their places.
     resume: Optional[bool] = None  # noqa: UP045
     # After a failure: continue with the other jobs, or stop and start no further job.
     on_failure: str = "continue"
-    # Start no further job after so many failures; null: no limit.
+    # Start no further job when so many have failed, each after all its retries; null: no limit.
     max_failures: Optional[int] = None  # noqa: UP045
-    # How many more times to try a job that failed.
+    # How many more times to try a job that failed, before the next job starts; it goes on from its
+    # checkpoint if it has one.
     retries: int = 0
-    # Seconds after which a job is ended with all its processes, and counts as failed; null: no
-    # limit.
+    # Seconds after which an attempt at a job is ended with all its processes, and counts as failed;
+    # null: no limit.
     timeout_s: Optional[float] = None  # noqa: UP045
     # Seconds from the request to stop (SIGTERM) to SIGKILL, for a job that ran past timeout_s.
     grace_s: float = 10.0

@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # not loaded: `walle.sweep` needs these words and starts with
     from walle.launcher.composing import Job
     from walle.launcher.jobs.verdict import Verdict
 
+TEXTS_SHOWN = 3
+
 
 def number_text(value: float | None, spec: str = "") -> str:
     """The formatted number; nothing for None."""
@@ -45,6 +47,47 @@ def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
     """The overrides that distinguish a job from the others, in one line."""
     own = [override for override in overrides if override.lstrip("+").partition("=")[0] in swept]
     return " ".join(own) or "(the only job)"
+
+
+def repeats_text(asked: Sequence[Sequence[str]], places: Sequence[int]) -> str:
+    """One line about the jobs that repeat another job's configuration.
+
+    Args:
+        asked: the overrides of each job.
+        places: a number for each job, equal for jobs with the same configuration.
+    """
+    groups: dict[int, list[str]] = {}
+    for job, place in zip(asked, places, strict=True):
+        groups.setdefault(place, []).append(" ".join(job) or "no overrides")
+    repeated = [", ".join(group) for group in groups.values() if len(group) > 1]
+    return (
+        f"{len(asked) - len(groups)} of {len(asked)} jobs repeat the configuration of another "
+        f"job, and are not run a second time: {_listed(repeated)}"
+    )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """The first texts, and how many more there are."""
+    more = len(texts) - TEXTS_SHOWN
+    return "; ".join(texts[:TEXTS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def cause_text(error: str) -> str:
+    """One line of a run's error: its first line, then the exception of the traceback below it.
+
+    The run's log has the traceback and what else the error says.
+    """
+    lines = error.strip().splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    raised = [line for line in lines[max(frames, default=len(lines)) :] if line[:1] > " "]
+    return " ".join(lines[:1] + raised[:1])
+
+
+def start_text(attempt: int, *, resumed: bool) -> str:
+    """`starts`, `starts again (attempt 2)` or `goes on from its checkpoint (attempt 2)`."""
+    if attempt == 1:
+        return "starts"
+    return f"{'goes on from its checkpoint' if resumed else 'starts again'} (attempt {attempt})"
 
 
 def ending_text(verdict: Verdict) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from multiprocessing import forkserver, resource_tracker
 
 from walle.machine import THREAD_VARIABLES
 from walle.processes.private_files import environment
-from walle.processes.signals import blocked_signals
+from walle.processes.signals import FOR_AGENT, blocked_signals
 
 
 def start_fork_server() -> None:
@@ -18,8 +17,8 @@ def start_fork_server() -> None:
     nothing.
 
     The server and its samplers get their thread limits before they import anything, and never see
-    the SIGINT and SIGTERM that a terminal, a container or Slurm sends to the whole group: the agent
-    ends them. (Python's own server ignores SIGINT too, but only after it has imported torch.)
+    the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
+    them. (Python's own server ignores SIGINT too, but only after it has imported torch.)
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
@@ -29,7 +28,8 @@ def start_fork_server() -> None:
             "walle.envs.mujoco.registry",
         ]
     )
-    resource_tracker.ensure_running()  # started first, as it unblocks signals
+    with blocked_signals(*FOR_AGENT):
+        resource_tracker.ensure_running()  # started first, as it unblocks SIGINT and SIGTERM
     limits = environment(dict.fromkeys(THREAD_VARIABLES, "1"))
-    with limits, blocked_signals(signal.SIGINT, signal.SIGTERM):
+    with limits, blocked_signals(*FOR_AGENT):
         forkserver.ensure_running()
