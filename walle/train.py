@@ -26,6 +26,7 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
+from walle.processes.locks import run_directory
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 from walle.transport.replacing import News, Restarts
@@ -65,8 +66,10 @@ def train(
         resumed: the state to go on from, as `checkpoint.load` gives it; None for a new run.
 
     Raises:
-        ConfigError: the environment or the settings cannot work; no sampler has started.
+        ConfigError: the environment or the settings cannot work, or another run uses the directory;
+            no sampler has started.
         WorkerError: a sampler or a learner ended.
+        DirectoryLost: the directory was deleted or moved.
     """
     earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
     start_ns = time.monotonic_ns() - earlier_ns
@@ -75,11 +78,10 @@ def train(
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, probed, problem, algorithm, timer, start_ns, resumed)
-    directory.mkdir(parents=True, exist_ok=True)
-    again = resumed is not None or set_aside_previous(directory)
-    write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
-    with Signals().installed() as signals:  # before the status: a signal must end "running"
-        status = Status(directory, config_hash(config), again=again, resumed=resumed is not None)
+    with run_directory(directory) as locked, Signals().installed() as signals:
+        again = resumed is not None or set_aside_previous(directory)
+        write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
+        status = Status(locked, config_hash(config), again=again, resumed=resumed is not None)
         with status.recording_failure():
             try:
                 result = _run_on(run, signals)
