@@ -32,6 +32,10 @@ class WorkerError(WalleError, RuntimeError):
     """A worker process ended too early; the message holds its traceback or its signal."""
 
 
+class WorkerDeathError(WorkerError):
+    """A worker process was killed, or left by `_exit`: another one may do better."""
+
+
 class CompileError(WalleError, RuntimeError):
     """The C++ compiler, or the cache for what it compiles, does not work."""
 

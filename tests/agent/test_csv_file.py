@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import read
 from walle.agent.csv_file import CsvFile
-from walle.errors import ConfigError
+from walle.errors import ConfigError, WalleError
 
 
 def test_csv_holds_whole_rows_at_every_moment(tmp_path):
@@ -41,3 +41,15 @@ def test_csv_that_is_no_text_is_named(tmp_path):
 def test_csv_with_known_columns_exists_from_the_start(tmp_path):
     CsvFile(tmp_path / "a.csv", ["x", "y"]).close()
     assert read(tmp_path / "a.csv") == []
+
+
+def test_a_file_that_was_deleted_is_noticed(tmp_path):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(WalleError, match=r"a\.csv was deleted"):
+        file.append([{"x": 1}])
+    (tmp_path / "a.csv").touch()  # that of another run
+    with pytest.raises(WalleError, match=r"a\.csv was deleted"):
+        file.append([{"x": 1}])
+    file.close()
+    assert (tmp_path / "a.csv").read_text() == ""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from walle.errors import ConfigError
+from walle.errors import ConfigError, WalleError
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
@@ -76,6 +76,7 @@ class CsvFile:
 
         Raises:
             ValueError: the columns of a row differ from the file's.
+            WalleError: the file was deleted.
         """
         if not rows:
             return
@@ -89,12 +90,24 @@ class CsvFile:
         self._write(text)
 
     def _write(self, text: str) -> None:
-        """Writes `text` completely, or raises OSError and writes nothing."""
+        """Writes `text` completely, or raises an error and writes nothing."""
         data = text.encode()
-        size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        if not found.st_nlink and not self._leads_to(found):
+            raise WalleError(
+                f"{self._path} was deleted while the run wrote to it: leave the files of a run "
+                "alone until it has ended"
+            )
         if os.write(self._descriptor, data) < len(data):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self._descriptor, found.st_size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def _leads_to(self, found: os.stat_result) -> bool:
+        """Whether the path leads to that file: some file systems count no links at all."""
+        try:
+            return os.path.samestat(os.stat(self._path), found)
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Closes the file."""

@@ -18,6 +18,7 @@ MAY_CHANGE = (
     "checkpoint.every",
     "device",
     "learner.n",
+    "learner.restarts",
     "learner.threads",
     "logger.print_every_s",
     "logger.progress",

@@ -69,6 +69,7 @@ class LearnerConfig:
     """Settings in conf/learner/."""
 
     n: int = positive()
+    restarts: int = not_negative()
     threads: int = positive()
 
 

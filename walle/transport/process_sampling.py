@@ -202,8 +202,8 @@ class ProcessSampling:
         refused = self._restarts.refusal(sampler, task.first_round)
         if refused:
             raise WorkerError(f"{how}; {refused}")
-        why = how.removeprefix(task.name).strip()
-        self.news.replaced(task.name, task.first_round, why)
+        exact = not self._lag.free_running
+        self.news.replaced(task.name, task.first_round, how, exact=exact)
         self._board_rows[sampler][:] = 0
         self._silence.heard(sampler)
         dead, self._workers[sampler] = self._workers[sampler], self._started(task)

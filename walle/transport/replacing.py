@@ -12,39 +12,42 @@ AT_MOST_A_ROUND = 2
 
 
 class Replacement(NamedTuple):
-    """A sampler that was replaced, as status.json lists it.
+    """A sampler or a learner that was replaced, as status.json lists it.
 
     Attributes:
         sampler: its name.
         when: the time in ISO 8601, UTC.
-        round: the round that its successor collects again.
+        round: the round that its successor collects again, or learns from again.
         why: how it ended.
+        exact: whether the run goes on with the same bits as if nothing had happened.
     """
 
     sampler: str
     when: str
     round: int
     why: str
+    exact: bool = True
 
     @property
     def line(self) -> str:
         """What the terminal shows."""
-        return f"{self.sampler} {self.why}; a new one collects round {self.round} again"
+        inexact = "" if self.exact else " (free-running: the run is not the same bit for bit)"
+        return f"{self.sampler} {self.why}; a new one repeats round {self.round}{inexact}"
 
 
 class Restarts:
     """Counts replacements: so many in all, and two a round, since a fault may come back."""
 
-    def __init__(self, most: int) -> None:
-        """Allows `most` replacements in the run."""
-        self._most = most
+    def __init__(self, most: int, key: str = "sampler.restarts") -> None:
+        """Allows `most` replacements in the run, as the setting `key` says."""
+        self._most, self._key = most, key
         self._left = most
         self._by_round: Counter[tuple[int, int]] = Counter()
 
     def refusal(self, sampler: int, round_: int) -> str:
         """Why the sampler is not replaced in that round; empty, and counted, if it is."""
         if self._left <= 0:
-            return f"sampler.restarts={self._most} allows no further replacement"
+            return f"{self._key}={self._most} allows no further replacement"
         if self._by_round[sampler, round_] >= AT_MOST_A_ROUND:
             return f"its round {round_} failed {AT_MOST_A_ROUND + 1} times: the fault comes back"
         self._left -= 1
@@ -66,9 +69,14 @@ class News:
         while self._kept:
             tell(self._kept.pop(0))
 
-    def replaced(self, sampler: str, round_: int, why: str) -> None:
-        """Tells that a sampler is replaced."""
-        self._tell(Replacement(sampler, timestamp(), round_, why))
+    def tell(self, found: Replacement | str) -> None:
+        """Passes on what happened elsewhere."""
+        self._tell(found)
+
+    def replaced(self, worker: str, round_: int, how: str, *, exact: bool = True) -> None:
+        """Tells that a worker is replaced; `how` is a clause that may begin with its name."""
+        why = how.removeprefix(worker).strip()
+        self._tell(Replacement(worker, timestamp(), round_, why, exact))
 
     def say(self, line: str) -> None:
         """Tells anything else."""
