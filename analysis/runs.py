@@ -14,7 +14,6 @@ runs are not finished, and in which runs samplers were replaced.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import (
     BadInputError,
+    DamagedError,
     LeftOut,
     Run,
     Scalar,
@@ -131,7 +131,7 @@ class Sweep:
         rows = [
             {
                 "run": run.name,
-                "overrides": " ".join(run.provenance.get("overrides", [])),
+                "overrides": " ".join(map(str, run.provenance.get("overrides") or [])),
                 "state": run.state,
                 "attempts": run.attempts,
                 "replacements": len(run.replacements),
@@ -215,11 +215,13 @@ def _note_not_started(sweep: Sweep, path: Path) -> None:
     """Notes the jobs of the launcher's manifest that have no run yet."""
     try:
         asked = read_json(path / "manifest.json").get("jobs")
-    except json.JSONDecodeError as error:
-        sweep.note(f"{path / 'manifest.json'} is not JSON ({error}): not used")
+    except DamagedError as error:
+        sweep.note(f"{path / 'manifest.json'} is not used: {error}")
         return
     if isinstance(asked, list):
-        names = [str(job["directory"]) for job in asked if "directory" in job]
+        names = [
+            str(job["directory"]) for job in asked if isinstance(job, dict) and "directory" in job
+        ]
         missing = [name for name in names if not is_run(path / name)]
         if missing:
             sweep.note(f"{len(missing)} of {len(asked)} jobs not started yet: {listed(missing)}")

@@ -86,8 +86,9 @@ def _main() -> None:
 
     import hydra
     from hydra.errors import HydraException
+    from yaml import YAMLError
 
-    from walle.config import config_directory, explain, sweeps_directory
+    from walle.config import config_directory, explain, explain_damage, sweeps_directory
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     named, placed = (
@@ -104,6 +105,10 @@ def _main() -> None:
         app()
     except HydraException as error:
         sys.exit(_report(explain(error), 2))
+    except (UnicodeDecodeError, YAMLError) as error:
+        if not (line := explain_damage(error)):
+            raise
+        sys.exit(_report(line, 2))
     except ValueError as error:
         if not str(error).startswith("Config group override"):  # Hydra raises that for `GROUP=null`
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -80,7 +80,8 @@ class GymnasiumLanes:
         return obs
 
     def _blame(self, error: Exception, i: int) -> None:
-        error.add_note(f"raised by {_name(self._envs[i])} in lane {self._lanes[i]}")
+        place = f"in lane {self._lanes[i]} at step {self._steps}"
+        error.add_note(f"raised by {_name(self._envs[i])} {place}")
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
@@ -105,7 +106,7 @@ class GymnasiumLanes:
         for _ in range(self._frame_skip):
             try:
                 obs, reward, terminated, truncated, _ = env.step(action)
-                total += float(reward)
+                total += self._real(i, reward)
             except Exception as error:
                 self._blame(error, i)
                 raise
@@ -125,8 +126,21 @@ class GymnasiumLanes:
                 f"{self._lanes[i]} at step {self._steps}, but its observation_space has shape "
                 f"{self._obs.shape[1:]}: return observations of that shape from reset and step"
             )
+        if np.iscomplexobj(obs):
+            raise self._complex(i, "observation")  # an array of floats takes the real part
         checked: AnyArray = obs
         return checked
+
+    def _real(self, i: int, reward: Any) -> float:
+        if type(reward) is not float and np.iscomplexobj(reward):
+            raise self._complex(i, f"reward of {reward}")  # float() takes the real part
+        return float(reward)
+
+    def _complex(self, i: int, what: str) -> RolloutError:
+        return RolloutError(
+            f"the environment gave a complex {what} in lane {self._lanes[i]} at step "
+            f"{self._steps}: return real numbers, such as the real part or the absolute value"
+        )
 
     def _warn(self, i: int) -> None:
         if self._warnings.pending:
@@ -215,7 +229,27 @@ def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
             f"{_name(env)} has observations {space}, which do not flatten to a vector; "
             "wrap it in an environment with Box, Discrete, Tuple or Dict observations"
         )
-    return gym.wrappers.FlattenObservation(env)
+    return gym.wrappers.FlattenObservation(_RealObservations(env))
+
+
+class _RealObservations(gym.ObservationWrapper[Any, Any, Any]):
+    """Refuses complex observations, of which flattening would take the real part."""
+
+    def observation(self, observation: Any) -> Any:
+        if _has_complex(observation):
+            raise RolloutError(
+                "the environment gave a complex observation: return real numbers, such as the real "
+                "part or the absolute value"
+            )
+        return observation
+
+
+def _has_complex(observation: Any) -> bool:
+    if isinstance(observation, Mapping):
+        return any(map(_has_complex, observation.values()))
+    if isinstance(observation, tuple):
+        return any(map(_has_complex, observation))
+    return np.iscomplexobj(observation)
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

@@ -81,7 +81,7 @@ def read_manifest(sweep: Path) -> Manifest:
         RecordError: the file is missing or damaged.
     """
     try:
-        content = json.loads((sweep / MANIFEST).read_text())
+        content = json.loads((sweep / MANIFEST).read_text(encoding="utf-8"))
         jobs = tuple(_job_record(entry, content["common"]) for entry in content["jobs"])
         return Manifest(
             tuple(content["swept"]), content["settings"], jobs, tuple(content["launches"])
@@ -91,7 +91,7 @@ def read_manifest(sweep: Path) -> Manifest:
             f"{sweep} holds no {MANIFEST}: give the directory of a sweep that the walle launcher "
             "ran, such as multirun/NAME"
         ) from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # also wrong JSON or UTF-8
         raise RecordError(
             f"{sweep / MANIFEST} is damaged ({error!r}): restore or remove it"
         ) from error
@@ -141,7 +141,8 @@ def write_index(sweep: Path) -> Manifest:
     writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(k for row in rows for k in row)))
     writer.writeheader()
     writer.writerows(rows)
-    write_atomically(sweep / INDEX, text.getvalue())
+    shown = text.getvalue().encode(errors="backslashreplace").decode()  # names of no encoding
+    write_atomically(sweep / INDEX, shown)
     return manifest
 
 
@@ -187,8 +188,11 @@ def duration_s(status: Mapping[str, Any]) -> float | None:
     """Seconds of a job's last attempt, so far if it is running; None if it has not started."""
     if not status.get("started"):
         return None
-    ended = datetime.fromisoformat(status["ended"]) if status.get("ended") else datetime.now(UTC)
-    return round((ended - datetime.fromisoformat(status["started"])).total_seconds(), 3)
+    try:
+        ended = datetime.fromisoformat(status.get("ended") or datetime.now(UTC).isoformat())
+        return round((ended - datetime.fromisoformat(status["started"])).total_seconds(), 3)
+    except (ValueError, TypeError):  # a damaged status.json: no time, or a time without its zone
+        return None
 
 
 class Progress(NamedTuple):
@@ -216,7 +220,7 @@ def read_progress(job: Path) -> Progress:
     file = job / "iterations.csv"
     if not file.exists():
         return Progress()
-    with file.open(errors="replace") as stream:
+    with file.open(encoding="utf-8", errors="replace") as stream:
         names = stream.readline().strip().split(",")
     text = _end_of(file)
     whole = text[: text.rfind("\n") + 1].splitlines()  # the writer may not have ended the last row
