@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from walle.agent.run_directory import read_status
 from walle.launcher.lock import has_launcher
 from walle.launcher.records import INDEX, JobRecord, read_manifest, read_progress, write_index
 from walle.launcher.screen import Row, job_table
-from walle.launcher.texts import cores_text, job_label, states_text
+from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
 
 BAD_INPUT = 2
 
@@ -37,7 +38,7 @@ def _row(sweep: Path, job: JobRecord, swept: Sequence[str], *, alive: bool) -> R
     return Row(
         num=job.identity.num,
         label=job_label(job.identity.overrides, swept),
-        cores=cores_text(status.get("cores") or []),
+        cores=ranges_text(status.get("cores") or []),
         state="lost" if state == "running" and not alive else state,
         progress=progress,
         remaining_s=left_s if state == "running" and alive else None,
@@ -55,6 +56,18 @@ def show_status(sweep: Path) -> None:
     jobs = job_rows(sweep)
     Console().print(job_table(jobs))
     print(f"{sweep}: {states_text(job.state for job in jobs)}")
+    if not has_launcher(sweep) and any(job.state != "completed" for job in jobs):
+        print(_how_to_resume(sweep))
+
+
+def _how_to_resume(sweep: Path) -> str:
+    """The command that goes on with the sweep, and where to type it."""
+    launches = read_manifest(sweep).launches
+    command = launches[-1].get("resume_command") if launches else None
+    if command is None:  # an earlier version of walle wrote the manifest
+        return resume_text("start the sweep again with hydra.launcher.resume=true")
+    where = launches[-1].get("directory")
+    return resume_text(command) + ("" if where == os.getcwd() else f" (in {where})")
 
 
 def rebuild_index(sweep: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 
 import pytest
@@ -86,14 +87,16 @@ def test_jobs_that_failed_go_on_from_their_checkpoints_when_the_sweep_starts_aga
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_jobs_of_a_stopped_or_killed_sweep_go_on_from_their_checkpoints(learner, signum):
-    sweep = ("job=1,2", "name=x", "do=hang", "hydra.launcher.cores=[0]")
-    launcher = learner.start(*sweep)
+    launcher = learner.start("job=1,2", "do=hang", "hydra.launcher.cores=[0]")
     last = learner.out / "0" / "checkpoints" / "last.pt"
     learner.wait_until(lambda: last.exists() and last.read_text() == "3")
     launcher.send_signal(signum)
     launcher.wait(timeout=20)
     (learner.directory / "healed").touch()
-    code, output = learner.run(*sweep)
+    manifest = json.loads((learner.out / "manifest.json").read_text())
+    arguments = shlex.split(manifest["launches"][-1]["resume_command"])
+    assert arguments[1:3] == ["app.py", "-m"]
+    code, output = learner.run(*arguments[3:])
     assert code == 0, output
     assert "1 with a checkpoint to go on from" in output
     assert [rows(learner, num) for num in (0, 1)] == [[0, 1, 2, 3, 4]] * 2

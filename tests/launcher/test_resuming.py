@@ -23,7 +23,8 @@ def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
     assert six.processes() == []
     assert six.ran() == [0, 1, 2, 3, 4, 5]
 
-    last = output.splitlines()[-9:]
+    *last, advice = output.splitlines()[-10:]
+    assert advice.startswith("To go on: python")
     assert last[0] == "4 of 6 jobs did not complete:"
     reasons = [
         "failed: ValueError: the cause (exit code 1)",
