@@ -123,6 +123,15 @@ def test_a_killed_launcher_takes_its_jobs_along_and_the_next_one_resumes(app):
     assert app.processes() == []
 
 
+def test_the_jobs_of_a_killed_launcher_have_time_to_save(app):
+    launcher = app.start("job=0", "do=save")
+    app.wait_until(lambda: (app.directory / "ready").exists())
+    launcher.kill()
+    launcher.wait()
+    app.wait_until(lambda: app.processes() == [], seconds=5)
+    assert (app.directory / "saved").exists()
+
+
 def test_the_next_launcher_waits_for_the_jobs_of_a_killed_one(app):
     arguments = ("job=0", "name=killed", "do=hang")
     launcher = app.start(*arguments)
