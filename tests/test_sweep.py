@@ -51,10 +51,11 @@ def test_status_prints_the_table_and_the_sum(sweep, capsys):
 
 
 def test_status_tells_how_to_go_on(sweep, capsys, monkeypatch):
-    launch = {"directory": "/where", "resume_command": "python -m walle.run -m seed=0,1"}
+    launch = {"command": "python -m walle.run -m seed=0,1", "directory": "/where"}
+    launch["to_resume"] = ["hydra.launcher.resume=true"]
     write_manifest(sweep, read_manifest(sweep)._replace(launches=(launch,)))
     assert main(["status", str(sweep)]) == 0
-    end = "To go on: python -m walle.run -m seed=0,1"
+    end = "To go on: python -m walle.run -m seed=0,1 hydra.launcher.resume=true"
     assert capsys.readouterr().out.endswith(f"{end} (in /where)\n")
     monkeypatch.setattr("os.getcwd", lambda: "/where")
     main(["status", str(sweep)])

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from walle.agent.run_directory import read_status
 from walle.launcher.lock import has_launcher
-from walle.launcher.records import INDEX, JobRecord, read_manifest, read_progress, write_index
+from walle.launcher.records import (
+    INDEX,
+    JobRecord,
+    read_manifest,
+    read_progress,
+    resume_command,
+    write_index,
+)
 from walle.launcher.screen import Row, job_table
 from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
 
@@ -62,12 +69,10 @@ def show_status(sweep: Path) -> None:
 
 def _how_to_resume(sweep: Path) -> str:
     """The command that goes on with the sweep, and where to type it."""
-    launches = read_manifest(sweep).launches
-    command = launches[-1].get("resume_command") if launches else None
-    if command is None:  # an earlier version of walle wrote the manifest
-        return resume_text("start the sweep again with hydra.launcher.resume=true")
-    where = launches[-1].get("directory")
-    return resume_text(command) + ("" if where == os.getcwd() else f" (in {where})")
+    manifest = read_manifest(sweep)
+    where = manifest.launches[-1].get("directory") if manifest.launches else os.getcwd()
+    advice = resume_text(resume_command(manifest))
+    return advice if where == os.getcwd() else f"{advice} (in {where})"
 
 
 def rebuild_index(sweep: Path) -> None:

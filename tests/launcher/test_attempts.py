@@ -13,7 +13,7 @@ from walle.launcher.allocation import Grant, Need
 from walle.launcher.attempts import can_resume, prepare
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
-from walle.launcher.records import is_done
+from walle.launcher.records import is_done, read_manifest, resume_command
 
 FAULTS = {1: "raise", 2: "os_exit", 3: "sigkill", 4: "hang"}
 RUN = """
@@ -89,8 +89,7 @@ def test_jobs_of_a_stopped_or_killed_sweep_go_on_from_their_checkpoints(learner,
     launcher.send_signal(signum)
     launcher.wait(timeout=20)
     (learner.directory / "healed").touch()
-    manifest = json.loads((learner.out / "manifest.json").read_text())
-    arguments = shlex.split(manifest["launches"][-1]["resume_command"])
+    arguments = shlex.split(resume_command(read_manifest(learner.out)))
     assert arguments[1:3] == ["app.py", "-m"]
     code, output = learner.run(*arguments[3:])
     assert code == 0, output

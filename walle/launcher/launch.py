@@ -26,7 +26,14 @@ from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.lock import LockedError, locked
 from walle.launcher.planning import Plan, Planner, oversubscribed_warning, plan_lines
-from walle.launcher.records import LOG, MANIFEST, RecordError, write_index, write_manifest
+from walle.launcher.records import (
+    LOG,
+    MANIFEST,
+    RecordError,
+    resume_command,
+    write_index,
+    write_manifest,
+)
 from walle.launcher.resources import (
     Resources,
     job_environment,
@@ -187,9 +194,9 @@ class Launch:
         # Hydra's own sweeper would print a traceback below the list.
         own = str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
         if bad and (signals or own):
-            command = plan.manifest.launches[-1]["resume_command"]
             resumable = sum(can_resume(job) for job, _ in bad)
-            print(resume_text(command, resumable), file=sys.stderr, flush=True)
+            advice = resume_text(resume_command(plan.manifest), resumable)
+            print(advice, file=sys.stderr, flush=True)
             raise SystemExit(128 + signals[0] if signals else 1)
         ends |= {i: Verdict("completed", value=value) for i, value in plan.done.items()}
         return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]

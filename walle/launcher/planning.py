@@ -175,8 +175,8 @@ class Planner:
         }
         launch = {
             "started": timestamp(),
-            "command": shlex.join(_command()),
-            "resume_command": shlex.join([*_command(), *self._to_resume()]),
+            "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+            "to_resume": self._to_resume(),
             "directory": os.getcwd(),
             "host": os.uname().nodename,
             "order": [jobs[index].num for index in order],
@@ -190,11 +190,6 @@ def quoted(text: str) -> str:
     if PLAIN.fullmatch(text):
         return text
     return "'" + text.replace("'", "\\'") + "'"
-
-
-def _command() -> list[str]:
-    """The words of the command line that started this process."""
-    return [Path(sys.executable).name, *sys.orig_argv[1:]]
 
 
 def _recorded_in(before: Manifest, jobs: Sequence[Job]) -> list[int]:
