@@ -24,8 +24,16 @@ class RolloutError(WalleError, RuntimeError):
     """An environment returned a value that learning cannot use, such as a NaN reward."""
 
 
+class RestoreError(RolloutError):
+    """An environment does not go on from a saved state as it did before."""
+
+
 class WorkerError(WalleError, RuntimeError):
     """A worker process ended too early; the message holds its traceback or its signal."""
+
+
+class WorkerDeathError(WorkerError):
+    """A worker process was killed, or left by `_exit`: another one may do better."""
 
 
 class Interrupted(Exception):  # noqa: N818 - asked for, not an error

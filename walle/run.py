@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
-from signal import SIGINT
+from pathlib import Path
+from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,24 +34,31 @@ def run(composed: DictConfig) -> float | None:
 
 
 def _run(composed: DictConfig) -> float | None:
-    from pathlib import Path
-
     from hydra.core.hydra_config import HydraConfig
 
-    from walle.config import validate
+    from walle.config import resumed_config, stored_config, validate
     from walle.processes.forkserver import start_fork_server
-    from walle.processes.signals import blocked_signals
+    from walle.processes.signals import SAVING, blocked_signals
 
+    for number in SAVING:
+        signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
     with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
-        config = validate(composed)
+        hydra = HydraConfig.get()
+        directory, typed = Path(hydra.runtime.output_dir), list(hydra.overrides.task)
+        if composed.resume is None:
+            config = validate(composed)
+        else:
+            config = resumed_config(stored_config(directory), composed, typed)
         if config.sampler.name == "process":
             start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
 
+        from walle.agent.checkpoint import earlier_state
         from walle.train import train
 
-    hydra = HydraConfig.get()
-    directory = Path(hydra.runtime.output_dir)
-    result = train(config, directory, list(hydra.overrides.task))
+    resumed = None
+    if composed.resume is not None:
+        resumed = earlier_state(directory, config.total_steps, print)
+    result = train(config, directory, typed, resumed)
     if config.logger.progress != "quiet":
         return_text = "-" if result.return_mean is None else f"{result.return_mean:,.1f}"
         print(
@@ -87,6 +95,8 @@ def _main() -> None:
     )
     if named and not placed:  # the named file may lie in sweeps/
         sys.argv += ["--config-dir", str(sweeps_directory())]
+    if any(argument.startswith("resume=") for argument in sys.argv):
+        sys.argv = _into_its_directory(sys.argv)
     app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
         run
     )
@@ -102,6 +112,27 @@ def _main() -> None:
         if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
             raise
         sys.exit(_report(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))
+
+
+def _into_its_directory(arguments: list[str]) -> list[str]:
+    """The command line with `resume=DIR` quoted for Hydra, whose output goes to DIR."""
+    from walle.config import stored_config
+    from walle.errors import ConfigError
+
+    place = next(i for i, argument in enumerate(arguments) if argument.startswith("resume="))
+    directory = arguments[place].partition("=")[2].strip("'\"")
+    if directory in ("", "null"):
+        return arguments
+    if any(flag in arguments for flag in ("-m", "--multirun")):
+        reason = "a sweep resumes by itself; start it again as before"
+        sys.exit(_report(f"resume={directory} with -m: {reason}", 2))
+    try:
+        stored_config(Path(directory))
+    except ConfigError as error:
+        sys.exit(_report(error, 2))
+    quoted = "'{}'".format(directory.replace("\\", "\\\\").replace("'", "\\'"))
+    own = [f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
+    return [*arguments[:place], f"resume={quoted}", *arguments[place + 1 :], *own]
 
 
 def _flag(arguments: list[str], *names: str) -> bool:

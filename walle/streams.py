@@ -2,11 +2,13 @@
 
     SeedSequence(seed)
         (0, lane)                   a training lane: its environment's seed
-        (0, lane, 0)                its action noise
+        (0, lane, 0)                the key of its action noise; the round sets the counter
         (0, lane, 1, round)         the lane in one round of whole episodes: the environment's seed
         (0, lane, 1, round, 0)      its action noise in that round
         (1, lane)                   an evaluation lane: its environment's seed
+        (1, lane, k)                the same in evaluation k
         (2,)                        the agent: initial networks, orders of minibatches, replay
+        (3, round)                  the seed of all environments that begin anew before a round
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
 so all streams differ: a lane of fixed rounds uses only child 0, and the rounds of whole episodes
@@ -16,7 +18,7 @@ the sampler that runs it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +26,7 @@ Role = Literal["train", "evaluate"]
 ROLES: dict[Role, int] = {"train": 0, "evaluate": 1}
 _NOISE, _EPISODE_ROUNDS = 0, 1
 _AGENT = 2
+_ANEW = 3
 
 
 def env_seed(seed: int, lane: int, role: Role = "train") -> int:
@@ -31,9 +34,35 @@ def env_seed(seed: int, lane: int, role: Role = "train") -> int:
     return _word(_sequence(seed, ROLES[role], lane))
 
 
-def action_noise(seed: int, lane: int) -> np.random.Generator:
-    """A training lane's stream of action noise."""
-    return _generator(_sequence(seed, ROLES["train"], lane, _NOISE))
+class ActionNoise:
+    """A training lane's action noise: a function of seed, lane and round, so it needs no state.
+
+    A counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3")
+    jumps to any round at once.
+    """
+
+    def __init__(self, seed: int, lane: int) -> None:
+        """Derives the lane's key."""
+        key = _sequence(seed, ROLES["train"], lane, _NOISE).generate_state(2, np.uint64)
+        self._philox = np.random.Philox(key=key)
+        self._generator = np.random.Generator(self._philox)
+        self._state: Any = self._philox.state
+
+    def of_round(self, round_: int) -> np.random.Generator:
+        """The stream of one round; it lives until the next call."""
+        self._state["state"]["counter"][3] = round_
+        self._philox.state = self._state
+        return self._generator
+
+
+def evaluation_seed(seed: int, lane: int, evaluation: int) -> int:
+    """The seed of 32 bits for the reset of a lane before an evaluation, counted from 0."""
+    return _word(_sequence(seed, ROLES["evaluate"], lane, evaluation))
+
+
+def seed_anew(seed: int, round_: int) -> int:
+    """A seed of 32 bits for environments that cannot go on, and begin anew before a round."""
+    return _word(_sequence(seed, _ANEW, round_))
 
 
 def episode_env_seed(seed: int, lane: int, round_: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
 AGENT_SECTIONS = (
@@ -44,12 +44,16 @@ class Timer:
     The clock is `time.monotonic_ns`, which all processes of one machine share.
     """
 
-    def __init__(self, sections: tuple[str, ...], *, trace: bool = False) -> None:
+    def __init__(
+        self, sections: tuple[str, ...], *, trace: bool = False, board: Any = None
+    ) -> None:
         """Starts the clock in section `other`.
 
         Args:
             sections: the names of all sections; must contain `other`.
             trace: whether to keep every span, for a timeline.
+            board: two integers in shared memory, which show other processes the number of the
+                current section and the clock at its beginning in nanoseconds; None for no board.
         """
         if "other" not in sections:
             raise ValueError(f"sections must contain 'other', got {sections}")
@@ -57,6 +61,7 @@ class Timer:
         self._index = {name: i for i, name in enumerate(sections)}
         self._ns = [0] * len(sections)
         self._spans: list[Span] | None = [] if trace else None
+        self._board = None if board is None else memoryview(board)
         self._current = self._index["other"]
         self._since = time.monotonic_ns()
 
@@ -71,6 +76,9 @@ class Timer:
             self._spans.append(Span(self.sections[self._current], self._since, now))
         self._current = self._index[section]
         self._since = now
+        if self._board is not None:
+            self._board[0] = self._current
+            self._board[1] = now
         return now
 
     @contextmanager

@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import fields
-from functools import partial
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from walle import algos
-from walle.agent.agent import Agent
-from walle.agent.cadence import Every
-from walle.agent.episode_tracker import EpisodeTracker
-from walle.agent.evaluation import Evaluator
-from walle.agent.progress import make_progress
+from walle.agent import checkpoint
 from walle.agent.provenance import write_provenance
-from walle.agent.recorder import Outputs, Recorder
 from walle.agent.run_directory import Status, set_aside_previous
-from walle.agent.sinks import make_sinks
-from walle.algos.base import Algorithm
-from walle.algos.networks import NetSettings
-from walle.algos.problem import Problem
-from walle.collecting.episodes import EpisodeQuota, capacity
 from walle.config import config_hash, to_dict
 from walle.config.schemas import Config
-from walle.envs import EnvSpec
-from walle.envs.probe import probe_lane
-from walle.errors import ConfigError, Interrupted
-from walle.machine import usable_cores
+from walle.errors import Interrupted, WorkerDeathError, WorkerError
+from walle.parts import (
+    Run,
+    make_agent,
+    make_algorithm,
+    make_outputs,
+    make_problem,
+    make_sampling,
+    make_tasks,
+    start_learners,
+)
+from walle.processes.locks import run_directory
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
-from walle.transport.process_sampling import ProcessSampling
-from walle.transport.rounds import split_lanes
-from walle.transport.sampler_process import SamplerTask
-from walle.transport.sampling import Sampling
-from walle.transport.serial_sampling import SerialSampling
-from walle.transport.slots import RolloutShape, check_memory
-from walle.types import Lag
+from walle.transport.replacing import News, Restarts
 
 if TYPE_CHECKING:
-    from walle.learning.learners import Learners
+    pass
 
 
 class RunResult(NamedTuple):
@@ -62,64 +51,69 @@ class RunResult(NamedTuple):
     signal: int | None
 
 
-class Run(NamedTuple):
-    """The parts of a run before its processes start.
-
-    Attributes:
-        config: the checked configuration.
-        directory: the run's directory.
-        env: description of the environment.
-        problem: description of the run for the algorithm.
-        algorithm: the algorithm with its initial parameters.
-        timer: the agent's timer, started when the run began.
-        start_ns: the run's start on the monotonic clock.
-    """
-
-    config: Config
-    directory: Path
-    env: EnvSpec
-    problem: Problem
-    algorithm: Algorithm
-    timer: Timer
-    start_ns: int
-
-    @property
-    def wall_s(self) -> float:
-        """The seconds since the run began."""
-        return (time.monotonic_ns() - self.start_ns) * 1e-9
-
-
-def train(config: Config, directory: Path, overrides: Sequence[str] = ()) -> RunResult:
+def train(
+    config: Config,
+    directory: Path,
+    overrides: Sequence[str] = (),
+    resumed: dict[str, Any] | None = None,
+) -> RunResult:
     """Runs `config` and writes the results into `directory`.
 
+    Args:
+        config: the checked configuration.
+        directory: the run's directory; earlier files are set aside unless the run is resumed.
+        overrides: what the user typed, for run.json.
+        resumed: the state to go on from, as `checkpoint.load` gives it; None for a new run.
+
     Raises:
-        ConfigError: the environment or the settings cannot work; no sampler has started.
+        ConfigError: the environment or the settings cannot work, or another run uses the directory;
+            no sampler has started.
         WorkerError: a sampler or a learner ended.
+        DirectoryLost: the directory was deleted or moved.
     """
-    start_ns = time.monotonic_ns()
+    earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
+    start_ns = time.monotonic_ns() - earlier_ns
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
-    problem, env = make_problem(config)
+    problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    run = Run(config, directory, env, problem, algorithm, timer, start_ns)
-    directory.mkdir(parents=True, exist_ok=True)
-    again = set_aside_previous(directory)
-    write_provenance(directory, to_dict(config), list(overrides))
-    with Signals().installed() as signals:  # before the status: a signal must end "running"
-        status = Status(directory, config_hash(config), again=again)
+    run = Run(config, directory, probed, problem, algorithm, timer, start_ns, resumed)
+    with run_directory(directory) as locked, Signals().installed() as signals:
+        again = resumed is not None or set_aside_previous(directory)
+        write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
+        status = Status(locked, config_hash(config), again=again, resumed=resumed is not None)
         with status.recording_failure():
             try:
-                result = _run(run, signals)
+                result = _run_on(run, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, 0, run.wall_s, signals.received)
         status.end_with(result.signal)
     return result
 
 
-def _run(run: Run, signals: Signals) -> RunResult:
+def _run_on(run: Run, signals: Signals) -> RunResult:
+    """Runs; after the death of a learner, goes on from the checkpoint that the agent has left."""
+    restarts = Restarts(run.config.learner.restarts, "learner.restarts")
+    news = News()
+    while True:
+        try:
+            return _run(run, signals, news)
+        except WorkerDeathError as death:
+            last = run.directory / "checkpoints" / checkpoint.LAST
+            resumed = checkpoint.load(last) if last.exists() else run.resumed
+            round_ = resumed["iteration"] if resumed else 0
+            if refused := restarts.refusal(0, round_):
+                raise WorkerError(f"{death}; {refused}") from death
+            news = News()
+            news.replaced(str(death).partition(" ")[0], round_, str(death))
+            algorithm = make_algorithm(run.config, run.problem)
+            run = run._replace(algorithm=algorithm, resumed=resumed)
+
+
+def _run(run: Run, signals: Signals, news: News) -> RunResult:
     config = run.config
     trace_path = run.directory / "trace.csv" if config.trace else None
-    if trace_path:
+    if trace_path and not (run.resumed and trace_path.exists()):
         TraceFile.create(trace_path)
     tasks = make_tasks(run, trace_path)
     with ExitStack() as stack:
@@ -128,170 +122,11 @@ def _run(run: Run, signals: Signals) -> RunResult:
             stack.callback(learners.close)
         sampling = make_sampling(run, tasks, signals, learners)
         stack.callback(sampling.close)
+        news.listen(sampling.news.tell)
         if learners is not None:
             learners.join(run.algorithm.optimizers(), config.device)
         agent = make_agent(run, tasks, sampling, make_outputs(run, trace_path))
         stack.callback(agent.close)
-        try:
+        with suppress(Interrupted):
             agent.run(config.total_steps, signals)
-        except Interrupted:
-            agent.save_last()
         return RunResult(agent.return_mean, agent.env_steps, run.wall_s, signals.received)
-
-
-def make_problem(config: Config) -> tuple[Problem, EnvSpec]:
-    """Builds the problem from a trial lane, which takes a step to test the environment.
-
-    Raises:
-        ConfigError: the environment does not work, or does not fit the settings.
-    """
-    env = EnvSpec(**{field.name: getattr(config.env, field.name) for field in fields(EnvSpec)})
-    lane = probe_lane(env, config.seed)
-    limit = lane.episode_limit
-    if config.whole_episodes and limit is None:
-        raise ConfigError(
-            f"sampler.collect=episodes: {env.id} has no limit of an episode's steps, so an episode"
-            " might never end; set env.episode_limit, or use sampler.collect=fixed"
-        )
-    problem = Problem(
-        lane.observation_space,
-        lane.action_space,
-        lanes=config.lanes,
-        total_steps=config.total_steps,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        device=config.device,
-        longest_episode=None if limit is None else -(-limit // env.frame_skip),
-        rounds_vary=config.rounds_vary,
-    )
-    return problem, env
-
-
-def make_algorithm(config: Config, problem: Problem) -> Algorithm:
-    """Builds the algorithm of `config` with its initial parameters.
-
-    Raises:
-        ConfigError: several learners are configured, and they cannot share the updates.
-    """
-    name, learners = config.algo.name, config.learner.n
-    algorithm = algos.load(name)(config.algo, NetSettings.of(config.net), problem)
-    if learners > 1 and not algorithm.optimizers():
-        raise ConfigError(
-            f"learner.n={learners} with algo={name}, whose updates need a single learner; "
-            f"{config.algo.single_learner_cure}"
-        )
-    return algorithm
-
-
-def start_learners(config: Config, problem: Problem) -> Learners | None:
-    """Starts all learners except the agent; returns None if the agent is the only learner."""
-    learner = config.learner
-    if learner.n == 1:
-        return None
-    # This import is slow, because it imports torch.distributed.
-    from walle.learning.learners import Learners, make_learner_tasks
-
-    make = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
-    return Learners(make_learner_tasks(learner.n, make, problem, learner.threads))
-
-
-def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
-    """Makes a task with contiguous lanes for each sampler."""
-    config, cores, lag = run.config, usable_cores(), Lag(run.config.sampler.max_lag)
-    counted = not lag.free_running and not config.rounds_vary
-    return [
-        SamplerTask(
-            index=i,
-            env=run.env,
-            lanes=lanes,
-            policy=run.algorithm.policy_factory,
-            obs_dim=run.problem.obs_dim,
-            clip=run.algorithm.obs_clip,
-            seed=config.seed,
-            lag=lag,
-            rounds=run.problem.rounds if counted else None,
-            core=cores[i % len(cores)] if config.sampler.pin else None,
-            trace=(trace_path, run.start_ns) if trace_path else None,
-            episodes_over=config.lanes if config.whole_episodes else None,
-        )
-        for i, lanes in enumerate(split_lanes(config.lanes, config.n))
-    ]
-
-
-def make_sampling(
-    run: Run, tasks: list[SamplerTask], signals: Signals, learners: Learners | None
-) -> Sampling:
-    """Starts the sampler processes, or builds a sampler in this process for sampler=serial.
-
-    Raises:
-        ConfigError: the rounds need more memory than this machine has.
-    """
-    config, slots = run.config, run.config.slots
-    shapes = [rollout_shape(config, run.problem, len(task.lanes)) for task in tasks]
-    check_memory(shapes, slots, config.batch_size)
-    if config.sampler.name == "serial":
-        return SerialSampling(tasks[0], shapes[0], signals, learners)
-    return ProcessSampling(
-        tasks,
-        shapes,
-        vector_length=len(run.algorithm.snapshot().vector),
-        slots=slots,
-        enough=1 if run.algorithm.capabilities.every_rollout else config.batch_size,
-        signals=signals,
-        others=learners,
-    )
-
-
-def rollout_shape(config: Config, problem: Problem, lanes: int) -> RolloutShape:
-    """The shape of the rollouts of a sampler with `lanes` lanes."""
-    batch_size = config.largest_batch or config.batch_size
-    steps, packed = batch_size // config.lanes, 0
-    if config.whole_episodes:
-        assert problem.longest_episode is not None
-        steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
-        lanes, packed = 1, lanes
-    state = NetSettings.of(config.net).state_size
-    return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, packed, state)
-
-
-def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
-    """Makes the files, the sinks and the display of the run."""
-    config, logger = run.config, run.config.logger
-    options = {**logger.options, "job_type": config.algo.name}
-    return Outputs(
-        run.directory,
-        run.start_ns,
-        make_sinks(logger.name, run.directory, to_dict(config), options),
-        make_progress(logger.progress, config.total_steps, logger.print_every_s),
-        TraceFile(trace_path, "agent", run.start_ns) if trace_path else None,
-    )
-
-
-def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
-    """Makes the agent with its evaluator, its cadences and its recorder."""
-    config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
-    sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
-    tracker = EpisodeTracker(sampler_of_lane, config.logger.return_window)
-    evaluator = None
-    if config.eval.every is not None:
-        evaluator = Evaluator(
-            run.env,
-            algorithm.policy_factory(),
-            run.problem.obs_dim,
-            algorithm.obs_clip,
-            episodes=config.eval.episodes,
-            seed=config.seed,
-        )
-    return Agent(
-        algorithm,
-        sampling,
-        Recorder(outputs, tracker, lock_step=lag.lock_step),
-        evaluator,
-        run.timer,
-        directory=run.directory,
-        config=to_dict(config),
-        lag=lag,
-        quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
-        should_evaluate=Every(config.eval.every),
-        should_save=Every(config.checkpoint.every),
-    )

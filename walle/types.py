@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,6 +73,22 @@ class Rollout(NamedTuple):
         return np.where(ended.reshape(shape), self.final_obs, self.obs[1:])
 
 
+SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
+
+
+class Filled(NamedTuple):
+    """The filled part of a rollout's arrays.
+
+    Attributes:
+        steps: T, the steps of every column.
+        lane_steps: the steps of each lane if the lanes are packed into one column, one after the
+            other; empty if each lane has a column.
+    """
+
+    steps: int
+    lane_steps: IntArray
+
+
 def unique_lane_groups(lane: IntArray) -> list[IntArray]:
     """Splits columns into groups so that no lane appears twice in a group.
 
@@ -124,6 +140,11 @@ class PolicySnapshot(NamedTuple):
             inv_std: [O] the normaliser's 1 / std.
         """
         return cls(0, np.concatenate((*parameters, mean, inv_std), dtype=np.float32))
+
+    @classmethod
+    def loaded(cls, fields: Mapping[str, Any]) -> PolicySnapshot:
+        """The snapshot whose fields a checkpoint holds."""
+        return cls(**{**fields, "vector": np.array(fields["vector"])})
 
     def parts(self, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Copies of the parameters [P], P being `size`, the mean [O] and 1 / std [O]."""

@@ -4,6 +4,7 @@ import pytest
 
 from tests.conftest import read
 from walle.agent.csv_file import CsvFile
+from walle.errors import WalleError
 
 
 def test_csv_holds_whole_rows_at_every_moment(tmp_path):
@@ -34,3 +35,15 @@ def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
 def test_csv_with_known_columns_exists_from_the_start(tmp_path):
     CsvFile(tmp_path / "a.csv", ["x", "y"]).close()
     assert read(tmp_path / "a.csv") == []
+
+
+def test_a_file_that_was_deleted_is_noticed(tmp_path):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(WalleError, match=r"a\.csv was deleted"):
+        file.append([{"x": 1}])
+    (tmp_path / "a.csv").touch()  # that of another run
+    with pytest.raises(WalleError, match=r"a\.csv was deleted"):
+        file.append([{"x": 1}])
+    file.close()
+    assert (tmp_path / "a.csv").read_text() == ""

@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from tests.algos.test_ppo import trained
+from tests.conftest import own_cache
 from walle.errors import ConfigError
 from walle.learning import compiled
 from walle.learning import onednn as products
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.compiled import REPAID_AFTER, choose, compile_function
 from walle.learning.optimizer import Optimizer
+from walle.processes.private_files import cache_directory
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size=24")
@@ -24,8 +26,9 @@ SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size
 def cache(tmp_path_factory):
     """A cache of this module's own: what it compiles, it compiles itself, and once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield compiled.cache_directory()
+        path = own_cache(tmp_path_factory.mktemp("cache"))
+        patch.setenv("XDG_CACHE_HOME", str(path))
+        yield cache_directory()
 
 
 def scaled(factor):
@@ -112,10 +115,20 @@ def test_the_cache_serves_the_same_function_only(cache):
 
 
 @needs_compiler
-def test_an_example_given_twice_stays_two_inputs():
-    x = torch.ones(3)
+def test_an_example_given_twice_stays_two_inputs(monkeypatch, tmp_path, cache):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where torch's cache is by default
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    x, before = torch.ones(3), set(cache.glob("*.unpacked"))
     program = compile_function(lambda x, y: (x - 2 * y,), (x, x))
     assert program(x, torch.zeros(3))[0].tolist() == [1, 1, 1]
+    assert os.listdir(tmp_path) == []
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    (unpacked,) = set(cache.glob("*.unpacked")) - before
+    assert list(unpacked.glob("*/*"))
+    del program
+    assert not unpacked.exists()
+    assert not list(cache.glob("*.building"))
 
 
 def test_where_onednn_is_quicker():
@@ -201,10 +214,10 @@ def test_a_cache_that_cannot_be_written_is_replaced(monkeypatch, tmp_path):
     file.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    path = compiled.cache_directory()
+    path = cache_directory()
     assert path.parent == tmp_path
     assert os.access(path, os.W_OK)
-    assert compiled.cache_directory() == path  # every job finds what the first one compiled
+    assert cache_directory() == path  # every job finds what the first one compiled
 
 
 def test_a_library_is_not_kept_where_another_user_could_change_it(monkeypatch, tmp_path):
@@ -215,7 +228,7 @@ def test_a_library_is_not_kept_where_another_user_could_change_it(monkeypatch, t
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / f"walle-{os.getuid()}").symlink_to(elsewhere)
     with pytest.raises(PermissionError, match="set XDG_CACHE_HOME"):
-        compiled.cache_directory()
+        cache_directory()
 
 
 @needs_compiler

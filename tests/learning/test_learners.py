@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from tests.conftest import read
+from tests.conftest import own_cache, read
 from tests.processes.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
 from walle.algos.networks import NetSettings
@@ -61,7 +61,7 @@ def test_learners_give_the_numbers_of_one(run, options):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_compiled_learners_give_the_numbers_of_one(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))
     _, several = run(*SERIAL, "learner.n=2", "algo.compile=true", "algo.minibatch_size=48")
     _, one = run(*SERIAL, "algo.minibatch_size=48")
     (vector,), (expected,) = vectors(several).values(), vectors(one).values()

@@ -4,8 +4,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from tests.conftest import own_cache
 from walle.config import compose
-from walle.learning import compiled
 from walle.learning.gradient_steps import leaves, rebuild
 from walle.learning.off_policy_updates import (
     TrainState,
@@ -13,6 +13,7 @@ from walle.learning.off_policy_updates import (
     adam_update,
     polyak_update,
 )
+from walle.processes.private_files import cache_directory
 from walle.train import make_algorithm, make_problem
 
 SMALL = (
@@ -93,12 +94,12 @@ def fifty(name):
     ],
 )
 def test_compiled_and_eager_agree_after_fifty_updates(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))
     algorithm, rows, noise = fifty(name)
     start, optimizer = algorithm.state, Updates(algorithm.block)
     eager, eager_info = optimizer.run(start, rows, noise)
     optimizer.compile(start, rows[0], noise[0])
-    assert len(list(compiled.cache_directory().glob("*.pt2"))) == 1
+    assert len(list(cache_directory().glob("*.pt2"))) == 1
     fast, fast_info = optimizer.run(start, rows, noise)
     for ours, theirs, before in zip(*map(leaves, (fast, eager, start)), strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)

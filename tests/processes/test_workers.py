@@ -14,7 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.conftest import own_cache
 from walle.errors import ConfigError
+from walle.processes.signals import SAVING
 from walle.processes.workers import allow_files
 
 LONG = (
@@ -114,7 +116,7 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.slow
 def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing compiled yet
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))  # nothing compiled yet
     run, samplers = started("algo.compile=true", iterations=0)
     wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
     everything = psutil.Process(run.pid).children(recursive=True)
@@ -130,7 +132,7 @@ def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["agent", "group"])
 def test_compiling_is_broken_off(started, tmp_path, monkeypatch, whom):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))
     run, _ = started("algo.compile=true", iterations=0)
     wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
     everything = psutil.Process(run.pid).children(recursive=True)
@@ -162,6 +164,32 @@ def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code,
     found = status(tmp_path)
     assert (found["state"], found["signal"]) == ("interrupted", signal.Signals(number).name)
     assert gone(everything)
+
+
+def test_a_warning_asks_for_a_checkpoint_and_a_hang_up_ends_the_run(started, tmp_path):
+    run, _ = started()
+    everything = psutil.Process(run.pid).children(recursive=True)
+    checkpoint = tmp_path / "checkpoints" / "last.pt"
+    for number in SAVING:
+        checkpoint.unlink(missing_ok=True)
+        send_to_all(run, everything, number)
+        wait_until(checkpoint.exists)
+    rows = (tmp_path / "iterations.csv").read_text().count("\n")
+    wait_until(lambda: (tmp_path / "iterations.csv").read_text().count("\n") > rows + 1)
+    assert status(tmp_path)["state"] == "running"
+    send_to_all(run, everything, signal.SIGHUP)
+    _, stderr = run.communicate(timeout=LIMIT_S)
+    assert (run.returncode, stderr) == (129, "")
+    found = status(tmp_path)
+    assert (found["state"], found["signal"]) == ("interrupted", "SIGHUP")
+    assert gone(everything)
+
+
+def send_to_all(run, everything, number):
+    """As a terminal or a scheduler may do."""
+    for process in everything:
+        process.send_signal(number)
+    run.send_signal(number)
 
 
 @pytest.mark.parametrize("stage", [pytest.param("server", marks=pytest.mark.slow), "run"])

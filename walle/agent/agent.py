@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from walle.agent import checkpoint
 from walle.agent.cadence import Every
 from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import Iteration, Recorder
+from walle.agent.replay_files import ReplayFiles
 from walle.algos.base import Algorithm
 from walle.collecting.episodes import EpisodeQuota
 from walle.errors import Interrupted
@@ -43,6 +46,7 @@ class Agent:
         quota: EpisodeQuota | None,
         should_evaluate: Every,
         should_save: Every,
+        shared: bool,
     ) -> None:
         """Begins with version 0 of the policy.
 
@@ -58,17 +62,27 @@ class Agent:
             quota: decides the number of episodes of a round, if rounds have whole episodes.
             should_evaluate: whether to evaluate after so many environment steps.
             should_save: whether to write a checkpoint after so many environment steps.
+            shared: whether other learners, which may die, take part in updates.
         """
+        self._shared = shared
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
         self._checkpoints, self._config = directory / "checkpoints", config
+        self._replay_files = ReplayFiles(self._checkpoints / "replay")
         self._lag, self._quota = lag, quota
         self._should_evaluate, self._should_save = should_evaluate, should_save
         self._best: float | None = None
+        self._evaluations = 0
+        self._evaluation_is_due = False
         self._published_ns = 0
         self._version = 0
+        self._live: deque[PolicySnapshot] = deque(maxlen=lag.depth)
+        self._first_iteration = 1
+        self._whole = True
+        self._before_update: dict[str, Any] | None = None
         self.env_steps = 0
         self.iteration = 0
+        sampling.news.listen(recorder.news)
 
     @property
     def return_mean(self) -> float | None:
@@ -78,15 +92,44 @@ class Agent:
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
 
+        However it ends, the state between two iterations is saved.
+
         Raises:
             Interrupted: a signal arrived while the agent compiled or waited for a round.
         """
-        self._publish(self._next_snapshot())  # samplers collect while this process compiles
+        try:
+            self._run(total_steps, signals)
+        except BaseException as error:
+            self._save_after(error)
+            raise
+        self.save_last()
+
+    def _save_after(self, error: BaseException) -> None:
+        """Saves what is whole: the present state, or that before an update with other learners."""
+        state = self.state_dict() if self._whole else self._before_update
+        try:
+            if state is not None:
+                self._save_last(state)
+        except OSError as disk:
+            error.add_note(f"no checkpoint could be written: {disk}")
+
+    def _run(self, total_steps: int, signals: Signals) -> None:
+        self._publish_first()  # samplers collect while this process compiles
         self._warm_up(signals)
         self._sampling.wait_ready()
+        if self._evaluation_is_due:  # an earlier process was interrupted in it
+            self._evaluate(signals)
         while self.env_steps < total_steps and not signals.arrived():
-            self._iterate(total_steps, signals.arrived)
-        self.save_last()
+            self._iterate(total_steps, signals)
+            if signals.take_save_request():
+                with self._timer.section("checkpoint"):
+                    self.save_last()
+
+    def _publish_first(self) -> None:
+        """Publishes version 0, or the versions that samplers may still act under."""
+        live = list(self._live) or [self._next_snapshot()]
+        for snapshot in live:
+            self._publish(snapshot)
 
     def _warm_up(self, signals: Signals) -> None:
         """Compiles in the section `compile`, so that it never counts as learning time."""
@@ -99,9 +142,12 @@ class Agent:
                     raise
                 raise Interrupted from error  # the same Ctrl-C may have ended the compiler
 
-    def _iterate(self, total_steps: int, interrupted: Callable[[], bool]) -> None:
+    def _iterate(self, total_steps: int, signals: Signals) -> None:
         self._timer.switch("wait_experience")
+        if self._shared:
+            self._before_update = self.state_dict()
         round_ = self._sampling.receive()
+        self._whole = False
         self._timer.switch("update")
         lag = self._version - round_.rollout.policy_version
         with self._sampling.busy():
@@ -112,7 +158,7 @@ class Agent:
         self.env_steps += round_.rollout.env_steps
         self.iteration += 1
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
-            self._evaluate(interrupted)
+            self._evaluate(signals)
         version, collect_s = self._version, self._collect_s(round_)
         self._version += 1
         snapshot = self._next_snapshot()
@@ -123,6 +169,7 @@ class Agent:
             self.iteration, self.env_steps, round_, version, lag, collect_s, seconds, metrics
         )
         self._recorder.iteration(found, self._timer.spans())
+        self._whole = True
         if self._should_save(self.env_steps):
             self._timer.switch("checkpoint")
             self.save_last()
@@ -131,8 +178,9 @@ class Agent:
         """In lock-step seconds from publication to the last rollout, else the mean busy time."""
         if not self._lag.lock_step:
             return round_.busy_s
-        # The first policy was published before the samplers were ready.
-        began_ns = round_.began_ns if self.iteration == 1 else self._published_ns
+        # A process's first policy was published before the samplers were ready.
+        first = self.iteration == self._first_iteration
+        began_ns = round_.began_ns if first else self._published_ns
         return (round_.last_sent_ns - began_ns) * 1e-9
 
     def _next_snapshot(self) -> PolicySnapshot:
@@ -144,39 +192,81 @@ class Agent:
         """Reads the clock first, because a sampler that wakes may take the core at once."""
         self._published_ns = self._timer.switch("publish")
         self._sampling.publish(snapshot)
+        self._live.append(snapshot)
         self._timer.switch("other")
 
-    def _evaluate(self, interrupted: Callable[[], bool]) -> None:
+    def _evaluate(self, signals: Signals) -> None:
         if self._evaluator is None:
             return
-        with self._timer.section("evaluate"), self._sampling.busy():
-            found = self._evaluator.evaluate(self._algorithm.snapshot(), interrupted)
-        if found is not None:
-            self._recorder.evaluation(self.env_steps, found)
-            self._keep_best(float(np.mean(found.returns)))
+        self._evaluation_is_due = True
+        with self._timer.section("evaluate"), self._sampling.busy(), suppress(Interrupted):
+            with signals.breaking_off():
+                found = self._evaluator.evaluate(
+                    self._algorithm.snapshot(), self._evaluations, signals.arrived
+                )
+            if found is not None:
+                self._evaluation_is_due = False
+                self._evaluations += 1
+                self._recorder.evaluation(self.env_steps, found)
+                self._keep_best(float(np.mean(found.returns)))
 
     def _keep_best(self, score: float) -> None:
-        if self._best is None or score > self._best:
-            self._best = score
-            with self._timer.section("checkpoint"):
-                self._save("best", {})  # for evaluation, so without the replay buffer
+        """Writes best.pt if no evaluation had a higher score; NaN is lower than any number."""
+        if math.isnan(score) or (self._best is not None and score <= self._best):
+            return
+        self._best = score
+        with self._timer.section("checkpoint"):
+            checkpoint.save(self._checkpoints / checkpoint.BEST, self._policy_state())
 
     def save_last(self) -> None:
-        """Writes checkpoints/last.pt, with the replay buffer if the algorithm has one."""
-        replay = self._algorithm.replay
-        self._save("last", {} if replay is None else {"replay": replay.state_dict()})
+        """Writes checkpoints/last.pt, and the new rows of a replay buffer beside it."""
+        self._save_last(self.state_dict())
 
-    def _save(self, name: str, more: dict[str, Any]) -> None:
-        state = {
+    def _save_last(self, state: dict[str, Any]) -> None:
+        if self._algorithm.replay is not None:
+            self._replay_files.append(self._algorithm.replay)
+        checkpoint.save_last(self._checkpoints, state)
+
+    def _policy_state(self) -> dict[str, Any]:
+        """The state without what only training needs; both kinds of checkpoint have it."""
+        return {
             "config": self._config,
             "algorithm": self._algorithm.state_dict(),
             "snapshot": self._algorithm.snapshot()._replace(version=self._version),
             "env_steps": self.env_steps,
             "iteration": self.iteration,
             "return_mean": self.return_mean,
-            **more,
         }
-        checkpoint.save(self._checkpoints / f"{name}.pt", state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the run between two iterations."""
+        replay = self._algorithm.replay
+        return {
+            **self._policy_state(),
+            "version": self._version,
+            "live": list(self._live),
+            "lanes": self._sampling.lanes.state_dict(),
+            "quota": self._quota and self._quota.state_dict(),
+            "best": self._best,
+            "evaluations": self._evaluations,
+            "evaluation_is_due": self._evaluation_is_due,
+            "recorder": self._recorder.state_dict(),
+            "replay": replay and {"inserted": replay.inserted, "size": len(replay)},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`, except for the recorder and the samplers' lanes."""
+        self._algorithm.load_state_dict(state["algorithm"])
+        if self._algorithm.replay is not None:
+            self._replay_files.load(self._algorithm.replay, **state["replay"])
+        if self._quota is not None:
+            self._quota.load_state_dict(state["quota"])
+        self._version, self._best = state["version"], state["best"]
+        self._evaluations = state["evaluations"]
+        self._evaluation_is_due = state["evaluation_is_due"]
+        self._live.extend(PolicySnapshot.loaded(each) for each in state["live"])
+        self.env_steps, self.iteration = state["env_steps"], state["iteration"]
+        self._first_iteration = self.iteration + 1
 
     def close(self) -> None:
         """Closes the files, the sinks and the evaluation's lanes."""

@@ -1,38 +1,164 @@
-"""Checkpoints: files with the state of a run, written atomically."""
+"""Checkpoints: files with the state of a run, written atomically, that hold data and no code."""
 
 from __future__ import annotations
 
 import io
 import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 
 from walle.errors import ConfigError
+from walle.machine import cpu_model
+
+FORMAT = 1
+LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
+_DAMAGED = (RuntimeError, EOFError, OSError, ValueError, KeyError, UnpicklingError)
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state` to `path`; a crash leaves the previous file unchanged."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
+def save(path: Path, state: Mapping[str, Any]) -> None:
+    """Writes `state` to `path`; a crash or a full disk leaves the previous file unchanged.
+
+    Args:
+        path: where to write.
+        state: nested mappings, sequences, arrays, tensors and plain values.
+    """
+    path.parent.mkdir(exist_ok=True)
     buffer = io.BytesIO()  # on a full disk torch.save(path) reports only "unexpected pos"
-    torch.save(state, buffer)
+    torch.save({"format": FORMAT, **made_here(), **as_data(state)}, buffer)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        temporary.write_bytes(buffer.getbuffer())
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)  # frees the disk for status.json
+        os.unlink(temporary)  # frees the disk for status.json
         raise
 
 
+def save_last(directory: Path, state: Mapping[str, Any]) -> None:
+    """Writes last.pt into `directory`; the one before stays as previous.pt."""
+    last, previous = directory / LAST, directory / PREVIOUS
+    kept = directory / f".{PREVIOUS}"
+    with suppress(FileNotFoundError):
+        kept.unlink(missing_ok=True)
+        os.link(last, kept)  # so that there is a last.pt at every moment
+    save(last, state)
+    with suppress(FileNotFoundError):
+        os.replace(kept, previous)
+
+
 def load(path: Path) -> dict[str, Any]:
-    """The state that `save` wrote: `config`, `algorithm`, `env_steps`, `iteration`, `return_mean`.
+    """The state that `save` wrote, arrays as tensors.
 
     Raises:
-        ConfigError: the file does not exist.
+        ConfigError: the file does not exist, is damaged, holds anything but data, or has another
+            format.
     """
     if not path.exists():
-        raise ConfigError(f"no checkpoint at {path}: give the path of a last.pt or best.pt")
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
+        raise ConfigError(f"no checkpoint at {path}: give the path of a {LAST} or {BEST}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except _DAMAGED as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"{path} is damaged or no checkpoint of walle's: {reason}") from None
+    found = state.get("format") if isinstance(state, dict) else None
+    if found != FORMAT:
+        raise ConfigError(
+            f"{path} has format {found}, and this version of walle reads format {FORMAT}; "
+            "use the version that wrote it"
+        )
+    return dict(state)
+
+
+def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """The newest state in `directory`; if last.pt cannot be read, that of previous.pt.
+
+    Raises:
+        ConfigError: neither can be read; the message is about last.pt.
+    """
+    try:
+        return load(directory / LAST)
+    except ConfigError as error:
+        if not (directory / PREVIOUS).exists():
+            raise
+        state = load(directory / PREVIOUS)
+        say(f"{error}; going on from {PREVIOUS}")
+        return state
+
+
+def as_data(value: Any) -> Any:
+    """`value` with arrays as tensors, tuples as lists and named tuples as mappings."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(np.ascontiguousarray(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: as_data(each) for key, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return as_data(value._asdict())
+    if isinstance(value, list | tuple):
+        return [as_data(each) for each in value]
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()  # a view would write all of its storage
+    return value
+
+
+def made_here() -> dict[str, Any]:
+    """What the bits of a run depend on besides its settings: versions and processor."""
+    packages = ("walle", "torch", "numpy", "gymnasium", "mujoco")
+    versions = {name: metadata.version(name) for name in packages}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "cpu_model": cpu_model(),
+    }
+
+
+def differences(state: Mapping[str, Any]) -> list[str]:
+    """What differs here from where `state` was written: versions and processor."""
+    here, found = made_here(), []
+    for name, version in state["versions"].items():
+        if version != here["versions"].get(name):
+            found.append(f"{name} {version} then, {here['versions'].get(name)} now")
+    if state["cpu_model"] != here["cpu_model"]:
+        found.append(f"processor {state['cpu_model']} then, {here['cpu_model']} now")
+    return found
+
+
+def earlier_state(
+    directory: Path, total_steps: int, say: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """The newest state of the run in `directory`; None if it never wrote a checkpoint.
+
+    Args:
+        directory: the run's directory.
+        total_steps: environment steps that the run should reach.
+        say: prints a line.
+
+    Raises:
+        ConfigError: the checkpoint cannot be read, or the run has reached `total_steps`.
+    """
+    checkpoints = directory / "checkpoints"
+    if not any((checkpoints / name).exists() for name in (LAST, PREVIOUS)):
+        say(f"{directory} has no checkpoint; the run begins again")
+        return None
+    state = load_last(checkpoints, say)
+    if state["env_steps"] >= total_steps:
+        raise ConfigError(
+            f"total_steps={total_steps}: the run in {directory} has learned from "
+            f"{state['env_steps']} steps already; give more total_steps to go on"
+        )
+    for difference in differences(state):
+        say(f"numbers may differ in their last bits: {difference}")
     return state

@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from walle.errors import ConfigError, WalleError
+
 Value = float | int | str | None
 Row = Mapping[str, Value]
 
@@ -19,13 +21,45 @@ class CsvFile:
     columns are not given, the first row decides them.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
-        """Creates the file with its header as soon as the columns are known."""
+    def __init__(
+        self, path: Path, columns: Sequence[str] | None = None, length: int | None = None
+    ) -> None:
+        """Creates the file with its header as soon as the columns are known.
+
+        Args:
+            path: where to write.
+            columns: names of the columns, if they are known already.
+            length: bytes of an earlier file to go on with; it is cut there. None or 0: a new file.
+
+        Raises:
+            ConfigError: the earlier file is missing or shorter.
+        """
         self._path = path
         self._columns: tuple[str, ...] | None = None
         self._descriptor = -1
-        if columns is not None:
+        if length:
+            self._reopen(length)
+        elif columns is not None:
             self._create(columns)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _reopen(self, length: int) -> None:
+        there = self._path.stat().st_size if self._path.exists() else 0
+        if there < length:
+            raise ConfigError(
+                f"{self._path} has {there} bytes, and the checkpoint needs the first {length}: "
+                "put the whole file back"
+            )
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        os.ftruncate(self._descriptor, length)
+        with self._path.open() as file:
+            self._columns = tuple(file.readline().rstrip("\n").split(","))
+
+    @property
+    def length(self) -> int:
+        """The file's length in bytes; 0 before the first row of a file without known columns."""
+        return os.fstat(self._descriptor).st_size if self._descriptor >= 0 else 0
 
     def _create(self, columns: Sequence[str]) -> None:
         self._columns = tuple(columns)
@@ -38,6 +72,7 @@ class CsvFile:
 
         Raises:
             ValueError: the columns of a row differ from the file's.
+            WalleError: the file was deleted.
         """
         if not rows:
             return
@@ -51,12 +86,24 @@ class CsvFile:
         self._write(text)
 
     def _write(self, text: str) -> None:
-        """Writes `text` completely, or raises OSError and writes nothing."""
+        """Writes `text` completely, or raises an error and writes nothing."""
         data = text.encode()
-        size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        if not found.st_nlink and not self._leads_to(found):
+            raise WalleError(
+                f"{self._path} was deleted while the run wrote to it: leave the files of a run "
+                "alone until it has ended"
+            )
         if os.write(self._descriptor, data) < len(data):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self._descriptor, found.st_size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def _leads_to(self, found: os.stat_result) -> bool:
+        """Whether the path leads to that file: some file systems count no links at all."""
+        try:
+            return os.path.samestat(os.stat(self._path), found)
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Closes the file."""

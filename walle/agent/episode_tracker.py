@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,6 +70,22 @@ class EpisodeTracker:
             length=finished.length,
             end="terminated" if rollout.terminated[step, column] else "truncated",
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {
+            "lanes": self._lanes.state_dict(),
+            "returns": list(self._recent),
+            "lengths": list(self._recent_lengths),
+            "count": self.count,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self._lanes.load_state_dict(state["lanes"])
+        self._recent.extend(state["returns"])
+        self._recent_lengths.extend(state["lengths"])
+        self.count = state["count"]
 
     @property
     def return_mean(self) -> float | None:

@@ -11,6 +11,7 @@ import torch
 from walle.collecting.actor import Actor
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import ActingPolicy
+from walle.streams import evaluation_seed
 from walle.types import AnyArray, FloatArray, PolicySnapshot
 
 
@@ -43,16 +44,21 @@ class Evaluator:
     ) -> None:
         """Makes a lane for each episode; their seeds differ from those of the training lanes."""
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
+        self._seed = None if env.backend == "envpool" else seed  # its lanes take no new seeds
         self._longest = self._lanes.episode_limit or LONGEST
         self._actor = Actor(policy, obs_dim, episodes, clip)
 
     def evaluate(
-        self, snapshot: PolicySnapshot, interrupted: Callable[[], bool]
+        self, snapshot: PolicySnapshot, number: int, interrupted: Callable[[], bool]
     ) -> Evaluation | None:
-        """Runs an episode in every lane with the likeliest actions; returns None if interrupted."""
+        """Runs an episode in every lane with the likeliest actions; returns None if interrupted.
+
+        The result depends on `snapshot` and on the evaluation's `number`, from 0, alone.
+        """
         self._actor.load(snapshot)
-        obs = self._lanes.reset()
-        n = len(self._lanes)
+        n, seed = len(self._lanes), self._seed
+        seeds = None if seed is None else [evaluation_seed(seed, i, number) for i in range(n)]
+        obs = self._lanes.reset(seeds)
         self._actor.forget(np.ones(n, np.bool_))
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)
         running = np.ones(n, np.bool_)

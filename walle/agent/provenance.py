@@ -20,8 +20,13 @@ from walle.timing import timestamp
 _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "hydra-core")
 
 
-def write_provenance(directory: Path, config: dict[str, Any], overrides: list[str]) -> None:
-    """Writes run.json: command, code, versions, machine, threads; no environment variables."""
+def write_provenance(
+    directory: Path, config: dict[str, Any], overrides: list[str], *, resumed: bool = False
+) -> None:
+    """Writes run.json: command, code, versions, machine, threads; no environment variables.
+
+    The content of a resumed run's file stays; `resumptions` gets one more entry.
+    """
     provenance = {
         "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
         "overrides": overrides,
@@ -37,7 +42,12 @@ def write_provenance(directory: Path, config: dict[str, Any], overrides: list[st
         "usable_cores": usable_cores(),
         "threads": {name: os.environ.get(name) for name in THREAD_VARIABLES},
     }
-    write_atomically(directory / "run.json", json.dumps(provenance, indent=2) + "\n")
+    path = directory / "run.json"
+    if resumed:
+        first = json.loads(path.read_text())
+        earlier = first.get("resumptions", [])
+        provenance = {**first, "config": config, "resumptions": [*earlier, provenance]}
+    write_atomically(path, json.dumps(provenance, indent=2) + "\n")
 
 
 def _versions() -> dict[str, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker
 from walle.agent.evaluation import Evaluation
 from walle.agent.iteration_rows import durations, lags, timing_row
 from walle.agent.progress import Progress
+from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
 from walle.timing import Span, TraceFile
+from walle.transport.replacing import Replacement
 from walle.transport.rounds import Round
 from walle.types import IntArray
 
@@ -65,13 +67,38 @@ class Iteration(NamedTuple):
 class Recorder:
     """A recorder writes iterations and evaluations into all outputs."""
 
-    def __init__(self, outputs: Outputs, tracker: EpisodeTracker, *, lock_step: bool) -> None:
-        """Creates the files; `tracker` finds the episodes."""
+    def __init__(
+        self,
+        outputs: Outputs,
+        tracker: EpisodeTracker,
+        *,
+        lock_step: bool,
+        earlier: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Creates the files, or goes on with those of an earlier process.
+
+        Args:
+            outputs: where to write.
+            tracker: finds the episodes.
+            lock_step: whether collecting and learning take turns.
+            earlier: the `state_dict` to resume from; None for a new run.
+        """
         self._out, self._tracker, self._lock_step = outputs, tracker, lock_step
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
+        lengths = earlier["lengths"] if earlier else {}
         self._files = {
-            name: CsvFile(outputs.directory / f"{name}.csv", known)
+            name: CsvFile(outputs.directory / f"{name}.csv", known, lengths.get(name))
             for name, known in columns.items()
+        }
+        if earlier:
+            tracker.load_state_dict(earlier["tracker"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume: episodes, the files' lengths, the run's wall clock so far."""
+        return {
+            "tracker": self._tracker.state_dict(),
+            "lengths": {name: file.length for name, file in self._files.items()},
+            "wall_s": self.wall_s,
         }
 
     @property
@@ -87,6 +114,15 @@ class Recorder:
     def say(self, line: str) -> None:
         """Prints a line."""
         self._out.progress.say(line)
+
+    def news(self, found: Replacement | str) -> None:
+        """Prints what happened to a sampler; a replacement goes to status.json too."""
+        if isinstance(found, str):
+            self.say(found)
+            return
+        self.say(found.line)
+        before = read_status(self._out.directory).get("replacements") or []
+        update_status(self._out.directory, replacements=[*before, found._asdict()])
 
     def iteration(self, found: Iteration, spans: list[Span]) -> None:
         """Writes an iteration's rows, and the agent's `spans` into the trace."""

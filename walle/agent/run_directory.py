@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from walle.machine import usable_cores
+from walle.processes.locks import RUN_LOCK, RunDirectory
 from walle.processes.signals import stopped_by
 from walle.timing import timestamp
 
@@ -47,7 +48,8 @@ def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
         whether there was anything to move.
     """
     shelf = directory / _ATTEMPTS
-    found = {path for pattern in patterns for path in directory.glob(pattern)} - {shelf}
+    stays = {shelf, directory / RUN_LOCK}
+    found = {path for pattern in patterns for path in directory.glob(pattern)} - stays
     if not found:
         return False
     taken = [int(path.name) for path in shelf.glob("*") if path.name.isdigit()]
@@ -98,20 +100,23 @@ def _write_status(directory: Path, fields: dict[str, Any]) -> None:
 class Status:
     """status.json of a run: its state, rewritten atomically at every change."""
 
-    def __init__(self, directory: Path, config_hash: str, *, again: bool) -> None:
+    def __init__(
+        self, directory: RunDirectory, config_hash: str, *, again: bool, resumed: bool = False
+    ) -> None:
         """Writes the state `running`.
 
         A launcher of sweeps has written the file before the run starts. Its fields are kept then,
         `config_hash` among them, as the launcher finds completed jobs by it.
 
         Args:
-            directory: the run's directory.
+            directory: the run's directory, which this process has locked.
             config_hash: identifies the configuration of a run without a launcher.
-            again: whether an earlier run was set aside; counts one more attempt.
+            again: whether an earlier run was set aside, or is resumed; counts one more attempt.
+            resumed: whether the run goes on with the files of an earlier attempt.
         """
         self._directory = directory
-        before = read_status(directory)
-        launched = {} if again else before
+        before = read_status(directory.path)
+        launched = before if resumed or not again else {}
         fields = {
             "state": "running",
             "config_hash": launched.get("config_hash", config_hash),
@@ -123,14 +128,19 @@ class Status:
             "ended": None,
             "cores": usable_cores(),
         }
-        _write_status(directory, launched | fields)
+        _write_status(directory.path, launched | fields)
 
     def end(
         self, state: str, *, exit_code: int, signal: str | None = None, error: str | None = None
     ) -> None:
-        """Writes how the run ended: `completed`, `failed` or `interrupted`."""
+        """Writes how the run ended: `completed`, `failed` or `interrupted`.
+
+        Raises:
+            DirectoryLost: the directory was deleted or moved.
+        """
+        self._directory.check()
         update_status(
-            self._directory,
+            self._directory.path,
             state=state,
             exit_code=exit_code,
             signal=signal,

@@ -91,7 +91,7 @@ class A2C(OnPolicy):
         """Takes one gradient step on the whole round."""
         s, batch = self.settings, self.batch(experience)
         rate = s.learning_rate * schedule_factor(
-            s.schedule, self.env_steps, self.problem.total_steps
+            s.schedule, self.env_steps, self.problem.schedule_steps
         )
         result = self.optimizer.step(self.vector, self.adam, batch, rate)
         self.vector, self.adam = result.vector, result.state

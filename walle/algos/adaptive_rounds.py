@@ -101,8 +101,9 @@ class AdaptiveRounds:
         self._before, self._sum, self._counted = self._sum, 0.0, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """State needed to resume, without the unfinished episodes."""
+        """State needed to resume."""
         return {
+            "episodes": self._episodes.state_dict(),
             "max_kl": self.max_kl,
             "batch": self._batch,
             "sum": self._sum,
@@ -112,5 +113,6 @@ class AdaptiveRounds:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
+        self._episodes.load_state_dict(state["episodes"])
         self.max_kl, self._batch = state["max_kl"], state["batch"]
         self._sum, self._counted, self._before = state["sum"], state["counted"], state["before"]

@@ -49,6 +49,14 @@ class LaneReturns:
                     self._return[lane] = self._length[lane] = 0
         return finished
 
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {"return": self._return.copy(), "length": self._length.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self._return, self._length = np.array(state["return"]), np.array(state["length"])
+
 
 class EpisodeClock:
     """The steps since each lane's episode began, kept from rollout to rollout."""
@@ -79,4 +87,4 @@ class EpisodeClock:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        self._elapsed = state["elapsed"].copy()
+        self._elapsed = np.array(state["elapsed"])

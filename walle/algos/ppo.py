@@ -159,7 +159,7 @@ class PPO(OnPolicy):
         s = self.settings
         first = self.batch(experience, self.vector)
         rate = s.learning_rate * schedule_factor(
-            s.schedule, self.env_steps, self.problem.total_steps
+            s.schedule, self.env_steps, self.problem.schedule_steps
         )
         result = self.optimizer.minimise(
             self.vector,

@@ -18,6 +18,7 @@ class Problem(NamedTuple):
         action_space: of one lane.
         lanes: how many lanes the run has in all.
         total_steps: environment steps the run will take.
+        schedule_steps: environment steps after which a falling step size is 0.
         batch_size: environment steps a round.
         seed: the run's seed.
         device: where the agent computes.
@@ -29,6 +30,7 @@ class Problem(NamedTuple):
     action_space: gym.spaces.Box | gym.spaces.Discrete
     lanes: int
     total_steps: int
+    schedule_steps: int
     batch_size: int
     seed: int
     device: str

@@ -14,11 +14,20 @@ from typing import Any
 import numpy as np
 
 from walle.collecting.actor import Actor
-from walle.collecting.sampler import Filled, collect
+from walle.collecting.sampler import collect
 from walle.envs import Lanes
 from walle.streams import episode_action_noise, episode_env_seed
 from walle.timing import Timer
-from walle.types import LANE_FIELDS, STEP_FIELDS, BoolArray, IntArray, PolicySnapshot, Rollout
+from walle.types import (
+    LANE_FIELDS,
+    STEP_FIELDS,
+    AnyArray,
+    BoolArray,
+    Filled,
+    IntArray,
+    PolicySnapshot,
+    Rollout,
+)
 
 _CHUNK = 64
 _CAPACITY = 4
@@ -57,6 +66,14 @@ class EpisodeQuota:
         """Measures the mean length of a round's episodes."""
         self._mean_length = rollout.env_steps / int(rollout.ended.sum())
 
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {"mean_length": self._mean_length}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self._mean_length = state["mean_length"]
+
     def __call__(self, snapshot: PolicySnapshot) -> PolicySnapshot:
         """The snapshot with the number of episodes to collect."""
         episodes = self._lanes
@@ -77,10 +94,9 @@ class EpisodeSampler:
         self._lanes, self._actor = lanes, actor
         self._numbers = np.asarray(numbers, np.int64)
         self._seed, self._all_lanes = seed, all_lanes
-        self._round = 0
         self._scratch: Rollout | None = None
 
-    def fill(self, out: Rollout, snapshot: PolicySnapshot, timer: Timer) -> Filled:
+    def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
         """Collects this sampler's part of `snapshot.episodes`, packed into one column of `out`.
 
         The episode of a lane that reaches its capacity is truncated there.
@@ -89,7 +105,7 @@ class EpisodeSampler:
         self._actor.load(snapshot)
         scratch = self._scratch = self._scratch or _side_by_side(out, self._numbers)
         quota = episodes_of_lanes(snapshot.episodes, self._numbers.tolist(), self._all_lanes)
-        steps = self._run_episodes(scratch, quota, timer)
+        steps = self._run_episodes(scratch, quota, round_, timer)
         lane_steps = steps_to_quota(scratch.ended[:steps], quota)
         _truncate_last(scratch, lane_steps)
         pack(scratch, lane_steps, out)
@@ -97,10 +113,13 @@ class EpisodeSampler:
         out.policy_version[:] = snapshot.version
         return Filled(int(lane_steps.sum()), lane_steps)
 
-    def _run_episodes(self, scratch: Rollout, quota: IntArray, timer: Timer) -> int:
+    def hand_over(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
+        """See `Sampler.hand_over`: a round of whole episodes depends on its number alone."""
+        return 0
+
+    def _run_episodes(self, scratch: Rollout, quota: IntArray, round_: int, timer: Timer) -> int:
         """Steps all lanes until each has run its episodes or is full; returns how many steps."""
-        keys = [(self._seed, int(number), self._round) for number in self._numbers]
-        self._round += 1
+        keys = [(self._seed, int(number), round_) for number in self._numbers]
         noise = [episode_action_noise(*key) for key in keys]
         scratch.obs[0] = self._lanes.reset([episode_env_seed(*key) for key in keys])
         done, steps = np.zeros_like(quota), 0

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from walle.collecting.actor import Actor
 from walle.collecting.finite import check_finite
+from walle.collecting.lane_block import LaneBlock
 from walle.envs import Lanes
-from walle.streams import action_noise
+from walle.streams import ActionNoise
 from walle.timing import Timer
-from walle.types import AnyArray, IntArray, PolicySnapshot, Rollout
+from walle.types import SIDE_BY_SIDE, AnyArray, Filled, PolicySnapshot, Rollout
 
-SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
-
-
-class Filled(NamedTuple):
-    """The filled part of a rollout's arrays.
-
-    Attributes:
-        steps: T, the steps of every column.
-        lane_steps: the steps of each lane if the lanes are packed into one column, one after the
-            other; empty if each lane has a column.
-    """
-
-    steps: int
-    lane_steps: IntArray
+_SELDOM = 100  # the states of lanes are taken at most every so many times their own cost
 
 
 class Sampler(Protocol):
     """The interface of a sampler, independent of its process."""
 
-    def fill(self, out: Rollout, snapshot: PolicySnapshot, timer: Timer) -> Filled:
-        """Collects one rollout under `snapshot` into the arrays of `out`."""
+    def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
+        """Collects the rollout of a round under `snapshot` into the arrays of `out`.
+
+        The result depends on the lanes' states before it, `snapshot` and `round_` alone.
+        """
+        ...
+
+    def hand_over(self, states: AnyArray, memory: AnyArray) -> int:
+        """Writes what the lanes' future depends on, besides the last observation.
+
+        Args:
+            states: [L, W] bytes, receives `Lanes.state`.
+            memory: [L, S] receives the policy's memory.
+
+        Returns:
+            the bytes written of each lane's state; 0 if it was not worth its time now.
+        """
         ...
 
     def close(self) -> None:
@@ -46,14 +51,34 @@ class Sampler(Protocol):
 class LaneSampler:
     """A sampler whose lanes run for a fixed number of steps."""
 
-    def __init__(self, lanes: Lanes, actor: Actor, numbers: Sequence[int], seed: int) -> None:
-        """`numbers` are the lanes' numbers in the run, which decide the streams of noise."""
+    def __init__(
+        self,
+        lanes: Lanes,
+        actor: Actor,
+        numbers: Sequence[int],
+        seed: int,
+        start: LaneBlock | None = None,
+    ) -> None:
+        """Begins episodes in all lanes, or goes on from `start`.
+
+        Args:
+            lanes: L lanes.
+            actor: the policy.
+            numbers: the lanes' numbers in the run, which decide the streams of noise.
+            seed: the run's seed.
+            start: the lanes' states; None for new episodes.
+        """
         self._lanes, self._actor = lanes, actor
         self._numbers = np.asarray(numbers, np.int64)
-        self._noise = [action_noise(seed, number) for number in numbers]
-        self._obs = lanes.reset()
+        self._noise = [ActionNoise(seed, number) for number in numbers]
+        self._taken_at, self._taking_s = -math.inf, 0.0
+        if start is None:
+            self._obs = lanes.reset()
+        else:
+            lanes.restore(start.state)
+            self._obs, self._actor.state[:] = start.obs, start.memory
 
-    def fill(self, out: Rollout, snapshot: PolicySnapshot, timer: Timer) -> Filled:
+    def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
         """Collects `snapshot.rollout_steps` steps, or as many as `out` can hold if that is None."""
         steps = snapshot.rollout_steps or len(out.reward)
         rollout = out.between(0, steps)
@@ -62,10 +87,25 @@ class LaneSampler:
         rollout.lane[:] = self._numbers
         rollout.policy_version[:] = snapshot.version
         rollout.state[:] = self._actor.state
-        draws = [self._actor.policy.noise(rng, steps) for rng in self._noise]
+        draws = [self._actor.policy.noise(rng.of_round(round_), steps) for rng in self._noise]
         collect(self._lanes, self._actor, np.stack(draws, 1), rollout, timer)
         self._obs = rollout.obs[-1].copy()
         return Filled(steps, SIDE_BY_SIDE)
+
+    def hand_over(self, states: AnyArray, memory: AnyArray) -> int:
+        """See `Sampler.hand_over`; the agent repeats the actions since the last states."""
+        memory[:] = self._actor.state
+        began = time.perf_counter()
+        if not states.size or began - self._taken_at < _SELDOM * self._taking_s:
+            return 0
+        taken = self._lanes.state()
+        self._taken_at = time.perf_counter()
+        self._taking_s = self._taken_at - began
+        if taken is None or taken.shape[1] > states.shape[1]:
+            return 0
+        width = int(taken.shape[1])
+        states[:, :width] = taken
+        return width
 
     def close(self) -> None:
         """Closes the lanes."""

@@ -9,12 +9,15 @@ from walle.config.loading import (
     to_dict,
     validate,
 )
+from walle.config.resuming import resumed_config, stored_config
 
 __all__ = [
     "compose",
     "config_directory",
     "config_hash",
     "explain",
+    "resumed_config",
+    "stored_config",
     "sweeps_directory",
     "to_dict",
     "validate",

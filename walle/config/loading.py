@@ -125,9 +125,9 @@ def _plain(node: DictConfig) -> dict[str, Any]:
 
 
 def config_hash(config: Config) -> str:
-    """A hash of twelve hexadecimal digits of all settings except `name`."""
+    """A hash of twelve hexadecimal digits of all settings except `name` and `resume`."""
     values = to_dict(config)
-    del values["name"]
+    del values["name"], values["resume"]
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

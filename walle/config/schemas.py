@@ -60,6 +60,8 @@ class SamplerConfig:
     max_lag: int | None
     slots: int | None = positive()
     pin: bool
+    restarts: int = not_negative()
+    timeout_s: float | None = positive()
 
 
 @dataclass(kw_only=True)
@@ -67,6 +69,7 @@ class LearnerConfig:
     """Settings in conf/learner/."""
 
     n: int = positive()
+    restarts: int = not_negative()
     threads: int = positive()
 
 
@@ -121,7 +124,9 @@ class TopLevel:
 
     name: str | None
     seed: int = not_negative()
+    resume: str | None
     total_steps: int = positive()
+    schedule_steps: int | None = positive()
     batch_size: int = positive()
     device: str
     trace: bool

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, Step, supported_actions
+from walle.envs.lanes import EnvSpec, StateArray, Step, supported_actions
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
 from walle.types import AnyArray
@@ -76,6 +76,15 @@ class EnvpoolLanes:
         first, info = self._pool.reset(ended)
         following[info["env_id"]] = first
         return Step(following, reward, terminated, truncated, obs)
+
+    def state(self) -> None:
+        """Nothing: EnvPool keeps its state to itself."""
+
+    def restore(self, state: StateArray) -> None:  # noqa: ARG002
+        """Refuses: see `state`."""
+        raise ConfigError(
+            "env.backend=envpool cannot go on from a saved state; use env.backend=auto"
+        )
 
     def close(self) -> None:
         """Ends the pool's thread."""

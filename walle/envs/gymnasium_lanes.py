@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, Step, supported_actions
+from walle.envs import saving
+from walle.envs.lanes import EnvSpec, StateArray, Step, supported_actions
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
-from walle.errors import ConfigError, RolloutError
+from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.streams import Role, env_seed
 from walle.types import AnyArray
 
@@ -49,6 +50,8 @@ class GymnasiumLanes:
         self._terminated = np.zeros(n, np.bool_)
         self._truncated = np.zeros(n, np.bool_)
         self._steps = 0
+        self._saving = spec.saving
+        self._episodes = [saving.Episode() for _ in self._lanes]
 
     def __len__(self) -> int:
         """The number of lanes."""
@@ -65,6 +68,8 @@ class GymnasiumLanes:
 
     def _reset_lane(self, i: int, env: gym.Env[Any, Any]) -> AnyArray:
         try:
+            if self._saving == "replay":
+                self._episodes[i].begins(env, self._seeds[i])
             obs = self._checked(i, _first_of_pair(env.reset(seed=self._seeds[i])))
         except Exception as error:
             self._blame(error, i)
@@ -80,6 +85,8 @@ class GymnasiumLanes:
         any_ended = False
         self._steps += 1
         for i, env in enumerate(self._envs):
+            if self._saving == "replay":
+                self._episodes[i].acts(action[i])
             obs, ended = self._step_lane(i, env, action[i])
             if ended:
                 any_ended = True
@@ -122,6 +129,45 @@ class GymnasiumLanes:
     def _warn(self, i: int) -> None:
         if self._warnings.pending:
             self._warnings.flush(f"lane {self._lanes[i]}")
+
+    def state(self) -> StateArray | None:
+        """See `Lanes.state`; `saving` in the description decides how."""
+        if self._saving == "none":
+            return None
+        if self._saving == "pickle":
+            rows = [saving.dump(env) for env in self._envs]
+        else:
+            rows = [
+                self._obs[i].tobytes() + episode.state() for i, episode in enumerate(self._episodes)
+            ]
+        width = max(map(len, rows))
+        return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in rows])
+
+    def restore(self, state: StateArray) -> None:
+        """See `Lanes.restore`."""
+        for i, row in enumerate(state):
+            if self._saving == "pickle":
+                loaded = saving.load(row.tobytes(), self._envs[i])
+                self._envs[i].close()
+                self._envs[i] = loaded
+            else:
+                self._replay(i, row.tobytes())
+        self._seeds = [None] * len(self)
+
+    def _replay(self, i: int, state: bytes) -> None:
+        """Begins lane i's episode again and repeats its actions."""
+        size = self._obs[i].nbytes
+        episode = self._episodes[i] = saving.Episode.of(state[size:])
+        obs = episode.begin(self._envs[i])
+        like = np.zeros(self.action_space.shape or (), self.action_space.dtype)
+        for action in episode.actions(like):
+            obs, _ = self._step_lane(i, self._envs[i], action)
+        self._obs[i] = obs
+        if self._obs[i].tobytes() != state[:size]:
+            raise RestoreError(
+                f"{_name(self._envs[i])} cannot go on in lane {self._lanes[i]}: the same actions "
+                "gave another observation than before; an environment must draw from np_random only"
+            )
 
     def close(self) -> None:
         """Closes every environment."""

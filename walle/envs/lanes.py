@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
 
 from walle.errors import ConfigError
 from walle.types import AnyArray, BoolArray
+
+Saving = Literal["pickle", "replay", "none"]
+StateArray = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class EnvSpec:
         action: "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds,
             "raw" passes actions on. Entries without finite bounds always pass unchanged.
         time_feature: append t / episode_limit (t / 1000 without a limit) to the observation.
+        saving: how a Gymnasium environment's state is taken out: "pickle", or "replay" of the
+            episode's actions; "none" if neither works. `walle.envs.saving` finds out.
     """
 
     id: str
@@ -36,6 +43,7 @@ class EnvSpec:
     episode_limit: int | None = None
     action: str = "rescale"
     time_feature: bool = False
+    saving: Saving = "pickle"
 
 
 class Step(NamedTuple):
@@ -82,6 +90,20 @@ class Lanes(Protocol):
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] ([L, *A], or [L] when discrete) to lane i."""
+
+    def state(self) -> StateArray | None:
+        """All that the lanes' future depends on, a row of bytes a lane: [L, W].
+
+        None if these lanes cannot give it. Any lanes of the same environment, however many, go on
+        from any of these rows as these lanes would.
+        """
+
+    def restore(self, state: StateArray) -> None:
+        """Goes on from [L, W] rows of `state`, which may have zeros at their ends.
+
+        Raises:
+            RestoreError: the environment does not go on from there as it did before.
+        """
 
     def close(self) -> None:
         """Frees what the lanes hold."""

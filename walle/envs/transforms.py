@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import Lanes, Step
+from walle.envs.lanes import Lanes, StateArray, Step
 from walle.types import AnyArray
 
 
@@ -27,6 +27,14 @@ class _Wrapped:
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
         """Begins a new episode in every lane."""
         return self._inner.reset(seeds)
+
+    def state(self) -> StateArray | None:
+        """See `Lanes.state`."""
+        return self._inner.state()
+
+    def restore(self, state: StateArray) -> None:
+        """See `Lanes.restore`."""
+        self._inner.restore(state)
 
     def close(self) -> None:
         """Closes the lanes."""
@@ -98,6 +106,17 @@ class TimeFeature(_Wrapped):
         final_obs = None if step.final_obs is None else self._append(step.final_obs)
         self._t[step.terminated | step.truncated] = 0
         return step._replace(obs=self._append(step.obs), final_obs=final_obs)
+
+    def state(self) -> StateArray | None:
+        """See `Lanes.state`: the clock, then the state of the inner lane."""
+        inner = self._inner.state()
+        return None if inner is None else np.hstack((self._t[:, None].view(np.uint8), inner))
+
+    def restore(self, state: StateArray) -> None:
+        """See `Lanes.restore`."""
+        size = self._t.itemsize
+        self._t[:] = np.ascontiguousarray(state[:, :size]).view(self._t.dtype)[:, 0]
+        self._inner.restore(state[:, size:])
 
     def _append(self, obs: AnyArray) -> AnyArray:
         return np.column_stack((obs, self._t * self._scale))

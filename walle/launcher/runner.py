@@ -25,6 +25,7 @@ from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.texts import cause_text, count_text, start_text
 from walle.machine import clock_mhz, oom_kills
+from walle.processes.signals import leave_terminal
 from walle.timing import timestamp
 
 POLL_S = 0.25
@@ -226,7 +227,7 @@ class Runner:
             self._handled += 1
             self._allocator.stop()
             if signum == signal.SIGHUP:
-                _leave_terminal()
+                leave_terminal()
             if self._handled == 1:
                 self._screen.stop(
                     "stopping: the running jobs are asked to end; a second Ctrl-C kills them"
@@ -240,11 +241,3 @@ def _request(job: Job, grant: Grant) -> Request:
     # An application without the key `device` chooses its GPUs by itself.
     environ = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
     return Request(job.config, str(job.directory.absolute() / LOG), grant.cores, environ)
-
-
-def _leave_terminal() -> None:
-    """Discards all further output: on a closed terminal, writing a line raises an error."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
-    os.close(null)

@@ -7,24 +7,24 @@ the C++ into a library. A later process with the same graph loads the library in
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from walle.errors import ConfigError, Interrupted, WalleError
 from walle.learning import onednn
+from walle.processes.private_files import TemporaryDirectory, cache_directory, environment, locked
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -178,7 +178,9 @@ class Program:
         """Loads the package."""
         from torch._inductor import aoti_load_package
 
-        self._run = aoti_load_package(str(package)).loader.boxed_run
+        self._unpacked = TemporaryDirectory(package.parent, ".unpacked")
+        with self._unpacked.used():
+            self._run = aoti_load_package(str(package)).loader.boxed_run
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """The function's outputs for contiguous `inputs`."""
@@ -190,16 +192,22 @@ class Program:
 def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
     """Compiles `function` for inputs shaped like `example`; it must not change its inputs."""
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
-    graph = _trace(function, example)
-    path = cache_directory() / f"{_fingerprint(graph, example)}.pt2"
-    with _locked(path.with_suffix(".lock")):  # one of several processes compiles, the others wait
-        if not path.exists():
-            _build(graph, example, path)
-        try:
-            return Program(path)
-        except RuntimeError:  # the package is damaged, for example by a full disk
-            _build(graph, example, path)
-            return Program(path)
+    cache = cache_directory()
+    with _torch_files(cache):
+        graph = _trace(function, example)
+        path = cache / f"{_fingerprint(graph, example)}.pt2"
+        with locked(path.with_suffix(".lock")):  # one process compiles, the others wait
+            return _loaded(graph, example, path)
+
+
+def _loaded(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> Program:
+    if not path.exists():
+        _build(graph, example, path)
+    try:
+        return Program(path)
+    except RuntimeError:  # the package is damaged, for example by a full disk
+        _build(graph, example, path)
+        return Program(path)
 
 
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
@@ -212,28 +220,21 @@ def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModul
 def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
-    with onednn.lowered(), warnings.catch_warnings(), _scratch(path) as scratch:
+    with ExitStack() as stack:
+        building = TemporaryDirectory(path.parent, ".building")
+        stack.callback(building.remove)
+        stack.enter_context(building.used())
+        stack.enter_context(onednn.lowered())
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # torch warns about its own code
         exported = torch.export.export(graph, tuple(example), strict=False)
         # One library needs no pool of compiling processes.
         package = aoti_compile_and_package(
             exported,
-            package_path=str(scratch / path.name),
+            package_path=str(building.path / path.name),
             inductor_configs={"compile_threads": 1},
         )
         os.replace(package, path)
-
-
-@contextmanager
-def _scratch(path: Path) -> Iterator[Path]:
-    """A directory beside `path` to build in; only the holder of the lock of `path` uses it."""
-    scratch = path.with_suffix(".building")
-    shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
-    scratch.mkdir()
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _fingerprint(graph: torch.fx.GraphModule, example: Sequence[Tensor]) -> str:
@@ -262,32 +263,23 @@ def _cpu() -> str:
     return "\n".join(sorted(set(known)))
 
 
-def cache_directory() -> Path:
-    """`walle` in the user's cache directory, or a temporary directory if that is not writable.
-
-    Raises:
-        OSError: the temporary directory belongs to another user, or is not writable either.
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(base) / "walle"
-    with suppress(OSError):  # an error leads to the temporary directory below
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(path, os.W_OK):
-            return path
-    path = (
-        Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"
-    )  # the same for every process and run
-    path.mkdir(exist_ok=True, mode=0o700)
-    if path.is_symlink() or path.stat().st_uid != os.getuid():
-        raise PermissionError(
-            f"{path} belongs to another user; set XDG_CACHE_HOME to another directory"
-        )
-    return path
-
-
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds a file lock; the kernel releases it when this process ends."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def _torch_files(cache: Path) -> Iterator[None]:
+    """Makes torch keep in `cache` what it compiles, for example to test the processor.
+
+    By default it loads such libraries from a directory below the world-writable /tmp, whoever made
+    that directory.
+    """
+    headers = cache / "inductor" / "precompiled_headers"
+    variables = {
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+    }
+    with ExitStack() as stack:
+        stack.enter_context(environment(variables))
+        from torch._inductor import codecache  # makes its directory when it is imported
+
+        # Torch computes these two when it is imported, and never from TORCHINDUCTOR_CACHE_DIR.
+        for name, path in (("_HEADER_DIR", headers), ("_HEADER_LOCK_DIR", headers / "locks")):
+            stack.enter_context(patch.object(codecache, name, str(path), create=True))
         yield

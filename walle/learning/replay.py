@@ -6,7 +6,7 @@ the agent reads the buffer, so a shared buffer would only add locks.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -47,18 +47,22 @@ def row_width(obs_dim: int, action_dim: int) -> int:
 
 
 class Replay:
-    """A ring of transitions, each in one row of numbers, so that one gather makes a minibatch."""
+    """A ring of transitions, each in one row of numbers, so that one gather makes a minibatch.
+
+    Attributes:
+        capacity: the most transitions.
+        inserted: transitions added since the run began; number n lies at index n % capacity.
+    """
 
     def __init__(self, capacity: int, obs_dim: int, action_dim: int, device: str = "cpu") -> None:
         """Holds the newest `capacity` transitions; memory is used only when rows are filled."""
         self.capacity = capacity
         self._rows = torch.empty(capacity, row_width(obs_dim, action_dim), device=device)
-        self._next = 0
-        self._size = 0
+        self.inserted = 0
 
     def __len__(self) -> int:
         """The number of transitions in the buffer."""
-        return self._size
+        return min(self.inserted, self.capacity)
 
     @property
     def width(self) -> int:
@@ -75,32 +79,29 @@ class Replay:
             ~rollout.terminated[..., None],
         )
         rows = np.concatenate(columns, -1, dtype=np.float32).reshape(-1, self.width)
-        self._append(torch.from_numpy(rows[-self.capacity :]))
+        self.inserted += len(rows)
+        self._place(torch.from_numpy(rows[-self.capacity :]))
 
-    def _append(self, rows: Tensor) -> None:
-        until_the_end = self.capacity - self._next
+    def _place(self, rows: Tensor) -> None:
+        """Writes the newest rows to their places."""
+        begin = (self.inserted - len(rows)) % self.capacity
+        until_the_end = self.capacity - begin
         head, tail = rows[:until_the_end], rows[until_the_end:]
-        self._rows[self._next : self._next + len(head)] = head
+        self._rows[begin : begin + len(head)] = head
         self._rows[: len(tail)] = tail
-        self._next = (self._next + len(rows)) % self.capacity
-        self._size = min(self.capacity, self._size + len(rows))
 
     def sample(self, minibatches: int, size: int, generator: torch.Generator) -> Tensor:
         """Draws rows evenly, with replacement: [minibatches, size, W], for `Transitions.split`."""
-        index = torch.randint(self._size, (minibatches * size,), generator=generator)
+        index = torch.randint(len(self), (minibatches * size,), generator=generator)
         rows = self._rows.index_select(0, index.to(self._rows.device))
         return rows.view(minibatches, size, self.width)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The filled rows in the order of memory, and the index that is written next."""
-        return {"rows": self._rows[: self._size].clone(), "next": self._next}
+    def rows(self, begin: int, end: int) -> Tensor:
+        """A copy of transitions `begin` to `end` (excluded), [end - begin, W], on the CPU."""
+        places = torch.arange(begin, end) % self.capacity
+        return self._rows.index_select(0, places.to(self._rows.device)).cpu()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`; a smaller buffer keeps the newest transitions."""
-        rows = state["rows"].to(self._rows.device)
-        self._next = self._size = 0
-        if len(rows) == self.capacity:  # keeps each row's index, so sampling gives the same rows
-            self._append(rows)
-            self._next = state["next"]
-        else:
-            self._append(rows.roll(-state["next"], 0)[-self.capacity :])
+    def restore(self, rows: Tensor, inserted: int) -> None:
+        """Holds `rows` [N, W], the newest of `inserted` transitions."""
+        self.inserted = inserted
+        self._place(rows[-self.capacity :].to(self._rows.device))

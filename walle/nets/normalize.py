@@ -49,7 +49,8 @@ class RunningMoments:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        self.count, self.mean, self._m2 = state["count"], state["mean"].copy(), state["m2"].copy()
+        self.count = state["count"]
+        self.mean, self._m2 = np.array(state["mean"]), np.array(state["m2"])
 
 
 class ObservationNormalizer:
@@ -143,5 +144,5 @@ class RewardNormalizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        self._return = state["return"].copy()
+        self._return = np.array(state["return"])
         self._moments.load_state_dict(state["moments"])

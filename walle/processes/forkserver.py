@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
 from walle.machine import THREAD_VARIABLES
-from walle.processes.signals import blocked_signals
+from walle.processes.private_files import environment
+from walle.processes.signals import FOR_AGENT, blocked_signals
 
 
 def start_fork_server() -> None:
@@ -20,8 +17,8 @@ def start_fork_server() -> None:
     nothing.
 
     The server and its samplers get their thread limits before they import anything, and never see
-    the SIGINT and SIGTERM that a terminal, a container or Slurm sends to the whole group: the agent
-    ends them. (Python's own server ignores SIGINT too, but only after it has imported torch.)
+    the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
+    them. (Python's own server ignores SIGINT too, but only after it has imported torch.)
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
@@ -31,20 +28,8 @@ def start_fork_server() -> None:
             "walle.envs.mujoco.registry",
         ]
     )
-    resource_tracker.ensure_running()  # started first, as it unblocks signals
-    limits = _environment(dict.fromkeys(THREAD_VARIABLES, "1"))
-    with limits, blocked_signals(signal.SIGINT, signal.SIGTERM):
+    with blocked_signals(*FOR_AGENT):
+        resource_tracker.ensure_running()  # started first, as it unblocks SIGINT and SIGTERM
+    limits = environment(dict.fromkeys(THREAD_VARIABLES, "1"))
+    with limits, blocked_signals(*FOR_AGENT):
         forkserver.ensure_running()
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for the processes that the body starts."""
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
-        os.environ.update(before)

@@ -1,9 +1,12 @@
-"""Ends a run in order after Ctrl-C or SIGTERM."""
+"""Signals to a run: orderly ends, and requests for a checkpoint."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,40 +14,57 @@ from typing import Any
 
 from walle.errors import Interrupted
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAVING = (signal.SIGUSR1, signal.SIGUSR2)  # what Slurm sends some time before a time limit
+FOR_AGENT = (*ENDING, *SAVING)  # though a terminal or a scheduler sends them to the whole group
+DEATH = signal.SIGRTMIN + 9  # by which `Watch` wakes the main thread; nobody else sends it
+
 
 class Signals:
-    """The first SIGINT or SIGTERM asks for an orderly end; the second ends the run at once.
+    """The signals that a user, a terminal or a scheduler sends to the agent.
 
-    The second signal raises `KeyboardInterrupt` with the signal's number.
+    The first SIGINT, SIGTERM or SIGHUP asks for an orderly end. A further SIGINT or SIGTERM ends
+    the run at once: it raises `KeyboardInterrupt` with the signal's number. A further SIGHUP does
+    not, because one closing of a terminal sends two. SIGUSR1 and SIGUSR2 ask for a checkpoint.
     """
 
     def __init__(self) -> None:
         """Installs nothing yet: see `installed`."""
         self.received: int | None = None
-        self._breaks_off = False
+        self._breaks_off = self._save_requested = False
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)
 
     @property
     def waitable(self) -> Any:
-        """An object for `multiprocessing.connection.wait`, ready once a signal has arrived."""
+        """An object for `multiprocessing.connection.wait`, ready when the end was asked for."""
         return self._reader
 
     def arrived(self) -> bool:
         """Whether a signal has asked for the end."""
         return self.received is not None
 
+    def take_save_request(self) -> bool:
+        """Whether a signal has asked for a checkpoint since the last call."""
+        requested, self._save_requested = self._save_requested, False
+        return requested
+
     @contextmanager
     def installed(self) -> Iterator[Signals]:
-        """Handles both signals in the body; does nothing outside the main thread."""
+        """Handles the signals in the body; does nothing outside the main thread.
+
+        A SIGHUP that is ignored stays ignored: the run was started with `nohup`.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._handle) for number in numbers]
+        handlers = dict.fromkeys(ENDING, self._end) | dict.fromkeys(SAVING, self._save)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+            del handlers[signal.SIGHUP]
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield self
         finally:
-            for number, handler in zip(numbers, before, strict=True):
+            for number, handler in before.items():
                 signal.signal(number, handler)
 
     @contextmanager
@@ -58,18 +78,40 @@ class Signals:
         finally:
             self._breaks_off = False
 
-    def _handle(self, number: int, *_: Any) -> None:
+    def _end(self, number: int, *_: Any) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.arrived():
+            if number == signal.SIGHUP:
+                return
             raise KeyboardInterrupt(number)
         self.received = number
         self._writer.send_bytes(b"\0")
         if self._breaks_off:
             raise Interrupted
 
+    def _save(self, *_: Any) -> None:
+        self._save_requested = True
+
 
 def stopped_by(stop: KeyboardInterrupt) -> int:
     """The number of the signal that raised `stop`."""
     return stop.args[0] if stop.args else signal.SIGINT
+
+
+def leave_terminal() -> None:
+    """Discards all further output that does not go to a file.
+
+    After a SIGHUP the terminal may be closed, and writing a line to it raises an error; so does
+    writing to a program that the same closing has ended.
+    """
+    null = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # closed already
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                continue
+        os.dup2(null, descriptor)
+    os.close(null)
 
 
 @contextmanager

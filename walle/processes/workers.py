@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 from walle.errors import ConfigError
 from walle.processes.forkserver import start_fork_server
+from walle.processes.signals import DEATH, FOR_AGENT
 
 
 def forkserver_context() -> Any:
@@ -44,12 +45,16 @@ def allow_files(needed: int) -> None:
 def become_worker(threads: int) -> None:
     """Leaves signals to the agent, ends with the agent, and limits torch to `threads`.
 
-    A program that an environment starts inherits which signals are ignored or blocked, but no
-    handler. So the program survives Ctrl-C as this process does, and SIGTERM can still end it.
+    The worker leads a session of its own: what a terminal or a scheduler sends to the agent's group
+    reaches neither the worker nor the programs that its environments start. What is sent to the
+    worker itself meets a handler that does nothing. Such a program inherits which signals are
+    ignored or blocked, but no handler, so every signal still works on it.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    os.setsid()
+    for number in FOR_AGENT:
+        signal.signal(number, lambda *_: None)
+        signal.siginterrupt(number, False)  # native code need not expect EINTR
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_AGENT)
     threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
     torch.set_num_threads(threads)
 
@@ -68,46 +73,75 @@ def _die_with_agent() -> None:
 class Watch:
     """Interrupts the main thread when a watched process ends."""
 
-    def __init__(self, sentinels: Sequence[int], report: Callable[[], object]) -> None:
-        """Watches until one of the processes ends; does nothing outside the main thread.
+    def __init__(self, sentinels: Iterable[int], report: Callable[[], object]) -> None:
+        """Watches the processes; outside the main thread only `busy` asks whether one has ended.
 
         Args:
             sentinels: the sentinels of the processes to watch.
-            report: raises an error that describes the end of the process.
+            report: called in the main thread when processes have ended; raises an error that
+                describes it, or returns if the run can continue. Then the processes that are left
+                are still watched.
         """
         self._report = report
-        self._busy = self._somebody_died = self._closed = False
+        self._watched = frozenset(sentinels)
+        self._busy = self._reporting = self._closed = False
+        self._changed = os.eventfd(0)
+        self._thread: threading.Thread | None = None
         if threading.current_thread() is not threading.main_thread():
             return
-        signal.signal(signal.SIGUSR1, self._on_death)
-        main = threading.get_ident()
+        signal.signal(DEATH, lambda *_: self._ask())
+        self._thread = threading.Thread(
+            target=self._interrupt, args=[threading.get_ident()], name="walle-watch", daemon=True
+        )
+        self._thread.start()
 
-        def watch() -> None:
-            multiprocessing.connection.wait(sentinels)
-            if not self._closed:
-                signal.pthread_kill(main, signal.SIGUSR1)
+    def watch(self, sentinels: Iterable[int]) -> None:
+        """Watches these processes instead; call it before the former sentinels are closed."""
+        self._watched = frozenset(sentinels)
+        os.eventfd_write(self._changed, 1)
 
-        threading.Thread(target=watch, name="walle-watch", daemon=True).start()
+    def _interrupt(self, main: int) -> None:
+        """Sends a signal when a process ends, and waits until the main thread has handled it."""
+        while not self._closed:
+            watched = self._watched
+            ready = multiprocessing.connection.wait([self._changed, *watched])
+            if self._changed not in ready and watched is self._watched and not self._closed:
+                signal.pthread_kill(main, DEATH)
+                multiprocessing.connection.wait([self._changed])
+            if multiprocessing.connection.wait([self._changed], 0):
+                os.eventfd_read(self._changed)
 
-    def _on_death(self, *_: Any) -> None:
-        self._somebody_died = True
-        if self._busy and not self._closed:
-            self._report()
+    def _ask(self) -> None:
+        """Reports the processes that have ended, if there are any: anybody may send a signal."""
+        if not self._busy or self._reporting or self._closed:
+            return
+        self._reporting = True
+        try:
+            while ended := multiprocessing.connection.wait(self._watched, 0):
+                self.watch(self._watched.difference(ended))
+                self._report()
+        finally:
+            self._reporting = False
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Lets a death raise in the middle of the body."""
-        self._busy = True
+        """Lets the end of a process raise in the middle of the body."""
         try:
-            if self._somebody_died:  # while the main thread was not busy
-                self._report()
+            self._busy = True
+            self._ask()  # a process may have ended while the main thread was not busy
             yield
         finally:
             self._busy = False
 
     def close(self) -> None:
         """Ends the watch: from now on processes may end."""
+        if self._closed:
+            return
         self._closed = True
+        os.eventfd_write(self._changed, 1)
+        if self._thread is not None:
+            self._thread.join()
+        os.close(self._changed)
 
 
 def how_it_ended(process: Any) -> str:

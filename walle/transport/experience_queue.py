@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Sequence
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 from walle.transport.messages import (
+    ANEW,
     CLOSED,
     FAILED,
     NUMBER,
@@ -30,15 +31,17 @@ from walle.types import Rollout
 class SlotWriter:
     """A sampler's end of the experience queue."""
 
-    def __init__(self, ring: Ring, to_agent: Connection, from_agent: Connection) -> None:
-        """Use `ExperienceQueue.writer` instead; works in the process to which it is sent."""
+    def __init__(
+        self, ring: Ring, free: Sequence[int], to_agent: Connection, from_agent: Connection
+    ) -> None:
+        """Use `ExperienceQueue.connect` instead; works in the process to which it is sent."""
         self._ring, self._to_agent, self._from_agent = ring, to_agent, from_agent
-        self._free = deque(range(ring.slots))
+        self._free = deque(free)
         self._slots: list[Slot] | None = None
 
-    def ready(self) -> None:
-        """Tells the agent that this sampler can begin."""
-        self._send_number(READY)
+    def ready(self, *, anew: bool = False) -> None:
+        """Tells the agent that this sampler can begin; `anew`: that its lanes could not go on."""
+        self._send_number(ANEW if anew else READY)
 
     def claim(self) -> int:
         """Waits for a free slot; returns the slot's number.
@@ -90,35 +93,48 @@ class Received(NamedTuple):
 class ExperienceQueue:
     """A bounded queue: a sampler owns a few slots and waits while the agent holds them all."""
 
-    def __init__(self, context: BaseContext, shapes: Sequence[RolloutShape], slots: int) -> None:
+    def __init__(self, shapes: Sequence[RolloutShape], slots: int) -> None:
         """Makes `slots` slots for each sampler, whose rollouts have the shape in `shapes`."""
-        self._rings = [Ring(context, shape, slots) for shape in shapes]
+        self._rings = [Ring(shape, slots) for shape in shapes]
         self._slots = [ring.views() for ring in self._rings]
-        up = [context.Pipe(duplex=False) for _ in shapes]
-        down = [context.Pipe(duplex=False) for _ in shapes]
-        self._from_samplers = [reader for reader, _ in up]
-        self._to_samplers = [writer for _, writer in down]
-        self._writers = [
-            SlotWriter(ring, to_agent, from_agent)
-            for ring, (_, to_agent), (from_agent, _) in zip(self._rings, up, down, strict=True)
-        ]
-        self._sampler_ends = [writer for _, writer in up] + [reader for reader, _ in down]
+        self._from_samplers: dict[int, Connection] = {}
+        self._to_samplers: dict[int, Connection] = {}
+        self._sampler_ends: list[Connection] = []
         self._pending: list[deque[int]] = [deque() for _ in shapes]
         self._arrivals: deque[int] = deque()
         self._ready: set[int] = set()
+        self._heard: set[int] = set()
+        self._anew: set[int] = set()
         self._failed: Failed | None = None
 
-    def writer(self, sampler: int) -> SlotWriter:
-        """The end of the queue for that sampler's process."""
-        return self._writers[sampler]
+    def connect(self, sampler: int) -> SlotWriter:
+        """A new end of the queue for that sampler's process; an earlier end is cut off.
+
+        Rollouts that the earlier process has sent stay in the queue. `wait` must have read its
+        messages, and the agent must hold none of its slots.
+        """
+        up, down = Pipe(duplex=False), Pipe(duplex=False)
+        for old in (self._from_samplers, self._to_samplers):
+            if sampler in old:
+                old[sampler].close()
+        self._from_samplers[sampler], self._to_samplers[sampler] = up[0], down[1]
+        self._sampler_ends += [up[1], down[0]]
+        self._ready.discard(sampler)
+        free = sorted(set(range(self._rings[sampler].slots)) - set(self._pending[sampler]))
+        return SlotWriter(self._rings[sampler], free, up[1], down[0])
 
     def forget_sampler_ends(self) -> None:
-        """Closes the samplers' ends of the pipes in this process, after all samplers have started.
+        """Closes the samplers' ends of the pipes in this process, after the samplers have started.
 
         Without this a pipe would not read as closed when its sampler dies.
         """
         for end in self._sampler_ends:
             end.close()
+        self._sampler_ends.clear()
+
+    def pending(self, sampler: int) -> list[Slot]:
+        """The sampler's rollouts that wait in the queue, oldest first."""
+        return [self._slots[sampler][number] for number in self._pending[sampler]]
 
     def wait(self, others: Sequence[Any] = (), timeout_s: float | None = None) -> list[Any]:
         """Waits until a message or an object of `others` is ready, and reads the messages.
@@ -131,7 +147,7 @@ class ExperienceQueue:
         """
         if self._failed is not None:
             raise self._failed
-        open_ends = {c: i for i, c in enumerate(self._from_samplers) if not c.closed}
+        open_ends = {c: i for i, c in self._from_samplers.items() if not c.closed}
         ready = wait([*open_ends, *others], timeout_s)
         known = len(self._arrivals)
         for connection, sampler in open_ends.items():
@@ -156,11 +172,27 @@ class ExperienceQueue:
         if number == FAILED:
             self._failed = Failed(sampler, message[NUMBER.size :].decode())
             raise self._failed
-        if number == READY:
+        self._heard.add(sampler)
+        if number in (READY, ANEW):
             self._ready.add(sampler)
+            self._anew |= {sampler} if number == ANEW else set()
         else:
             self._pending[sampler].append(number)
             self._arrivals.append(sampler)
+
+    def take_heard(self) -> set[int]:
+        """The samplers that have sent something since the last call."""
+        heard, self._heard = self._heard, set()
+        return heard
+
+    def take_anew(self) -> set[int]:
+        """The samplers whose lanes could not go on, since the last call."""
+        anew, self._anew = self._anew, set()
+        return anew
+
+    def is_ready(self, sampler: int) -> bool:
+        """Whether the sampler has sent that it can begin."""
+        return sampler in self._ready
 
     def all_ready(self) -> bool:
         """Whether every sampler has sent that it can begin."""
@@ -187,5 +219,5 @@ class ExperienceQueue:
 
     def close(self) -> None:
         """Asks every sampler to end."""
-        for connection in self._to_samplers:
+        for connection in self._to_samplers.values():
             send_number(connection, CLOSED)

@@ -11,7 +11,7 @@ import struct
 from multiprocessing.connection import Connection
 
 NUMBER = struct.Struct("<q")
-READY, FAILED, CLOSED = -1, -2, -3
+READY, FAILED, CLOSED, ANEW = -1, -2, -3, -4
 
 
 class Closed(Exception):  # noqa: N818 - an event, not an error

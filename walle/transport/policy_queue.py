@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy.typing as npt
 
+from walle.transport.arena import Arena
 from walle.transport.messages import CLOSED, Closed
-from walle.transport.slots import Arena
 from walle.types import PolicySnapshot
 
 
@@ -58,25 +58,36 @@ class PolicyQueue:
     free-running sampler compares the version stored with the vector, and reads again if it changed.
     """
 
-    def __init__(self, context: BaseContext, samplers: int, length: int, depth: int) -> None:
+    def __init__(self, length: int, depth: int) -> None:
         """Keeps `depth` versions, each a vector of `length` numbers."""
         per_version = [((depth,), "int64"), ((depth, 2), "int64"), ((depth, length), "float32")]
-        self._arena = Arena(context, [((1,), "int64"), *per_version])
+        self._arena = Arena([((1,), "int64"), *per_version])
         self._newest, self._versions, self._asked, self._vectors = self._arena.arrays()
         self._newest[0] = self._versions[:] = -1
         self._depth = depth
-        self._bells = [context.Pipe(duplex=False) for _ in range(samplers)]
-        for _, writer in self._bells:
-            os.set_blocking(writer.fileno(), False)
+        self._bells: dict[int, Connection] = {}
+        self._sampler_ends: list[Connection] = []
 
-    def reader(self, sampler: int) -> PolicyReader:
-        """The end of the queue for that sampler's process."""
-        return PolicyReader(self._arena, self._bells[sampler][0], self._depth)
+    def connect(self, sampler: int) -> PolicyReader:
+        """A new end of the queue for that sampler's process; an earlier end is cut off."""
+        reader, writer = Pipe(duplex=False)
+        os.set_blocking(writer.fileno(), False)
+        if sampler in self._bells:
+            self._bells[sampler].close()
+        self._bells[sampler] = writer
+        self._sampler_ends.append(reader)
+        return PolicyReader(self._arena, reader, self._depth)
 
     def forget_sampler_ends(self) -> None:
         """See `ExperienceQueue.forget_sampler_ends`."""
-        for reader, _ in self._bells:
+        for reader in self._sampler_ends:
             reader.close()
+        self._sampler_ends.clear()
+
+    @property
+    def newest(self) -> int:
+        """The newest version; -1 before the first."""
+        return int(self._newest[0])
 
     def put(self, snapshot: PolicySnapshot) -> None:
         """Publishes a policy; never waits."""
@@ -94,7 +105,7 @@ class PolicyQueue:
         self._wake_samplers()
 
     def _wake_samplers(self) -> None:
-        for _, writer in self._bells:
+        for writer in self._bells.values():
             # A full pipe wakes its sampler anyway; a dead sampler is reported by its sentinel.
             with contextlib.suppress(BlockingIOError, BrokenPipeError):
                 os.write(writer.fileno(), b"\0")

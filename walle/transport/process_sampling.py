@@ -5,17 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from multiprocessing.connection import wait
 from typing import Any
 
 from walle.errors import Interrupted, WorkerError
 from walle.processes.signals import Signals
-from walle.processes.workers import Watch, allow_files, forkserver_context, how_it_ended
+from walle.processes.worker import Worker, end_all
+from walle.processes.workers import Watch, allow_files
+from walle.timing import SAMPLER_SECTIONS
+from walle.transport.arena import Arena
 from walle.transport.experience_queue import ExperienceQueue, Received
+from walle.transport.lane_book import LaneBook
 from walle.transport.messages import Failed
 from walle.transport.policy_queue import PolicyQueue
+from walle.transport.replacing import News, Restarts, begins_new_episodes
 from walle.transport.rounds import Round, assemble_round
 from walle.transport.sampler_process import SamplerTask, run_sampler
-from walle.transport.sampling import OtherProcesses
+from walle.transport.sampling import OtherProcesses, Patience
+from walle.transport.silence import Silence
 from walle.transport.slots import RolloutShape
 from walle.types import PolicySnapshot
 
@@ -35,6 +43,7 @@ class ProcessSampling:
         slots: int,
         enough: int,
         signals: Signals,
+        patience: Patience,
         others: OtherProcesses | None = None,
     ) -> None:
         """Starts the samplers, which build their lanes while the caller continues.
@@ -46,41 +55,44 @@ class ProcessSampling:
             slots: places for rollouts of each sampler, with the one that it is filling.
             enough: environment steps that make a free-running round.
             signals: signals that interrupt a wait.
+            patience: when samplers are replaced.
             others: further processes whose death ends a wait.
         """
-        self._tasks = tasks
-        self._lag = tasks[0].lag
-        self._enough = enough
-        self._signals = signals
+        self._tasks, self._slots, self._enough = list(tasks), slots, enough
+        self._lag, self._signals, self._others = tasks[0].lag, signals, others
         allow_files(_FILES + _FILES_A_SAMPLER * len(tasks))
-        context = forkserver_context()
-        self._experience = ExperienceQueue(context, shapes, slots)
-        self._policies = PolicyQueue(context, len(tasks), vector_length, self._lag.depth)
-        self._others = others
-        self._processes: list[Any] = []
+        self._experience = ExperienceQueue(shapes, slots)
+        self._policies = PolicyQueue(vector_length, self._lag.depth)
+        self._boards = Arena([((2,), "int64")] * len(tasks))
+        self._board_rows = self._boards.arrays()
+        self.lanes = LaneBook([task.blocks for task in tasks], saved=shapes[0].lane_state > 0)
+        self.news = News()
+        self._restarts = Restarts(patience.restarts)
+        self._silence = Silence(len(tasks), patience.timeout_s)
+        self._workers: list[Worker] = []
         self._watch: Watch | None = None
         try:
-            self._start(context)
-            self._watch = Watch(self._sentinels, self._wait)
+            for task in tasks:
+                self._workers.append(self._started(task))
+                self._silence.update(task.index, owes=True)
+            self._forget_sampler_ends()
+            self._watch = Watch(self._sentinels, self._notice_death)
         except BaseException:
             self.close()
             raise
+
+    def _started(self, task: SamplerTask) -> Worker:
+        ends = (self._experience.connect(task.index), self._policies.connect(task.index))
+        return Worker(task.name, run_sampler, (task, *ends, self._boards))
+
+    def _forget_sampler_ends(self) -> None:
+        self._experience.forget_sampler_ends()
+        self._policies.forget_sampler_ends()
 
     def wait_ready(self) -> None:
         """See `Sampling`."""
         while not self._experience.all_ready():
             self._wait()
-
-    def _start(self, context: Any) -> None:
-        for task in self._tasks:
-            ends = (self._experience.writer(task.index), self._policies.reader(task.index))
-            process = context.Process(
-                target=run_sampler, args=(task, *ends), name=task.name, daemon=True
-            )
-            process.start()
-            self._processes.append(process)
-        self._experience.forget_sampler_ends()
-        self._policies.forget_sampler_ends()
 
     def busy(self) -> AbstractContextManager[None]:
         """See `Sampling`."""
@@ -100,7 +112,7 @@ class ProcessSampling:
             self._wait()
         round_ = assemble_round(received, self._tasks)
         for item in received:
-            self._experience.release(item)
+            self._release(item)
         return round_
 
     def _first_to_arrive(self) -> Round:
@@ -114,32 +126,109 @@ class ProcessSampling:
                 continue
             received.append(item.copied())
             steps += received[-1].slot.rollout.env_steps
-            self._experience.release(item)
+            self._release(item)
         return assemble_round(received, self._tasks)
+
+    def _release(self, item: Received) -> None:
+        self.lanes.turn(item.sampler, item.slot)
+        self._experience.release(item)
 
     @property
     def _sentinels(self) -> list[int]:
         others = self._others.sentinels if self._others else []
-        return [*(process.sentinel for process in self._processes), *others]
+        return [*(worker.sentinel for worker in self._workers), *others]
 
     def _wait(self) -> None:
-        ready = self._read_messages([*self._sentinels, self._signals.waitable])
+        """Waits for a message, a death, a signal or a sampler that is silent for too long."""
+        for sampler in range(len(self._tasks)):
+            self._silence.update(sampler, owes=self._owes(sampler))
+        ready = self._read_messages(
+            [*self._sentinels, self._signals.waitable], self._silence.wait_s()
+        )
         if self._signals.waitable in ready:
             raise Interrupted
-        for process in self._processes:
-            if process.sentinel in ready:
+        for task, worker in zip(self._tasks, self._workers, strict=True):
+            if worker.sentinel in ready:
                 self._read_messages([], timeout_s=0.1)  # the sampler's traceback may arrive late
-                raise WorkerError(how_it_ended(process))
-        if ready and self._others:
+                self._replace(task.index, worker.how_it_ended())
+        self._report_others()
+        self._look_after_silence()
+
+    def _owes(self, sampler: int) -> bool:
+        """Whether the sampler has all that it needs for a rollout: a slot and a policy."""
+        waiting = self._experience.pending(sampler)
+        round_ = self.lanes.round(sampler) + len(waiting)
+        rounds = self._tasks[sampler].rounds
+        unfinished = rounds is None or round_ < rounds
+        has_policy = self._policies.newest >= self._lag.oldest(round_)
+        starting = not self._experience.is_ready(sampler)
+        return starting or (unfinished and has_policy and len(waiting) < self._slots)
+
+    def _notice_death(self) -> None:
+        """Raises WorkerError unless `_wait` can replace who died."""
+        self._read_messages([], timeout_s=0.1)
+        self._report_others()
+
+    def _report_others(self) -> None:
+        if self._others and wait(self._others.sentinels, 0):
             self._others.report()
+
+    def _look_after_silence(self) -> None:
+        for sampler, seconds, remedy in self._silence.overdue():
+            name = self._tasks[sampler].name
+            doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
+            if remedy == "tell":
+                self.news.say(f"{name} {doing}; it is replaced after twice that time")
+            else:
+                self._workers[sampler].kill()
+                self._replace(sampler, f"{name} {doing}")
+
+    def _doing(self, sampler: int) -> str:
+        """The section of its timer that a sampler is in."""
+        section, since_ns = self._board_rows[sampler].tolist()
+        if not since_ns:
+            return "it is still building its lanes"
+        seconds = (time.monotonic_ns() - since_ns) * 1e-9
+        return f"it is in {SAMPLER_SECTIONS[section]} for {seconds:.0f} s"
+
+    def _replace(self, sampler: int, how: str) -> None:
+        """Starts the sampler again before the round that it owes.
+
+        Raises:
+            WorkerError: there were too many replacements, or the fault comes back.
+        """
+        start = self.lanes.after(sampler, self._experience.pending(sampler))
+        task = replace(self._tasks[sampler], start=start)
+        refused = self._restarts.refusal(sampler, task.first_round)
+        if refused:
+            raise WorkerError(f"{how}; {refused}")
+        exact = not self._lag.free_running
+        self.news.replaced(task.name, task.first_round, how, exact=exact)
+        self._board_rows[sampler][:] = 0
+        self._silence.heard(sampler)
+        dead, self._workers[sampler] = self._workers[sampler], self._started(task)
+        self._forget_sampler_ends()
+        if self._watch is not None:
+            self._watch.watch(self._sentinels)
+        dead.close()
 
     def _read_messages(self, others: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
         """`ExperienceQueue.wait`, with a sampler's traceback as a WorkerError."""
         try:
-            return self._experience.wait(others, timeout_s)
+            ready = self._experience.wait(others, timeout_s)
         except Failed as failed:
             name = self._tasks[failed.sampler].name
             raise WorkerError(f"{name} failed:\n{failed.report}") from None
+        for sampler in self._experience.take_heard():
+            self._heard(sampler)
+        for sampler in self._experience.take_anew():
+            self.news.say(begins_new_episodes(self._tasks[sampler].name))
+        return ready
+
+    def _heard(self, sampler: int) -> None:
+        slots = self._experience.pending(sampler)
+        took_ns = int(slots[-1].sent_ns[0] - slots[-1].began_ns[0]) if slots else 0
+        self._silence.heard(sampler, took_ns * 1e-9)
 
     def close(self) -> None:
         """Asks the samplers to end; kills each that still runs after two seconds."""
@@ -147,12 +236,5 @@ class ProcessSampling:
             self._watch.close()
         self._experience.close()
         self._policies.close()
-        deadline = time.monotonic() + _GRACE_S
-        for process in self._processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-        for process in self._processes:
-            if process.is_alive():
-                process.kill()
-            process.join()
-            process.close()
-        self._processes = []
+        end_all(self._workers, _GRACE_S)
+        self._workers = []

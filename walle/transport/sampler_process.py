@@ -13,17 +13,20 @@ from pathlib import Path
 
 from walle.collecting.actor import Actor
 from walle.collecting.episodes import EpisodeSampler
+from walle.collecting.lane_block import LaneBlock, joined, settled
 from walle.collecting.sampler import LaneSampler, Sampler
 from walle.envs import EnvSpec, make_lanes
-from walle.errors import ConfigError, RolloutError
+from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.nets.policies import ActingPolicy
 from walle.processes.workers import become_worker
+from walle.streams import seed_anew
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
+from walle.transport.arena import Arena
 from walle.transport.experience_queue import SlotWriter
 from walle.transport.messages import Closed
 from walle.transport.policy_queue import PolicyReader
 from walle.transport.slots import Slot
-from walle.types import Lag, PolicySnapshot
+from walle.types import IntArray, Lag, PolicySnapshot
 
 PolicyFactory = Callable[[], ActingPolicy]
 
@@ -45,6 +48,7 @@ class SamplerTask:
         core: the core to run on; None for any core.
         trace: the file for spans and the zero of its clock in ns; None for no file.
         episodes_over: number of lanes of the run if rounds have whole episodes; else None.
+        start: the lanes before their next round, one block or several.
     """
 
     index: int
@@ -59,29 +63,61 @@ class SamplerTask:
     core: int | None
     trace: tuple[Path, int] | None
     episodes_over: int | None = None
+    start: tuple[LaneBlock, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[LaneBlock, ...]:
+        """The lanes before their next round."""
+        return self.start or (LaneBlock.first(self.lanes),)
+
+    @property
+    def first_round(self) -> int:
+        """The round that the sampler collects first."""
+        return max(block.round for block in self.blocks)
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether nothing saves the lanes' states, so that they cannot go on."""
+        return self.env.saving == "none" and self.episodes_over is None
 
     @property
     def name(self) -> str:
         """The name in files and messages."""
         return f"sampler-{self.index}"
 
-    def build(self) -> Sampler:
-        """Makes the lanes and the actor, in the process in which the sampler runs."""
-        lanes = make_lanes(self.env, self.lanes, self.seed)
+    def build(self, *, anew: bool) -> Sampler:
+        """Makes the lanes and the actor, in the process in which the sampler runs.
+
+        Args:
+            anew: whether the lanes begin new episodes instead of going on from `start`.
+
+        Raises:
+            RestoreError: the environment does not go on from `start`.
+        """
         actor = Actor(self.policy(), self.obs_dim, len(self.lanes), self.clip)
-        if self.episodes_over is None:
+        if self.episodes_over is not None:
+            lanes = make_lanes(self.env, self.lanes, self.seed)
+            return EpisodeSampler(lanes, actor, self.lanes, self.seed, self.episodes_over)
+        if anew:
+            lanes = make_lanes(self.env, self.lanes, seed_anew(self.seed, self.first_round))
             return LaneSampler(lanes, actor, self.lanes, self.seed)
-        return EpisodeSampler(lanes, actor, self.lanes, self.seed, self.episodes_over)
+        lanes = make_lanes(self.env, self.lanes, self.seed)
+        if self.first_round == 0:
+            return LaneSampler(lanes, actor, self.lanes, self.seed)
+        start = joined([settled(block, self.env, self.seed) for block in self.start])
+        return LaneSampler(lanes, actor, self.lanes, self.seed, start)
 
 
-def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReader) -> None:
-    """The body of a sampler process."""
+def run_sampler(
+    task: SamplerTask, experience: SlotWriter, policies: PolicyReader, boards: Arena
+) -> None:
+    """The body of a sampler process; in its row of `boards` it shows the section of its timer."""
     become_worker(threads=1)
     if task.core is not None:
         os.sched_setaffinity(0, {task.core})
     with ExitStack() as stack:
         try:
-            _sample(task, experience, policies, stack)
+            _sample(task, experience, policies, boards.arrays()[task.index], stack)
         except Closed:
             return
         except (RolloutError, ConfigError) as error:  # the message and its notes say everything
@@ -93,19 +129,23 @@ def run_sampler(task: SamplerTask, experience: SlotWriter, policies: PolicyReade
 
 
 def _sample(
-    task: SamplerTask, experience: SlotWriter, policies: PolicyReader, stack: ExitStack
+    task: SamplerTask,
+    experience: SlotWriter,
+    policies: PolicyReader,
+    board: IntArray,
+    stack: ExitStack,
 ) -> None:
     """Collects until the agent asks this process to end; `stack` closes the lanes."""
-    filler = SlotFiller(task)
+    filler = SlotFiller(task, board)
     stack.callback(filler.close)
-    experience.ready()
-    round_ = 0
+    experience.ready(anew=filler.anew)
+    round_ = task.first_round
     while task.rounds is None or round_ < task.rounds:
         filler.timer.switch("wait_slot")
         number = experience.claim()
         filler.timer.switch("wait_policy")
         snapshot = policies.get(task.lag.oldest(round_), newest=task.lag.free_running)
-        filler.fill(experience.slot(number), snapshot)
+        filler.fill(experience.slot(number), snapshot, round_)
         experience.send(number)
         round_ += 1
     while True:  # the agent may still learn; `claim` raises Closed when it ends
@@ -113,20 +153,32 @@ def _sample(
 
 
 class SlotFiller:
-    """A sampler that fills slots with rollouts and with the times of its work."""
+    """A sampler that fills slots with rollouts and with the times of its work.
 
-    def __init__(self, task: SamplerTask) -> None:
-        """Makes the lanes and the actor."""
-        self.timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None)
+    Attributes:
+        timer: measures the sections.
+        anew: whether the lanes began new episodes, because they could not go on.
+    """
+
+    def __init__(self, task: SamplerTask, board: IntArray | None = None) -> None:
+        """Makes the lanes and the actor; `board` [2] shows the timer's section, see `Timer`."""
         self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
-        self._sampler = task.build()
+        self.anew = task.first_round > 0 and task.begins_anew
+        try:
+            self._sampler = task.build(anew=self.anew)
+        except RestoreError:
+            self.anew = True
+            self._sampler = task.build(anew=True)
+        self.timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None, board=board)
 
-    def fill(self, slot: Slot, snapshot: PolicySnapshot) -> None:
-        """Collects one rollout under `snapshot` into `slot`."""
+    def fill(self, slot: Slot, snapshot: PolicySnapshot, round_: int) -> None:
+        """Collects the rollout of a round under `snapshot` into `slot`."""
         slot.began_ns[0] = self.timer.switch("other")
-        filled = self._sampler.fill(slot.rollout, snapshot, self.timer)
+        filled = self._sampler.fill(slot.rollout, snapshot, round_, self.timer)
         slot.steps[0], slot.lane_steps[:] = filled
         self.timer.switch("send")
+        slot.round[0] = round_
+        slot.state_bytes[0] = self._sampler.hand_over(slot.lane_states, slot.memory)
         if self._trace:
             self._trace.write(self.timer.spans())
         slot.sections_s[:] = list(self.timer.take().values())

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from walle.transport.lane_book import LaneBook
+from walle.transport.replacing import News
 from walle.transport.rounds import Round
 from walle.types import PolicySnapshot
+
+
+class Patience(NamedTuple):
+    """When samplers are replaced.
+
+    Attributes:
+        restarts: the most replacements in a run.
+        timeout_s: seconds without a rollout after which a sampler is named, and after twice as
+            many replaced; None for ten times the longest round so far, at least a minute.
+    """
+
+    restarts: int
+    timeout_s: float | None
 
 
 class OtherProcesses(Protocol):
@@ -23,7 +38,15 @@ class OtherProcesses(Protocol):
 
 
 class Sampling(Protocol):
-    """The samplers as the agent uses them: it publishes policies and receives rounds."""
+    """The samplers as the agent uses them: it publishes policies and receives rounds.
+
+    Attributes:
+        lanes: the state of all lanes after the last round that was received.
+        news: what happened to samplers.
+    """
+
+    lanes: LaneBook
+    news: News
 
     def wait_ready(self) -> None:
         """Waits until every sampler has built its lanes.

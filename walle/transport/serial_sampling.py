@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from walle.processes.signals import Signals
 from walle.processes.workers import Watch
 from walle.transport.experience_queue import Received
+from walle.transport.lane_book import LaneBook
+from walle.transport.replacing import News, begins_new_episodes
 from walle.transport.rounds import Round, assemble_round
 from walle.transport.sampler_process import SamplerTask, SlotFiller
 from walle.transport.sampling import OtherProcesses
@@ -34,6 +36,11 @@ class SerialSampling:
         self._slot = Slot.empty(shape)
         self._watch = Watch(others.sentinels, others.report) if others else None
         self._task = task
+        self._round = task.first_round
+        self.lanes = LaneBook([task.blocks], saved=shape.lane_state > 0)
+        self.news = News()
+        if self._filler.anew:
+            self.news.say(begins_new_episodes(task.name))
         self._snapshot: PolicySnapshot | None = None
         self._filler.timer.switch("wait_policy")
 
@@ -52,8 +59,10 @@ class SerialSampling:
         """Collects a round."""
         assert self._snapshot is not None
         with self.busy(), self._signals.breaking_off():
-            self._filler.fill(self._slot, self._snapshot)
+            self._filler.fill(self._slot, self._snapshot, self._round)
         self._filler.timer.switch("wait_policy")
+        self._round += 1
+        self.lanes.turn(0, self._slot)
         return assemble_round([Received(0, 0, self._slot)], [self._task])
 
     def close(self) -> None:

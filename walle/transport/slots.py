@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
-from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,9 +13,9 @@ import numpy.typing as npt
 from walle.errors import ConfigError
 from walle.machine import memory_bytes
 from walle.timing import SAMPLER_SECTIONS
+from walle.transport.arena import Arena
 from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
 
-_ALIGNMENT = 64
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
 
 
@@ -25,7 +23,8 @@ class RolloutShape(NamedTuple):
     """The arrays of one sampler's rollouts: T steps of L lanes.
 
     `packed_lanes` lanes are packed into one column (L = 1), one after the other; 0
-    if each lane has a column. `state` is the width of the policy's memory.
+    if each lane has a column. `state` is the width of the policy's memory, `lane_state` the most
+    bytes of a lane's state; 0 if lanes cannot give it, or need none.
     """
 
     steps: int
@@ -36,6 +35,7 @@ class RolloutShape(NamedTuple):
     action_dtype: str
     packed_lanes: int = 0
     state: int = 0
+    lane_state: int = 0
 
     @classmethod
     def of(
@@ -46,6 +46,7 @@ class RolloutShape(NamedTuple):
         action_space: gym.spaces.Box | gym.spaces.Discrete,
         packed_lanes: int,
         state: int,
+        lane_state: int = 0,
     ) -> RolloutShape:
         """Builds the shape from the spaces of an environment."""
         discrete = isinstance(action_space, gym.spaces.Discrete)
@@ -58,6 +59,7 @@ class RolloutShape(NamedTuple):
             action_dtype="int64" if discrete else "float32",
             packed_lanes=packed_lanes,
             state=state,
+            lane_state=lane_state,
         )
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -92,6 +94,10 @@ class Slot(NamedTuple):
         sections_s: [S] seconds of the sampler's sections since its previous rollout.
         steps: [1] number of filled steps.
         lane_steps: see `Filled`.
+        round: [1] number of the round.
+        state_bytes: [1] bytes of each lane's state that are filled; 0 if the states are left out.
+        lane_states: [L, W] the lanes' states after the rollout, see `Lanes.state`.
+        memory: [L, S] the policy's memory after the rollout.
     """
 
     rollout: Rollout
@@ -100,6 +106,10 @@ class Slot(NamedTuple):
     sections_s: npt.NDArray[np.float64]
     steps: npt.NDArray[np.int64]
     lane_steps: npt.NDArray[np.int64]
+    round: npt.NDArray[np.int64]
+    state_bytes: npt.NDArray[np.int64]
+    lane_states: npt.NDArray[np.uint8]
+    memory: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Slot:
@@ -123,44 +133,19 @@ class Slot(NamedTuple):
 def layout(shape: RolloutShape) -> list[tuple[tuple[int, ...], str]]:
     """Shape and dtype of every array of a slot, in the order of its fields."""
     number = ((1,), "int64")
-    header = [number, number, _SECTIONS, number, ((shape.packed_lanes,), "int64")]
-    return [*shape.fields().values(), *header]
-
-
-class Arena:
-    """Aligned arrays in one piece of anonymous shared memory; picklable to a child process."""
-
-    def __init__(self, context: BaseContext, layout: Sequence[tuple[tuple[int, ...], str]]) -> None:
-        """`layout` has the shape and the dtype of every array."""
-        self._layout = list(layout)
-        sizes = [_padded(shape, dtype) for shape, dtype in self._layout]
-        self._raw: Any = context.RawArray(ctypes.c_byte, sum(sizes) + _ALIGNMENT)
-
-    def arrays(self) -> list[npt.NDArray[Any]]:
-        """Views of the shared memory, in the order of the layout."""
-        memory = np.frombuffer(self._raw, np.uint8)
-        start = -memory.ctypes.data % _ALIGNMENT
-        views = []
-        for shape, dtype in self._layout:
-            length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            views.append(memory[start : start + length].view(dtype).reshape(shape))
-            start += _padded(shape, dtype)
-        return views
-
-
-def _padded(shape: tuple[int, ...], dtype: str) -> int:
-    length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return -(-length // _ALIGNMENT) * _ALIGNMENT
+    header = [number, number, _SECTIONS, number, ((shape.packed_lanes,), "int64"), number, number]
+    states = [((shape.lanes, shape.lane_state), "uint8"), ((shape.lanes, shape.state), "float32")]
+    return [*shape.fields().values(), *header, *states]
 
 
 class Ring:
     """The slots of one sampler, in shared memory."""
 
-    def __init__(self, context: BaseContext, shape: RolloutShape, slots: int) -> None:
+    def __init__(self, shape: RolloutShape, slots: int) -> None:
         """Makes `slots` slots for rollouts of `shape`."""
         self.slots = slots
         self._per_slot = layout(shape)
-        self._arena = Arena(context, self._per_slot * slots)
+        self._arena = Arena(self._per_slot * slots)
 
     def views(self) -> list[Slot]:
         """All slots; each process calls this once."""

@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 
-from walle.envs.lanes import Step
+from walle.envs.lanes import StateArray, Step
+from walle.envs.mujoco.generators import PackedGenerators
 from walle.envs.mujoco.physics import Array, Fields, make_physics
 from walle.envs.mujoco.task import RewardAndEnd, Task
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
@@ -51,12 +52,14 @@ class MujocoLanes:
         self._limit = np.iinfo(np.int64).max if episode_limit is None else episode_limit
         self._numbers = range(len(seeds)) if numbers is None else numbers
         self._generators = [seeding.np_random(seed)[0] for seed in seeds]
+        self._packed = PackedGenerators(len(seeds))
         self._warnings = catch_mujoco_warnings()
         self._physics = make_physics(task.model, len(seeds), task.fields)
         self._now = self._physics.fields
         kept = {name: np.empty_like(getattr(self._now, name)) for name in task.remembers}
         self._before = Fields(kept)
         self._remembered = [(array, getattr(self._now, name)) for name, array in kept.items()]
+        self._restored = False  # then `_before` already holds the fields from before the next step
         self._obs: Array = np.empty((len(seeds), task.observation_size))
         self._spare_obs: Array = np.empty_like(self._obs)
         self._elapsed: IntArray = np.zeros(len(seeds), dtype=np.int64)
@@ -71,6 +74,7 @@ class MujocoLanes:
         """Begins a new episode in every lane; returns the first observations, [L, O]."""
         if seeds is not None:
             self._generators = [seeding.np_random(seed)[0] for seed in seeds]
+        self._restored = False
         self._begin(np.arange(len(self)))
         return self._observe()
 
@@ -112,8 +116,10 @@ class MujocoLanes:
 
     def _advance(self, action: AnyArray, lanes: IntArray | None) -> tuple[RewardAndEnd, BoolArray]:
         """Steps `lanes` (None: all) once; returns rewards, ends and truncations of all lanes."""
-        for array, live in self._remembered:
-            np.copyto(array, live)
+        if not self._restored:
+            for array, live in self._remembered:
+                np.copyto(array, live)
+        self._restored = False
         self._physics.step(action, self._task.frame_skip, lanes)
         self._warn()
         if lanes is None:
@@ -139,6 +145,36 @@ class MujocoLanes:
         self._physics.reset(lanes, qpos, qvel)
         self._warn()
         self._elapsed[lanes] = 0
+        self._packed.drawn[lanes] = True
+
+    def state(self) -> StateArray | None:
+        """See `Lanes.state`: physics, remembered fields, elapsed steps and generator of a lane."""
+        if not self._physics.saves:
+            return None
+        kept = self._before.__dict__.items() if self._restored else ()
+        remembered = dict(kept) or {name: getattr(self._now, name) for name in self._task.remembers}
+        columns = [
+            self._physics.state(),
+            *(field.reshape(len(self), -1) for field in remembered.values()),
+            self._elapsed[:, None].astype(np.float64),
+            self._packed.rows(self._generators).view(np.float64),
+        ]
+        return np.concatenate(columns, 1).view(np.uint8)
+
+    def restore(self, state: StateArray) -> None:
+        """See `Lanes.restore`."""
+        columns = np.ascontiguousarray(state).view(np.float64)
+        widths = [self._physics.state().shape[1]]
+        widths += [array[0].size for array, _ in self._remembered]
+        physics, *remembered, elapsed, generators = np.split(
+            columns, np.cumsum([*widths, 1]), axis=1
+        )
+        self._physics.restore(physics)
+        for (array, _), rows in zip(self._remembered, remembered, strict=True):
+            array[:] = rows.reshape(array.shape)
+        self._restored = bool(self._remembered)
+        self._elapsed[:] = elapsed[:, 0].astype(np.int64)
+        self._packed.load(np.ascontiguousarray(generators).view(np.uint64), self._generators)
 
     def _located(self, fault: Exception) -> RolloutError:
         """Adds step and lanes to `fault`: a robot's functions see all lanes at once."""

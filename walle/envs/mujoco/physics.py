@@ -29,6 +29,7 @@ _AFTER_STEP: dict[str, _Compute] = {
     "subtree_linvel": mujoco.mj_subtreeVel,
     "subtree_angmom": mujoco.mj_subtreeVel,
 }
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _NEVER_COMPUTED = frozenset({"qfrc_inverse"})
 _ARENA = ("efc_", "efm_", "iefc_", "iacc", "ifrc_", "island_", "map_", "dof_island", "tree_island")
 
@@ -58,9 +59,13 @@ class Fields:
 
 
 class Physics(Protocol):
-    """L lanes of one model. The arrays of `fields` are live: they change with every call."""
+    """L lanes of one model. The arrays of `fields` are live: they change with every call.
+
+    `saves` tells whether `state` holds all that the lanes' future depends on.
+    """
 
     fields: Fields
+    saves: bool
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
         """Sets the controls of all lanes, [L, nu], and advances `lanes` (None: all) in time."""
@@ -68,12 +73,20 @@ class Physics(Protocol):
     def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
         """Puts `lanes` into fresh states: time 0, no warm start, `qpos` [n, nq], `qvel` [n, nv]."""
 
+    def state(self) -> Array:
+        """MuJoCo's mjSTATE_INTEGRATION of every lane, warm start included: [L, K]."""
+
+    def restore(self, state: Array) -> None:
+        """Goes on from a `state`; derived fields are right again after the next step."""
+
     def warned(self) -> list[int]:
         """The lanes in which MuJoCo has counted a warning."""
 
 
 class BatchPhysics:
     """All lanes in one call of `mujoco.batch`."""
+
+    saves = True
 
     def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
         from mujoco.batch import Batch
@@ -98,6 +111,14 @@ class BatchPhysics:
         self._qvel[lanes] = qvel
         self._batch.forward(lanes)
 
+    def state(self) -> Array:
+        """See `Physics.state`."""
+        return self._state.copy()
+
+    def restore(self, state: Array) -> None:
+        """See `Physics.restore`."""
+        self._state[:] = state
+
     def warned(self) -> list[int]:
         """See `Physics.warned`."""
         return [i for i, counters in enumerate(self._batch.warning) if counters[:, 1].any()]
@@ -109,6 +130,9 @@ class LoopPhysics:
     def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
         self._model = model
         self._datas = [mujoco.MjData(model) for _ in range(lanes)]
+        self._state_size = mujoco.mj_stateSize(model, _STATE)
+        # Sleeping trees and the data of plugins are not part of MuJoCo's state.
+        self.saves = not (_sleeps(model) or model.nplugin)
         self._after = list({id(f): f for f in map(_AFTER_STEP.get, fields) if f}.values())
         # Making a view costs more than copying it, and a call costs more than the numbers it
         # copies. So views are made once, and one concatenation fetches all fields of all lanes.
@@ -143,6 +167,18 @@ class LoopPhysics:
             mujoco.mj_forward(self._model, data)
         self._fetch(lanes)
 
+    def state(self) -> Array:
+        """See `Physics.state`."""
+        rows: Array = np.empty((len(self._datas), self._state_size))
+        for data, row in zip(self._datas, rows, strict=True):
+            mujoco.mj_getState(self._model, data, row, _STATE)
+        return rows
+
+    def restore(self, state: Array) -> None:
+        """See `Physics.restore`."""
+        for data, row in zip(self._datas, state, strict=True):
+            mujoco.mj_setState(self._model, data, row, _STATE)
+
     def warned(self) -> list[int]:
         """See `Physics.warned`."""
         return [i for i, d in enumerate(self._datas) if any(w.number for w in d.warning)]
@@ -173,8 +209,11 @@ def _batchable(model: mujoco.MjModel, fields: tuple[str, ...]) -> bool:
     """Whether one MjData can serve all lanes in turn and still compute every field."""
     if not batch_available():
         return False
-    sleeps = model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP
-    return not (sleeps or model.nplugin or _AFTER_STEP.keys() & set(fields))
+    return not (_sleeps(model) or model.nplugin or _AFTER_STEP.keys() & set(fields))
+
+
+def _sleeps(model: mujoco.MjModel) -> bool:
+    return bool(model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP)
 
 
 def _check_fields(data: mujoco.MjData, fields: tuple[str, ...]) -> None:

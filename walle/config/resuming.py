@@ -1,0 +1,104 @@
+"""The configuration of a resumed run: the stored settings, and the few that may change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from walle.config.loading import validate
+from walle.config.schemas import GROUPS, Config
+from walle.errors import ConfigError
+
+MAY_CHANGE = (
+    "checkpoint.every",
+    "device",
+    "learner.n",
+    "learner.restarts",
+    "learner.threads",
+    "logger.print_every_s",
+    "logger.progress",
+    "name",
+    "sampler.n",
+    "sampler.pin",
+    "sampler.restarts",
+    "sampler.timeout_s",
+    "schedule_steps",
+    "total_steps",
+)
+_MAY_CHANGE_WHOLE = ("learner", "logger", "sampler")
+
+
+def stored_config(directory: Path) -> dict[str, Any]:
+    """The configuration in the run.json of a run's directory.
+
+    Raises:
+        ConfigError: there is no run.
+    """
+    path = directory / "run.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())["config"]
+    except FileNotFoundError:
+        raise ConfigError(
+            f"resume={directory}: no run has been here (no run.json); give a run's directory"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ConfigError(f"resume={directory}: {path} is damaged: {error}") from None
+    return found
+
+
+def resumed_config(
+    stored: Mapping[str, Any], composed: DictConfig, overrides: Sequence[str]
+) -> Config:
+    """The stored configuration with the changes that `overrides` ask for.
+
+    Args:
+        stored: the run's configuration as plain values.
+        composed: what Hydra composed from `overrides` and defaults.
+        overrides: what the user typed.
+
+    Raises:
+        ConfigError: an override contradicts the run.
+    """
+    found = OmegaConf.create({**stored, "resume": None})
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.key_or_group
+        if key == "resume" or key.startswith("hydra."):
+            continue
+        if key in GROUPS and isinstance(override.value(), str):
+            _choose(found, composed, key)
+        else:
+            _change(found, composed, key)
+    return validate(found)
+
+
+def _choose(found: DictConfig, composed: DictConfig, group: str) -> None:
+    """Takes another choice of a group, such as sampler=serial, if the group may change."""
+    before, asked = found[group]["name"], composed[group]["name"]
+    if asked == before:
+        return
+    if group not in _MAY_CHANGE_WHOLE:
+        raise _contradiction(group, asked, before)
+    kept = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
+    own = {key: found[group][key] for key in kept.get(group, ())}
+    found[group] = OmegaConf.merge(composed[group], own)
+
+
+def _change(found: DictConfig, composed: DictConfig, key: str) -> None:
+    before, asked = OmegaConf.select(found, key), OmegaConf.select(composed, key)
+    if before == asked:
+        return
+    if key not in MAY_CHANGE:
+        raise _contradiction(key, asked, before)
+    OmegaConf.update(found, key, asked)
+
+
+def _contradiction(key: str, asked: Any, before: Any) -> ConfigError:
+    return ConfigError(
+        f"{key}={asked} contradicts the run, which has {key}={before}; drop it, or start a new run "
+        f"(a resumed run may change {', '.join(MAY_CHANGE)})"
+    )

@@ -1,0 +1,248 @@
+"""Builds the parts of a run: problem, algorithm, learners, samplers, outputs and agent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from walle import algos
+from walle.agent.agent import Agent
+from walle.agent.cadence import Every
+from walle.agent.episode_tracker import EpisodeTracker
+from walle.agent.evaluation import Evaluator
+from walle.agent.progress import make_progress
+from walle.agent.recorder import Outputs, Recorder
+from walle.agent.sinks import make_sinks
+from walle.algos.base import Algorithm
+from walle.algos.networks import NetSettings
+from walle.algos.problem import Problem
+from walle.collecting.episodes import EpisodeQuota, capacity
+from walle.collecting.lane_block import LaneBlock, deal
+from walle.config import to_dict
+from walle.config.schemas import Config
+from walle.envs import EnvSpec
+from walle.envs.probe import Probe, probe
+from walle.errors import ConfigError
+from walle.machine import usable_cores
+from walle.processes.signals import Signals
+from walle.timing import Timer, TraceFile
+from walle.transport.process_sampling import ProcessSampling
+from walle.transport.rounds import split_lanes
+from walle.transport.sampler_process import SamplerTask
+from walle.transport.sampling import Patience, Sampling
+from walle.transport.serial_sampling import SerialSampling
+from walle.transport.slots import RolloutShape, check_memory
+from walle.types import Lag
+
+if TYPE_CHECKING:
+    from walle.learning.learners import Learners
+
+
+_STATE_ROOM = 4  # a lane's state may grow to so many times the size that a trial found
+
+
+class Run(NamedTuple):
+    """The parts of a run before its processes start.
+
+    Attributes:
+        config: the checked configuration.
+        directory: the run's directory.
+        probed: the environment, as a trial found it.
+        problem: description of the run for the algorithm.
+        algorithm: the algorithm with its initial parameters.
+        timer: the agent's timer, started when the run began.
+        start_ns: the run's start on the monotonic clock.
+        resumed: the state to go on from; None for a new run.
+    """
+
+    config: Config
+    directory: Path
+    probed: Probe
+    problem: Problem
+    algorithm: Algorithm
+    timer: Timer
+    start_ns: int
+    resumed: dict[str, Any] | None = None
+
+    @property
+    def wall_s(self) -> float:
+        """The seconds since the run began."""
+        return (time.monotonic_ns() - self.start_ns) * 1e-9
+
+
+def make_problem(config: Config) -> tuple[Problem, Probe]:
+    """Builds the problem from a trial lane, which takes a step to test the environment.
+
+    Raises:
+        ConfigError: the environment does not work, or does not fit the settings.
+    """
+    known = {field.name for field in fields(config.env)}
+    names = [field.name for field in fields(EnvSpec) if field.name in known]
+    env = EnvSpec(**{name: getattr(config.env, name) for name in names})
+    probed = probe(env, config.seed)
+    lane = probed.lane
+    limit = lane.episode_limit
+    if config.whole_episodes and limit is None:
+        raise ConfigError(
+            f"sampler.collect=episodes: {env.id} has no limit of an episode's steps, so an episode"
+            " might never end; set env.episode_limit, or use sampler.collect=fixed"
+        )
+    problem = Problem(
+        lane.observation_space,
+        lane.action_space,
+        lanes=config.lanes,
+        total_steps=config.total_steps,
+        schedule_steps=config.schedule_steps or config.total_steps,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        device=config.device,
+        longest_episode=None if limit is None else -(-limit // env.frame_skip),
+        rounds_vary=config.rounds_vary,
+    )
+    return problem, probed
+
+
+def make_algorithm(config: Config, problem: Problem) -> Algorithm:
+    """Builds the algorithm of `config` with its initial parameters.
+
+    Raises:
+        ConfigError: several learners are configured, and they cannot share the updates.
+    """
+    name, learners = config.algo.name, config.learner.n
+    algorithm = algos.load(name)(config.algo, NetSettings.of(config.net), problem)
+    if learners > 1 and not algorithm.optimizers():
+        raise ConfigError(
+            f"learner.n={learners} with algo={name}, whose updates need a single learner; "
+            f"{config.algo.single_learner_cure}"
+        )
+    return algorithm
+
+
+def start_learners(config: Config, problem: Problem) -> Learners | None:
+    """Starts all learners except the agent; returns None if the agent is the only learner."""
+    learner = config.learner
+    if learner.n == 1:
+        return None
+    # This import is slow, because it imports torch.distributed.
+    from walle.learning.learners import Learners, make_learner_tasks
+
+    make = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
+    return Learners(make_learner_tasks(learner.n, make, problem, learner.threads))
+
+
+def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
+    """Makes a task with contiguous lanes for each sampler."""
+    config, cores, lag = run.config, usable_cores(), Lag(run.config.sampler.max_lag)
+    counted = not lag.free_running and not config.rounds_vary
+    blocks = [LaneBlock.loaded(each) for each in run.resumed["lanes"]] if run.resumed else []
+    return [
+        SamplerTask(
+            index=i,
+            env=run.probed.env,
+            lanes=lanes,
+            policy=run.algorithm.policy_factory,
+            obs_dim=run.problem.obs_dim,
+            clip=run.algorithm.obs_clip,
+            seed=config.seed,
+            lag=lag,
+            rounds=run.problem.rounds if counted else None,
+            core=cores[i % len(cores)] if config.sampler.pin else None,
+            trace=(trace_path, run.start_ns) if trace_path else None,
+            episodes_over=config.lanes if config.whole_episodes else None,
+            start=deal(blocks, lanes),
+        )
+        for i, lanes in enumerate(split_lanes(config.lanes, config.n))
+    ]
+
+
+def make_sampling(
+    run: Run, tasks: list[SamplerTask], signals: Signals, learners: Learners | None
+) -> Sampling:
+    """Starts the sampler processes, or builds a sampler in this process for sampler=serial.
+
+    Raises:
+        ConfigError: the rounds need more memory than this machine has.
+    """
+    config, slots = run.config, run.config.slots
+    shapes = [rollout_shape(run, len(task.lanes)) for task in tasks]
+    check_memory(shapes, slots, config.batch_size)
+    if config.sampler.name == "serial":
+        return SerialSampling(tasks[0], shapes[0], signals, learners)
+    return ProcessSampling(
+        tasks,
+        shapes,
+        vector_length=len(run.algorithm.snapshot().vector),
+        slots=slots,
+        enough=1 if run.algorithm.capabilities.every_rollout else config.batch_size,
+        signals=signals,
+        patience=Patience(config.sampler.restarts, config.sampler.timeout_s),
+        others=learners,
+    )
+
+
+def rollout_shape(run: Run, lanes: int) -> RolloutShape:
+    """The shape of the rollouts of a sampler with `lanes` lanes."""
+    config, problem = run.config, run.problem
+    lane_state = 0 if config.whole_episodes else _STATE_ROOM * run.probed.state_bytes
+    batch_size = config.largest_batch or config.batch_size
+    steps, packed = batch_size // config.lanes, 0
+    if config.whole_episodes:
+        assert problem.longest_episode is not None
+        steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
+        lanes, packed = 1, lanes
+    state = NetSettings.of(config.net).state_size
+    sizes = (packed, state, lane_state)
+    return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
+
+
+def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
+    """Makes the files, the sinks and the display of the run."""
+    config, logger = run.config, run.config.logger
+    options = {**logger.options, "job_type": config.algo.name}
+    return Outputs(
+        run.directory,
+        run.start_ns,
+        make_sinks(logger.name, run.directory, to_dict(config), options),
+        make_progress(logger.progress, config.total_steps, logger.print_every_s),
+        TraceFile(trace_path, "agent", run.start_ns) if trace_path else None,
+    )
+
+
+def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
+    """Makes the agent with its evaluator, its cadences and its recorder."""
+    config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
+    sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
+    tracker = EpisodeTracker(sampler_of_lane, config.logger.return_window)
+    evaluator = None
+    if config.eval.every is not None:
+        evaluator = Evaluator(
+            run.probed.env,
+            algorithm.policy_factory(),
+            run.problem.obs_dim,
+            algorithm.obs_clip,
+            episodes=config.eval.episodes,
+            seed=config.seed,
+        )
+    resumed = run.resumed
+    earlier = resumed["recorder"] if resumed else None
+    env_steps = resumed["env_steps"] if resumed else 0
+    agent = Agent(
+        algorithm,
+        sampling,
+        Recorder(outputs, tracker, lock_step=lag.lock_step, earlier=earlier),
+        evaluator,
+        run.timer,
+        directory=run.directory,
+        config=to_dict(config),
+        lag=lag,
+        quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
+        should_evaluate=Every(config.eval.every, env_steps),
+        should_save=Every(config.checkpoint.every, env_steps),
+        shared=config.learner.n > 1,
+    )
+    if resumed:
+        agent.load_state_dict(resumed)
+    return agent

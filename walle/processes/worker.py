@@ -1,0 +1,62 @@
+"""A worker process, watched by a handle that works even when the fork server has died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import Any
+
+from walle.processes.workers import forkserver_context, how_it_ended
+
+
+class Worker:
+    """A process forked from the fork server.
+
+    The fork server reports how its children end. If it is killed, they run on, but their
+    `multiprocessing.Process` looks dead. A pidfd belongs to the process itself.
+    """
+
+    def __init__(self, name: str, target: Callable[..., None], args: Sequence[Any]) -> None:
+        """Starts the process; `target` and `args` are pickled."""
+        context = forkserver_context()
+        self._process: Any = context.Process(target=target, args=args, name=name, daemon=True)
+        self._process.start()
+        self.name, self.pid = name, int(self._process.pid)
+        try:
+            self.sentinel = os.pidfd_open(self.pid)
+        except ProcessLookupError:  # it has ended already: an end of a pipe that reads as closed
+            self.sentinel, other = os.pipe()
+            os.close(other)
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether the process ends within that time."""
+        return bool(wait([self.sentinel], max(0.0, within_s)))
+
+    def kill(self) -> None:
+        """Ends the process with SIGKILL and waits for its end."""
+        with suppress(ProcessLookupError, OSError):
+            signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
+        wait([self.sentinel])
+
+    def how_it_ended(self) -> str:
+        """Describes how the process ended, in a clause that begins with its name."""
+        return how_it_ended(self._process)
+
+    def close(self) -> None:
+        """Frees the handles of a process that has ended."""
+        self._process.join()
+        self._process.close()
+        os.close(self.sentinel)
+
+
+def end_all(workers: Sequence[Worker], grace_s: float) -> None:
+    """Waits until all workers have ended; after `grace_s` seconds in all kills the rest."""
+    deadline = time.monotonic() + grace_s
+    for worker in workers:
+        if not worker.ended(deadline - time.monotonic()):
+            worker.kill()
+        worker.close()
