@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from walle.agent import checkpoint
 from walle.agent.run_directory import read_status, update_status
 from walle.launcher.allocation import Grant, Need
 from walle.launcher.attempts import can_resume, prepare
@@ -123,30 +124,31 @@ def job(directory):
     return Job("job=1", None, directory, Identity(0, ("job=1",), "hash", {}), Need())
 
 
-def checkpoint(directory, name="last.pt", **status):
+def write_checkpoint(directory, name=checkpoint.LAST, **status):
     (directory / "checkpoints").mkdir()
     (directory / "checkpoints" / name).touch()
     (directory / "run.json").touch()
     update_status(directory, **{"config_hash": "hash", "state": "failed"} | status)
 
 
+@pytest.mark.parametrize("name", [checkpoint.LAST, checkpoint.PREVIOUS])
 @pytest.mark.parametrize("state", ["failed", "interrupted", "running"])
-def test_a_job_that_did_not_complete_can_go_on(tmp_path, state):
+def test_a_job_that_did_not_complete_can_go_on(tmp_path, state, name):
     assert not can_resume(job(tmp_path))
-    checkpoint(tmp_path, state=state)
+    write_checkpoint(tmp_path, name=name, state=state)
     assert can_resume(job(tmp_path))
 
 
 @pytest.mark.parametrize("status", [{"state": "completed"}, {"config_hash": "another"}])
 def test_a_complete_job_and_another_configuration_cannot_go_on(tmp_path, status):
-    checkpoint(tmp_path, **status)
+    write_checkpoint(tmp_path, **status)
     assert not can_resume(job(tmp_path))
 
 
 def test_a_job_cannot_go_on_from_another_programs_checkpoint_or_an_unfinished_one(tmp_path):
-    checkpoint(tmp_path, name="last.tmp")
+    write_checkpoint(tmp_path, name="last.tmp")
     assert not can_resume(job(tmp_path))
-    (tmp_path / "checkpoints" / "last.pt").touch()
+    (tmp_path / "checkpoints" / checkpoint.LAST).touch()
     assert can_resume(job(tmp_path))
     (tmp_path / "run.json").unlink()
     assert not can_resume(job(tmp_path))
@@ -155,7 +157,9 @@ def test_a_job_cannot_go_on_from_another_programs_checkpoint_or_an_unfinished_on
 def test_every_start_counts_as_an_attempt_and_keeps_what_the_job_wrote_into_its_status(tmp_path):
     grant = Grant(0, (0,), (), oversubscribed=False)
     assert prepare(job(tmp_path), grant, resume=False)["attempts"] == 1
-    checkpoint(tmp_path, replacements=[{"sampler": "sampler-1"}], log_tail=["why"], error="why")
+    write_checkpoint(
+        tmp_path, replacements=[{"sampler": "sampler-1"}], log_tail=["why"], error="why"
+    )
     assert prepare(job(tmp_path), grant, resume=True)["attempts"] == 2
     status = read_status(tmp_path)
     assert (status["state"], status["attempts"], status["resume"]) == ("running", 2, True)
