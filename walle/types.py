@@ -149,7 +149,7 @@ class PolicySnapshot(NamedTuple):
     @classmethod
     def loaded(cls, fields: Mapping[str, Any]) -> PolicySnapshot:
         """The snapshot whose fields a checkpoint holds."""
-        return cls(**{**fields, "vector": np.array(fields["vector"])})
+        return cls(**{**fields, "vector": np.asarray(fields["vector"]).copy()})
 
     def parts(self, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Copies of the parameters [P], P being `size`, the mean [O] and 1 / std [O]."""
