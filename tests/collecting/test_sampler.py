@@ -43,9 +43,9 @@ def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_di
     sampler = LaneSampler(lanes, Actor(policy, obs_dim, len(numbers), 10.0), numbers, seed=7)
     timer = Timer(SAMPLER_SECTIONS)
     rollouts = []
-    for _ in range(rounds):
+    for round_ in range(rounds):
         slot = make_slot(len(numbers), discrete, obs_dim)
-        sampler.fill(slot.rollout, snapshot(policy, obs_dim), timer)
+        sampler.fill(slot.rollout, snapshot(policy, obs_dim), round_, timer)
         rollouts.append(slot.rollout)
     sampler.close()
     return rollouts
@@ -124,7 +124,7 @@ def test_sections_account_for_the_work():
     policy = gaussian()
     sampler = LaneSampler(make_lanes(COUNTER, [0], 0), Actor(policy, 2, 1, 10.0), [0], 0)
     timer = Timer(SAMPLER_SECTIONS)
-    sampler.fill(make_slot(1).rollout, snapshot(policy), timer)
+    sampler.fill(make_slot(1).rollout, snapshot(policy), 0, timer)
     seconds = timer.take()
     assert seconds["act"] > 0
     assert seconds["env_step"] > 0

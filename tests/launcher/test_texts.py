@@ -5,10 +5,10 @@ import pytest
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.texts import (
     cause_text,
-    cores_text,
     duration_text,
     ending_text,
     job_label,
+    ranges_text,
     repeats_text,
     states_text,
 )
@@ -18,7 +18,7 @@ from walle.launcher.texts import (
     ("cores", "text"), [([5], "5"), ([0, 1, 2, 8], "0-2,8"), ([3, 1], "1,3"), ([], "")]
 )
 def test_cores(cores, text):
-    assert cores_text(cores) == text
+    assert ranges_text(cores) == text
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,9 @@ def test_ends_in_words():
     assert ending_text(Verdict("failed", "E: x", 3)) == "failed: E: x (exit code 3)"
     assert ending_text(Verdict("failed", "too late", None, "SIGKILL")) == (
         "failed: too late (SIGKILL)"
+    )
+    assert ending_text(Verdict("interrupted", "stopped", 130, "SIGINT")) == (
+        "interrupted: stopped (SIGINT)"
     )
     assert ending_text(Verdict("failed", "killed by SIGKILL", None, "SIGKILL")) == (
         "failed: killed by SIGKILL"

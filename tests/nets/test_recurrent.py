@@ -121,9 +121,9 @@ def collected(policy, numbers, rounds, steps=5):
     units = policy.memory.units
     shape = RolloutShape(steps, len(numbers), (2,), "float32", (1,), "float32", state=units)
     rollouts = []
-    for _ in range(rounds):
+    for round_ in range(rounds):
         slot = Slot.empty(shape)
-        sampler.fill(slot.rollout, snapshot(policy), Timer(SAMPLER_SECTIONS))
+        sampler.fill(slot.rollout, snapshot(policy), round_, Timer(SAMPLER_SECTIONS))
         rollouts.append(slot.rollout)
     sampler.close()
     return rollouts

@@ -19,6 +19,7 @@ from walle.timing import timestamp
 _STATUS, _ATTEMPTS = "status.json", "attempts"
 _TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
 _TYPES |= dict.fromkeys(("error", "signal", "started", "ended"), str)
+_CHECKPOINTS = ("last.pt", "previous.pt")
 _RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard")
 
 
@@ -72,12 +73,12 @@ def set_aside_previous(directory: Path) -> bool:
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Whether a run in this directory can go on from a checkpoint: from last.pt, or an older one.
+    """Whether a run in this directory can go on from a checkpoint.
 
     Other applications may have a file of this name too, but no run.json beside it.
     """
-    checkpoints = (directory / "checkpoints").glob("last*.pt")
-    return (directory / "run.json").exists() and any(checkpoints)
+    files = [directory / "checkpoints" / name for name in _CHECKPOINTS]
+    return (directory / "run.json").exists() and any(file.exists() for file in files)
 
 
 def read_status(directory: Path) -> dict[str, Any]:

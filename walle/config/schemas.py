@@ -60,6 +60,7 @@ class SamplerConfig:
     max_lag: int | None
     slots: int | None = positive()
     pin: bool
+    balance: bool
     restarts: int = not_negative()
     timeout_s: float | None = positive()
 

@@ -19,6 +19,8 @@ from walle.types import AnyArray
 class GymnasiumLanes:
     """One instance of a registered environment for every lane. Observations are flattened."""
 
+    moves = False
+
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         """Builds one environment per entry of `lanes`.
 

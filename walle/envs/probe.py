@@ -21,12 +21,14 @@ class Probe(NamedTuple):
     Attributes:
         lane: a lane that has been built, reset, stepped and closed.
         env: the description of the environment, with the way to save its state.
+        moves: whether a lane's state is cheap to take out and to put into another process.
         state_bytes: the bytes of a lane's state; 0 if it cannot be saved.
         unsaved: why the state cannot be saved; empty if it can.
     """
 
     lane: Lanes
     env: EnvSpec
+    moves: bool
     state_bytes: int
     unsaved: str
 
@@ -41,10 +43,12 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     for kind in ("pickle", "replay"):
         described = replace(env, saving=kind)
         try:
-            return Probe(lane, described, _state_bytes(described, seed), "")
+            state_bytes = _state_bytes(described, seed)
         except Exception as error:  # noqa: BLE001 - a pickle may raise anything
             unsaved = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
-    return Probe(lane, replace(env, saving="none"), 0, unsaved)
+        else:
+            return Probe(lane, described, lane.moves, state_bytes, "")
+    return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
 
 
 def _tried(env: EnvSpec, seed: int) -> Lanes:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +46,8 @@ class Manifest(NamedTuple):
         swept: names of the overrides along which the jobs differ.
         settings: of the latest launch: order, exclusive, cores, gpus, threads.
         jobs: by ascending number.
-        launches: an entry for each launch: its time, command and order of jobs.
+        launches: an entry for each launch: its time, command, the overrides with which the same
+            command goes on, and its order of jobs.
     """
 
     swept: tuple[str, ...]
@@ -101,6 +103,14 @@ def _job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
     config = common | entry["config"]
     identity = Identity(entry["num"], tuple(entry["overrides"]), entry["config_hash"], config)
     return JobRecord(identity, entry["directory"], entry["cores"])
+
+
+def resume_command(manifest: Manifest) -> str:
+    """The command line that goes on with the sweep: the last one, with what it lacks for that."""
+    last = manifest.launches[-1] if manifest.launches else {}
+    if "to_resume" not in last:  # an earlier version of walle wrote the manifest
+        return "start the sweep again with hydra.launcher.resume=true"
+    return " ".join([last["command"], *map(shlex.quote, last["to_resume"])])
 
 
 def is_done(status: Mapping[str, Any], config_hash: str) -> bool:

@@ -23,6 +23,8 @@ class MujocoLanes:
     Every lane draws its initial states from its own generator, made as Gymnasium makes it.
     """
 
+    moves = True
+
     def __init__(
         self,
         task: Task,
