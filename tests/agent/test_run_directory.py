@@ -39,7 +39,8 @@ def test_an_update_keeps_all_other_fields(tmp_path):
 def test_a_damaged_status_is_no_status(tmp_path, damage):
     (tmp_path / "status.json").write_bytes(damage)
     assert read_status(tmp_path) == {}
-    Status(tmp_path, "own", again=True).end("completed", exit_code=0)
+    with run_directory(tmp_path) as locked:
+        Status(locked, "own", again=True).end("completed", exit_code=0)
     assert (read_status(tmp_path)["state"], read_status(tmp_path)["attempts"]) == ("completed", 1)
 
 
