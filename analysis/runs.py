@@ -262,10 +262,10 @@ def _status_notes(runs: list[Run]) -> Iterator[str]:
     replaced = [run for run in runs if run.replacements]
     if replaced:
         times = counted(sum(len(run.replacements) for run in replaced), "time")
-        names = listed([run.name for run in replaced])
         yield (
-            f"{len(replaced)} of {len(runs)} runs replaced a dead sampler or learner ({names}), "
-            f"{times} in all: a repeated round takes longer"
+            f"{len(replaced)} of {len(runs)} runs replaced a dead sampler or learner "
+            f"({listed([run.name for run in replaced])}), {times} in all: a repeated round takes "
+            "longer"
         )
     inexact = [
         r.name for r in replaced if any(not one.get("exact", True) for one in r.replacements)
