@@ -15,6 +15,8 @@ from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.streams import Role, env_seed
 from walle.types import AnyArray
 
+_MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
+
 
 class GymnasiumLanes:
     """One instance of a registered environment for every lane. Observations are flattened."""
@@ -140,18 +142,22 @@ class GymnasiumLanes:
             rows = [
                 self._obs[i].tobytes() + episode.state() for i, episode in enumerate(self._episodes)
             ]
-        width = max(map(len, rows))
-        return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in rows])
+        width = 1 + max(map(len, rows))
+        marked = [_MARKS[self._saving] + row for row in rows]
+        return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in marked])
 
     def restore(self, state: StateArray) -> None:
         """See `Lanes.restore`."""
-        for i, row in enumerate(state):
+        for i, marked in enumerate(state):
+            mark, row = marked[:1].tobytes(), marked[1:].tobytes()
+            if mark != _MARKS.get(self._saving):
+                raise RestoreError(f"{_name(self._envs[i])} saved its state in another way before")
             if self._saving == "pickle":
-                loaded = saving.load(row.tobytes(), self._envs[i])
+                loaded = saving.load(row, self._envs[i])
                 self._envs[i].close()
                 self._envs[i] = loaded
             else:
-                self._replay(i, row.tobytes())
+                self._replay(i, row)
         self._seeds = [None] * len(self)
 
     def _replay(self, i: int, state: bytes) -> None:
@@ -213,7 +219,18 @@ def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
             f"{_name(env)} has observations {space}, which do not flatten to a vector; "
             "wrap it in an environment with Box, Discrete, Tuple or Dict observations"
         )
-    return gym.wrappers.FlattenObservation(env)
+    return _Flattened(env)
+
+
+class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
+    """Gymnasium's own wrapper holds a lambda, so no pickle can hold the environment."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = gym.spaces.flatten_space(env.observation_space)
+
+    def observation(self, observation: Any) -> Any:
+        return gym.spaces.flatten(self.env.observation_space, observation)
 
 
 def _name(env: gym.Env[Any, Any]) -> str:
