@@ -1,11 +1,11 @@
-"""Kills a random process of a run at a random moment, again and again, and compares what it learned.
+"""Kills random processes of runs at random moments, and compares what the runs learned.
 
     python benchmarks/soak.py [--kills 200] [--learners 2] [--json soak.json] [OVERRIDE ...]
 
 Every run trains HalfCheetah with three samplers and two learners. One process of it gets SIGKILL: a
 sampler, a learner, the fork server, and every fifth time the agent, which is then resumed. The last
 line of iterations.csv must have the learning columns of a run that nobody disturbed. A run that
-ends before its kill is counted apart. Needs psutil.
+ends before its kill does not count. Needs psutil.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SETTINGS = (
     "env=halfcheetah",
     "sampler.n=3",
     "batch_size=1024",
-    "total_steps=32768",
+    "total_steps=16384",
     "algo.epochs=2",
     "algo.compile=false",
-    "eval.every=8192",
+    "eval.every=6144",
     "eval.episodes=2",
     "checkpoint.every=4096",
     "logger.progress=quiet",
@@ -79,18 +79,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def soak(settings: Sequence[str], directory: Path, count: int, rng: random.Random) -> list[Kill]:
     """Disturbs `count` runs, one after the other."""
-    began = time.monotonic()
-    start(settings, directory / "unbroken").wait()
-    whole_s = time.monotonic() - began
+    run = start(settings, directory / "unbroken")
+    working_s = until_end(run, until_work(run))
     expected = learned(directory / "unbroken")
-    kills = []
-    for number in range(count):
-        place = directory / str(number)
-        agent = number % AGENT_EVERY == AGENT_EVERY - 1
-        kill = disturbed(settings, place, rng, rng.uniform(0, whole_s), agent=agent)
-        kills.append(kill._replace(same=learned(place) == expected))
-        print(f"{number:>4} {kills[-1]}", flush=True)
+    kills: list[Kill] = []
+    for attempt in range(3 * count):
+        if len(kills) == count:
+            break
+        place = directory / str(attempt)
+        agent = len(kills) % AGENT_EVERY == AGENT_EVERY - 1
+        kill = disturbed(settings, place, rng, rng.uniform(0, working_s), agent=agent)
+        if kill.victim:
+            kills.append(kill._replace(same=learned(place) == expected))
+            print(f"{len(kills):>4} {kills[-1]}", flush=True)
     return kills
+
+
+def until_work(run: subprocess.Popen[bytes]) -> float:
+    """Waits until the run has processes to kill; returns the time."""
+    while run.poll() is None and not workers(run.pid):
+        time.sleep(0.01)
+    return time.monotonic()
+
+
+def until_end(run: subprocess.Popen[bytes], since: float) -> float:
+    """Waits for the end; returns the seconds since then."""
+    run.wait(LIMIT_S)
+    return time.monotonic() - since
 
 
 def start(settings: Sequence[str], directory: Path) -> subprocess.Popen[bytes]:
@@ -105,7 +120,7 @@ def disturbed(
 ) -> Kill:
     """Runs with one kill; a run that ends by it is resumed."""
     run = start(settings, directory)
-    victim, died = "nobody, the run had ended", time.monotonic() + after_s
+    died, victim = until_work(run) + after_s, ""
     while run.poll() is None and time.monotonic() < died:
         time.sleep(0.01)
     if run.poll() is None:
@@ -121,10 +136,23 @@ def disturbed(
 
 
 def kill_one(pid: int, rng: random.Random, *, agent: bool) -> str:
-    """Sends SIGKILL to the agent or to one of the other processes; returns whom."""
+    """Sends SIGKILL to the agent or to another process; returns whom, "" if nobody was there."""
     if agent:
         os.kill(pid, signal.SIGKILL)
         return "agent"
+    found = workers(pid)
+    if not found:
+        return ""
+    process = rng.choice(sorted(found, key=lambda each: each.pid))
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return ""
+    return found[process]
+
+
+def workers(pid: int) -> dict[psutil.Process, str]:
+    """The processes of the run besides its agent, and what they are."""
     found = {}
     for process in psutil.Process(pid).children(recursive=True):
         try:
@@ -134,14 +162,7 @@ def kill_one(pid: int, rng: random.Random, *, agent: bool) -> str:
                 found[process] = "fork server" if server else "worker"
         except psutil.NoSuchProcess:
             continue
-    if not found:
-        return "nobody, no process was there yet"
-    process = rng.choice(sorted(found, key=lambda each: each.pid))
-    try:
-        process.kill()
-    except psutil.NoSuchProcess:
-        return "nobody, it had just ended"
-    return found[process]
+    return found
 
 
 def learned(directory: Path) -> dict[str, str] | None:
