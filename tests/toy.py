@@ -1,5 +1,7 @@
 """Environments made for the tests; their ids begin with `tests.toy:`."""
 
+import random
+import threading
 import time
 
 import gymnasium as gym
@@ -132,6 +134,61 @@ class Recall(gym.Env):
         return np.array([0, self._t == 5], np.float32), reward, ended, False, {}
 
 
+class Season(gym.Env):
+    """Its episodes grow harder: the reward falls with the number of episodes since it was made."""
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self._episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._episodes += 1
+        self._t, self._mark = 0, float(self.np_random.random())
+        return np.array([0.0, self._mark]), {}
+
+    def step(self, action):
+        self._t += 1
+        reward = float(action) - 0.01 * self._episodes
+        return np.array([self._t, self._mark]), reward, self._t >= 7, False, {}
+
+
+class Locked(gym.Env):
+    """Cannot be pickled. From step `leaves` of an episode on it draws from a stream of its own.
+
+    Writes `made` and `closed` into the file `told`.
+    """
+
+    def __init__(self, leaves=None, limit=60, told=None):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._limit, self._told = limit, told
+        if told:
+            self._tell("made")
+        self._lock, self._leaves = threading.Lock(), leaves
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t, self._x = 0, float(self.np_random.random())
+        return np.array([self._t, self._x]), {}
+
+    def step(self, action):
+        self._t += 1
+        self._x = 0.9 * self._x + 0.1 * float(action[0])
+        if self._leaves is not None and self._t >= self._leaves:
+            self._x += random.random()
+        return np.array([self._t, self._x]), -self._x, False, self._t >= self._limit, {}
+
+    def close(self):
+        if self._told:
+            self._tell("closed")
+
+    def _tell(self, what):
+        with open(self._told, "a") as file:
+            file.write(f"{what}\n")
+
+
 class Tupled(gym.Env):
     """A kind of action that is not supported."""
 
@@ -183,5 +240,7 @@ gym.register("Counter-v0", entry_point="tests.toy:Counter")
 gym.register("Dialled-v0", entry_point="tests.toy:Dialled")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")
+gym.register("Season-v0", entry_point="tests.toy:Season")
+gym.register("Locked-v0", entry_point="tests.toy:Locked")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from walle.learning.learners import Learners
 
 
-_STATE_ROOM = 4  # a lane's state may grow to so many times the size that a trial found
-
-
 class Run(NamedTuple):
     """The parts of a run before its processes start.
 
@@ -193,7 +190,7 @@ def balances(run: Run) -> bool:
 def rollout_shape(run: Run, lanes: int) -> RolloutShape:
     """The shape of the rollouts of a sampler with `lanes` lanes."""
     config, problem = run.config, run.problem
-    lane_state = 0 if config.whole_episodes else _STATE_ROOM * run.probed.state_bytes
+    lane_state = 0 if config.whole_episodes else run.probed.state_bytes
     batch_size = config.largest_batch or config.batch_size
     steps, packed = batch_size // config.lanes, 0
     if config.whole_episodes:

@@ -35,6 +35,7 @@ def run(composed: DictConfig) -> float | None:
 
 def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     from walle.config import resumed_config, stored_config, validate
     from walle.processes.forkserver import start_fork_server
@@ -53,12 +54,16 @@ def _run(composed: DictConfig) -> float | None:
             start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
 
         from walle.agent.checkpoint import earlier_state
+        from walle.agent.run_directory import read_status
         from walle.train import train
 
+    launched = hydra.mode == RunMode.MULTIRUN
     resumed = None
     if composed.resume is not None:
-        resumed = earlier_state(directory, config.total_steps, print)
-    result = train(config, directory, typed, resumed)
+        resumed = earlier_state(directory, print, total_steps=config.total_steps)
+    elif launched and read_status(directory).get("resume"):
+        resumed = earlier_state(directory, print)
+    result = train(config, directory, typed, resumed, launched=launched)
     if config.logger.progress != "quiet":
         return_text = "-" if result.return_mean is None else f"{result.return_mean:,.1f}"
         print(

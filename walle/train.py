@@ -56,6 +56,8 @@ def train(
     directory: Path,
     overrides: Sequence[str] = (),
     resumed: dict[str, Any] | None = None,
+    *,
+    launched: bool = False,
 ) -> RunResult:
     """Runs `config` and writes the results into `directory`.
 
@@ -64,6 +66,7 @@ def train(
         directory: the run's directory; earlier files are set aside unless the run is resumed.
         overrides: what the user typed, for run.json.
         resumed: the state to go on from, as `checkpoint.load` gives it; None for a new run.
+        launched: whether the launcher of a sweep has begun status.json and counted this attempt.
 
     Raises:
         ConfigError: the environment or the settings cannot work, or another run uses the directory;
@@ -79,7 +82,7 @@ def train(
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, probed, problem, algorithm, timer, start_ns, resumed)
     with run_directory(directory) as locked, Signals().installed() as signals:
-        again = resumed is not None or set_aside_previous(directory)
+        again = (resumed is not None or set_aside_previous(directory)) and not launched
         write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
         status = Status(locked, config_hash(config), again=again, resumed=resumed is not None)
         with status.recording_failure():

@@ -63,7 +63,10 @@ class Run:
 
     @property
     def replacements(self) -> list[Mapping[str, Any]]:
-        """The samplers that died and were replaced: `sampler`, `round`, `when`, `why` of each."""
+        """The samplers and learners that were replaced, as status.json lists them.
+
+        Each has its name under `sampler`, and `round`, `when`, `why` and `exact`.
+        """
         found = self.status.get("replacements")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 

@@ -145,15 +145,21 @@ def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
 
 def test_attempts_and_replaced_samplers_are_said(tmp_path: Path) -> None:
     jobs = [Job(), Job(status={"attempts": 3, "replacements": [REPLACED, REPLACED]})]
+    other_bits = REPLACED | {"exact": False}
     jobs += [Job(status={"attempts": None, "replacements": "damaged"})]
+    jobs += [Job(status={"replacements": [other_bits]})]
     sweep = load(write_sweep(tmp_path / "sweep", jobs))
     assert sweep.notes == [
-        "2 samplers replaced in 1 of 3 runs (1): a round that is collected again takes longer"
+        "2 of 4 runs replaced a dead sampler or learner (1, 3), 3 times in all: a repeated round "
+        "takes longer",
+        "1 of these runs went on with other numbers than without a death (3)",
     ]
     summary = sweep.summary()
-    assert summary["attempts"].tolist() == [1, 3, 1]
-    assert summary["replacements"].tolist() == [0, 2, 0]
-    assert sweep.replacements().to_dict("records") == [{"run": "1", **REPLACED}] * 2
+    assert summary["attempts"].tolist() == [1, 3, 1, 1]
+    assert summary["replacements"].tolist() == [0, 2, 0, 1]
+    names = ["sampler-1", 12, "2026-01-02T03:04:06+00:00", "was killed by <SIGKILL>"]
+    found = sweep.replacements().to_numpy().tolist()
+    assert found == [["1", *names, True], ["1", *names, True], ["3", *names, False]]
 
 
 def test_jobs_that_have_not_started_are_said(tmp_path: Path) -> None:

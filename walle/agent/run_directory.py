@@ -128,11 +128,12 @@ class Status:
         """
         self._directory = directory
         before = read_status(directory.path)
-        launched = before if resumed or not again else {}
+        kept = before if resumed or not again else {}
         fields = {
             "state": "running",
-            "config_hash": launched.get("config_hash", config_hash),
+            "config_hash": kept.get("config_hash", config_hash),
             "attempts": max(1, (before.get("attempts") or 0) + again),
+            "resume": resumed,
             "exit_code": None,
             "signal": None,
             "error": None,
@@ -140,7 +141,7 @@ class Status:
             "ended": None,
             "cores": usable_cores(),
         }
-        _write_status(directory.path, launched | fields)
+        _write_status(directory.path, kept | fields)
 
     def end(
         self, state: str, *, exit_code: int, signal: str | None = None, error: str | None = None

@@ -15,6 +15,8 @@ from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.streams import Role, env_seed
 from walle.types import AnyArray
 
+_MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
+
 
 class GymnasiumLanes:
     """One instance of a registered environment for every lane. Observations are flattened."""
@@ -156,18 +158,22 @@ class GymnasiumLanes:
             rows = [
                 self._obs[i].tobytes() + episode.state() for i, episode in enumerate(self._episodes)
             ]
-        width = max(map(len, rows))
-        return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in rows])
+        width = 1 + max(map(len, rows))
+        marked = [_MARKS[self._saving] + row for row in rows]
+        return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in marked])
 
     def restore(self, state: StateArray) -> None:
         """See `Lanes.restore`."""
-        for i, row in enumerate(state):
+        for i, marked in enumerate(state):
+            mark, row = marked[:1].tobytes(), marked[1:].tobytes()
+            if mark != _MARKS.get(self._saving):
+                raise RestoreError(f"{_name(self._envs[i])} saved its state in another way before")
             if self._saving == "pickle":
-                loaded = saving.load(row.tobytes(), self._envs[i])
+                loaded = saving.load(row, self._envs[i])
                 self._envs[i].close()
                 self._envs[i] = loaded
             else:
-                self._replay(i, row.tobytes())
+                self._replay(i, row)
         self._seeds = [None] * len(self)
 
     def _replay(self, i: int, state: bytes) -> None:
@@ -229,19 +235,23 @@ def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
             f"{_name(env)} has observations {space}, which do not flatten to a vector; "
             "wrap it in an environment with Box, Discrete, Tuple or Dict observations"
         )
-    return gym.wrappers.FlattenObservation(_RealObservations(env))
+    return _Flattened(env)
 
 
-class _RealObservations(gym.ObservationWrapper[Any, Any, Any]):
-    """Refuses complex observations, of which flattening would take the real part."""
+class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
+    """Flattens real observations; Gymnasium's wrapper holds a lambda, so no pickle can hold it."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = gym.spaces.flatten_space(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
-        if _has_complex(observation):
+        if _has_complex(observation):  # flattening would take the real part
             raise RolloutError(
                 "the environment gave a complex observation: return real numbers, such as the real "
                 "part or the absolute value"
             )
-        return observation
+        return gym.spaces.flatten(self.env.observation_space, observation)
 
 
 def _has_complex(observation: Any) -> bool:

@@ -191,7 +191,7 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
 
 
 def replacements(status: Mapping[str, Any]) -> int | None:
-    """How many samplers of a run were replaced; None for a job that has not started."""
+    """How many samplers and learners a run replaced; None for a job that has not started."""
     listed = status.get("replacements", [])
     return len(listed) if status and isinstance(listed, list) else None
 

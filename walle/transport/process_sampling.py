@@ -20,11 +20,10 @@ from walle.transport.lane_book import LaneBook
 from walle.transport.lending import Records, borrower_of, cancel, clear_after
 from walle.transport.messages import Failed
 from walle.transport.policy_queue import PolicyQueue
-from walle.transport.replacing import News, Restarts, begins_new_episodes
+from walle.transport.replacing import News, Restarts, Silence, begins_new_episodes
 from walle.transport.rounds import Round, assemble_round
 from walle.transport.sampler_process import SamplerTask, run_sampler
 from walle.transport.sampling import OtherProcesses, Patience
-from walle.transport.silence import Silence
 from walle.transport.slots import RolloutShape
 from walle.types import PolicySnapshot
 
