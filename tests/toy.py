@@ -1,5 +1,6 @@
 """Environments made for the tests; their ids begin with `tests.toy:`."""
 
+import os
 import random
 import threading
 import time
@@ -83,6 +84,16 @@ class Counter(gym.Env):
         if self._total == self._blind_at:
             obs = obs * np.nan
         return obs, reward, self._t >= self._limit, False, {}
+
+
+class Keyed(Counter):
+    """Works only with the `token` in the variable TOY_TOKEN, and keeps it as a client would."""
+
+    def __init__(self, token, raise_at=None):
+        super().__init__(raise_at=raise_at)
+        if token != os.environ["TOY_TOKEN"]:
+            raise ValueError("wrong token")
+        self._token = token
 
 
 class Dialled(gym.Env):
@@ -237,6 +248,7 @@ class Rude(gym.Env):
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
+gym.register("Keyed-v0", entry_point="tests.toy:Keyed")
 gym.register("Dialled-v0", entry_point="tests.toy:Dialled")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")

@@ -21,7 +21,7 @@ from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.collecting.episodes import EpisodeQuota, capacity
 from walle.collecting.lane_block import LaneBlock, deal
-from walle.config import to_dict
+from walle.config import to_dict, with_variables
 from walle.config.schemas import Config
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -78,7 +78,10 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     """
     known = {field.name for field in fields(config.env)}
     names = [field.name for field in fields(EnvSpec) if field.name in known]
-    env = EnvSpec(**{name: getattr(config.env, name) for name in names})
+    settings = {name: getattr(config.env, name) for name in names}
+    revealed = with_variables(config.env.kwargs)
+    hidden = None if revealed == config.env.kwargs else config.env.kwargs
+    env = EnvSpec(**{**settings, "kwargs": revealed, "hidden": hidden})
     probed = probe(env, config.seed)
     lane = probed.lane
     limit = lane.episode_limit

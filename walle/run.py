@@ -37,7 +37,7 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from walle.config import resumed_config, stored_config, validate
+    from walle.config import as_typed, resumed_config, stored_config, validate
     from walle.processes.forkserver import start_fork_server
     from walle.processes.signals import SAVING, blocked_signals
 
@@ -45,7 +45,7 @@ def _run(composed: DictConfig) -> float | None:
         signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
     with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
         hydra = HydraConfig.get()
-        directory, typed = Path(hydra.runtime.output_dir), list(hydra.overrides.task)
+        directory, typed = Path(hydra.runtime.output_dir), as_typed(hydra.overrides.task)
         if composed.resume is None:
             config = validate(composed)
         else:

@@ -7,7 +7,6 @@ import pytest
 
 from walle.config import compose, config_directory, config_hash
 from walle.errors import ConfigError
-from walle.run import main
 
 ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
 
@@ -157,12 +156,11 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
     ],
 )
 def test_a_yaml_file_that_cannot_be_read_is_named_in_one_line(
-    tmp_path, monkeypatch, capsys, content, line
+    tmp_path, command, capsys, content, line
 ):
     (tmp_path / "mine.yaml").write_bytes(content)
-    monkeypatch.setattr(sys, "argv", ["walle", "-cd", str(tmp_path), "-cn", "mine"])
     with pytest.raises(SystemExit, match="2"):
-        main()
+        command("-cd", str(tmp_path), "-cn", "mine")
     assert re.fullmatch(f"walle: {line}\n", capsys.readouterr().err)
 
 
@@ -184,12 +182,11 @@ TOO_LONG = r"the name x{20}\.\.\. has 300 bytes, more than 255; shorten it"
     ],
 )
 def test_a_name_that_no_directory_can_have_is_refused_in_one_line(
-    tmp_path, monkeypatch, capsys, arguments, line
+    tmp_path, monkeypatch, command, capsys, arguments, line
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["walle", *arguments, "sampler=serial"])
     with pytest.raises(SystemExit, match="2"):
-        main()
+        command(*arguments, "sampler=serial")
     assert re.fullmatch(f"(walle: )?{line}\n", capsys.readouterr().err)
     assert not list(tmp_path.glob("**/*.json"))
 

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
-from walle.launcher.identity import Identity, config_hash, flatten, same
+from walle.launcher.identity import Identity, config_hash, flatten, same, with_references
 
 SHUFFLE_SEED = 0
 MESSAGES_SHOWN = 10
@@ -80,7 +80,8 @@ def compose(
     """
     config = context.config_loader.load_sweep_config(master, list(overrides))
     values = comparable_values(config)
-    flat = flatten(values, ignore)
+    written = OmegaConf.to_container(task_config(config), resolve=False, enum_to_str=True)
+    flat = with_references(flatten(values, ignore), flatten(cast(Any, written), ignore))
     return Composed(config, values, Identity(-1, tuple(overrides), config_hash(flat), flat))
 
 
