@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
+from errno import EACCES, EDQUOT, ENAMETOOLONG, ENOSPC, ENOTDIR, EROFS
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING
@@ -119,6 +119,9 @@ def _main() -> None:
             raise
         sys.exit(_report(f"{error}: give a group one of its options, as in logger=files", 2))
     except OSError as error:
+        if error.errno == ENAMETOOLONG:
+            cure = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
+            sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {cure}", 2))
         if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
             raise
         sys.exit(_report(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))
