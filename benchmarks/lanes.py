@@ -95,8 +95,9 @@ def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
     vector = policy.init(torch.Generator().manual_seed(0)).numpy()
     norm = np.repeat(np.float32([0, 1]), obs_dim)
     snapshot = PolicySnapshot(0, np.concatenate((vector, norm)))
-    sampler.fill(slot.rollout, snapshot, CpuTimer())
-    rows = [one_rollout(sampler, slot, snapshot, spent, steps * lanes) for _ in range(repetitions)]
+    sampler.fill(slot.rollout, snapshot, 0, CpuTimer())
+    rounds = range(1, repetitions + 1)
+    rows = [one_rollout(sampler, slot, snapshot, round_, spent) for round_ in rounds]
     return Cost(*np.median(rows, 0).tolist())
 
 
@@ -116,17 +117,17 @@ def clocked_physics(lanes: Any) -> list[int]:
 
 
 def one_rollout(
-    sampler: LaneSampler, slot: Slot, snapshot: PolicySnapshot, spent: list[int], env_steps: int
+    sampler: LaneSampler, slot: Slot, snapshot: PolicySnapshot, round_: int, spent: list[int]
 ) -> Cost:
     """The cost of one rollout, by section."""
     timer = CpuTimer()
     spent[0] = 0
     begin = time.thread_time_ns()
-    sampler.fill(slot.rollout, snapshot, timer)
+    sampler.fill(slot.rollout, snapshot, round_, timer)
     total = time.thread_time_ns() - begin
     act, env = timer.spent["act"], timer.spent["env_step"]
     parts = (total, spent[0], act, env - spent[0], total - act - env)
-    return Cost(*(ns / 1000 / env_steps for ns in parts))
+    return Cost(*(ns / 1000 / slot.rollout.env_steps for ns in parts))
 
 
 if __name__ == "__main__":
