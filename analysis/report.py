@@ -164,9 +164,9 @@ def svg(figure: style.Figure) -> str:
 
 
 def _replacements(sweep: Sweep, links: Mapping[str, str]) -> list[str]:
-    """A section about the samplers that were replaced; none where all lived."""
+    """A section about the processes that were replaced; none where all lived."""
     found = sweep.replacements()
-    return [page.section("Replaced samplers", page.table(found, links))] if len(found) else []
+    return [page.section("Replaced processes", page.table(found, links))] if len(found) else []
 
 
 def _configuration(sweep: Sweep) -> str:

@@ -1,14 +1,18 @@
+import itertools
 import json
 import os
+import shutil
 import time
 
 import pytest
 import torch
 
-from tests.conftest import read
+from tests.conftest import SMALL, read
+from walle import algos
 from walle.agent import agent, checkpoint
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
+from walle.processes.locks import DirectoryLost
 from walle.train import train
 
 TIMES = {
@@ -235,3 +239,33 @@ def test_an_algorithm_goes_on_from_its_state(run, algo):
     assert (snapshot.vector == state["snapshot"]["vector"].numpy()).all()
     again = algorithm.state_dict()
     assert torch.equal(again["generator"], state["algorithm"]["generator"])
+
+
+@pytest.mark.parametrize(
+    ("algo", "round_"),
+    [
+        (("algo=ppo",), 1),
+        (("algo=ppo",), 3),
+        (("algo=sac", "algo.learning_starts=700"), 1),  # a replay buffer writes files of its own
+    ],
+)
+def test_a_directory_deleted_under_a_run_ends_it(tmp_path, monkeypatch, algo, round_):
+    kind, count = algos.load(algo[0].partition("=")[2]), itertools.count(1)
+    update = kind.update
+
+    def delete(self, rollout):
+        if next(count) == round_:
+            shutil.rmtree(tmp_path / "run")
+        return update(self, rollout)
+
+    monkeypatch.setattr(kind, "update", delete)
+    config = compose(
+        [
+            *(setting for setting in SMALL if "epochs" not in setting),
+            *(*algo, "algo.compile=false", "sampler=serial", "sampler.n=1"),
+            *("env=gym", "env.id=Pendulum-v1", "checkpoint.every=256"),
+        ]
+    )
+    with pytest.raises(DirectoryLost, match="run was deleted or moved"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -202,6 +202,8 @@ class Rude(gym.Env):
 
     def __init__(self, how, closed=None):
         self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        if how == "complex entry":
+            self.observation_space = gym.spaces.Dict(wave=self.observation_space)
         self.action_space = gym.spaces.Discrete(2)
         self._how, self._closed = how, closed
 
@@ -210,11 +212,20 @@ class Rude(gym.Env):
         if self._how == "reset raises":
             raise RuntimeError("stuck")
         obs = np.zeros(3 if self._how == "reset is wider" else 2, np.float32)
+        if self._how == "complex entry":
+            obs = {"wave": obs}
         return obs if self._how == "old reset" else (obs, {})
 
     def step(self, action):
-        obs = 0.5 if self._how == "scalar observation" else np.zeros(2, np.float32)
-        reward = {"array reward": np.ones(2), "no reward": None}.get(self._how, 1.0)
+        wave = np.array([1, 2j], np.complex64)
+        observations = {
+            "scalar observation": 0.5,
+            "complex observation": wave,
+            "complex entry": {"wave": wave},
+        }
+        obs = observations.get(self._how, np.zeros(2, np.float32))
+        rewards = {"array reward": np.ones(2), "no reward": None, "complex reward": wave[1]}
+        reward = rewards.get(self._how, 1.0)
         return obs, reward, False, False, {}
 
     def close(self):

@@ -32,8 +32,16 @@ class WorkerError(WalleError, RuntimeError):
     """A worker process ended too early; the message holds its traceback or its signal."""
 
 
-class Interrupted(Exception):  # noqa: N818 - asked for, not an error
-    """A signal asked the run to end."""
+class WorkerDeathError(WorkerError):
+    """A worker process was killed, or left by `_exit`: another one may do better."""
+
+
+class CompileError(WalleError, RuntimeError):
+    """The C++ compiler, or the cache for what it compiles, does not work."""
+
+
+class Interrupted(BaseException):
+    """A signal asked the run to end; no `except Exception` of a library may hide that."""
 
 
 def what_went_wrong(error: BaseException) -> str:

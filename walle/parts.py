@@ -175,9 +175,16 @@ def make_sampling(
         slots=slots,
         enough=1 if run.algorithm.capabilities.every_rollout else config.batch_size,
         signals=signals,
-        patience=Patience(config.sampler.restarts, config.sampler.timeout_s),
+        patience=Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s),
         others=learners,
     )
+
+
+def balances(run: Run) -> bool:
+    """Whether samplers step each other's lanes: where states are cheap to move, and never late."""
+    sampler = run.config.sampler
+    exact = sampler.max_lag is not None and not run.config.whole_episodes
+    return sampler.balance and exact and run.probed.moves
 
 
 def rollout_shape(run: Run, lanes: int) -> RolloutShape:

@@ -35,6 +35,7 @@ def run(composed: DictConfig) -> float | None:
 
 def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     from walle.config import resumed_config, stored_config, validate
     from walle.processes.forkserver import start_fork_server
@@ -53,12 +54,16 @@ def _run(composed: DictConfig) -> float | None:
             start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
 
         from walle.agent.checkpoint import earlier_state
+        from walle.agent.run_directory import read_status
         from walle.train import train
 
+    launched = hydra.mode == RunMode.MULTIRUN
     resumed = None
     if composed.resume is not None:
-        resumed = earlier_state(directory, config.total_steps, print)
-    result = train(config, directory, typed, resumed)
+        resumed = earlier_state(directory, print, total_steps=config.total_steps)
+    elif launched and read_status(directory).get("resume"):
+        resumed = earlier_state(directory, print)
+    result = train(config, directory, typed, resumed, launched=launched)
     if config.logger.progress != "quiet":
         return_text = "-" if result.return_mean is None else f"{result.return_mean:,.1f}"
         print(
@@ -86,8 +91,9 @@ def _main() -> None:
 
     import hydra
     from hydra.errors import HydraException
+    from yaml import YAMLError
 
-    from walle.config import config_directory, explain, sweeps_directory
+    from walle.config import config_directory, explain, explain_damage, sweeps_directory
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     named, placed = (
@@ -104,6 +110,10 @@ def _main() -> None:
         app()
     except HydraException as error:
         sys.exit(_report(explain(error), 2))
+    except (UnicodeDecodeError, YAMLError) as error:
+        if not (line := explain_damage(error)):
+            raise
+        sys.exit(_report(line, 2))
     except ValueError as error:
         if not str(error).startswith("Config group override"):  # Hydra raises that for `GROUP=null`
             raise

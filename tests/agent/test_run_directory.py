@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from walle.agent.run_directory import (
@@ -10,6 +12,7 @@ from walle.agent.run_directory import (
     update_status,
     write_atomically,
 )
+from walle.processes.locks import RUN_LOCK, run_directory
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
@@ -30,11 +33,30 @@ def test_an_update_keeps_all_other_fields(tmp_path):
     assert read_status(tmp_path / "1") == {}
 
 
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[3, 4]", b'"failed"', b'{"error": "caf\xe9"}', b"\xff\xfe{\0}\0"]
+)
+def test_a_damaged_status_is_no_status(tmp_path, damage):
+    (tmp_path / "status.json").write_bytes(damage)
+    assert read_status(tmp_path) == {}
+    with run_directory(tmp_path) as locked:
+        Status(locked, "own", again=True).end("completed", exit_code=0)
+    assert (read_status(tmp_path)["state"], read_status(tmp_path)["attempts"]) == ("completed", 1)
+
+
+def test_damaged_fields_of_a_status_are_left_out(tmp_path):
+    damaged = {"attempts": "many", "cores": 3, "state": ["x"], "started": 5, "error": None}
+    (tmp_path / "status.json").write_text(json.dumps(damaged))
+    assert read_status(tmp_path) == {"error": None}
+
+
 def test_a_run_alone_writes_its_own_hash(tmp_path):
-    Status(tmp_path, "own", again=False).end("completed", exit_code=0)
+    with run_directory(tmp_path) as locked:
+        Status(locked, "own", again=False).end("completed", exit_code=0)
     status = read_status(tmp_path)
     assert (status["state"], status["config_hash"], status["attempts"]) == ("completed", "own", 1)
-    Status(tmp_path, "changed", again=True)
+    with run_directory(tmp_path) as locked:
+        Status(locked, "changed", again=True)
     status = read_status(tmp_path)
     assert (status["state"], status["config_hash"], status["attempts"]) == ("running", "changed", 2)
     assert status["ended"] is None
@@ -42,7 +64,8 @@ def test_a_run_alone_writes_its_own_hash(tmp_path):
 
 def test_a_run_that_a_launcher_started_keeps_the_launchers_hash_and_fields(tmp_path):
     update_status(tmp_path, state="running", config_hash="sweep", attempts=3, oversubscribed=True)
-    Status(tmp_path, "own", again=False).end("failed", exit_code=1, error="why")
+    with run_directory(tmp_path) as locked:
+        Status(locked, "own", again=False).end("failed", exit_code=1, error="why")
     status = read_status(tmp_path)
     assert (status["config_hash"], status["attempts"]) == ("sweep", 3)
     assert (status["oversubscribed"], status["error"]) == (True, "why")
@@ -83,3 +106,11 @@ def test_an_attempt_that_the_user_removed_is_not_overwritten(tmp_path):
     (tmp_path / "log").touch()
     assert set_aside(tmp_path)
     assert (tmp_path / "attempts" / "3" / "log").exists()
+
+
+def test_an_attempt_set_aside_leaves_the_lock(tmp_path):
+    with run_directory(tmp_path):
+        (tmp_path / "log").touch()
+        assert set_aside(tmp_path)
+        assert {entry.name for entry in tmp_path.iterdir()} == {"attempts", RUN_LOCK}
+    assert not set_aside(tmp_path)

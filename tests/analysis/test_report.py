@@ -79,15 +79,15 @@ def test_failures_and_their_reasons(tmp_path: Path) -> None:
     assert "MemoryError: &lt;no&gt; room" in text
 
 
-def test_replaced_samplers_have_a_table(tmp_path: Path) -> None:
+def test_replaced_processes_have_a_table(tmp_path: Path) -> None:
     lived = report.build(load(write_sweep(tmp_path / "lived", [Job()])))
-    assert "Replaced samplers" not in lived
+    assert "Replaced processes" not in lived
     jobs = [Job(), Job(n=2, status={"attempts": 2, "replacements": [REPLACED]})]
     text = report.build(load(write_sweep(tmp_path / "s", jobs)), home=tmp_path)
     check(text)
     row = '<a href="s/1">1</a></td><td>sampler-1</td><td>12</td><td>2026-01-02T03:04:06+00:00</td>'
     assert f"{row}<td>was killed by &lt;SIGKILL&gt;</td>" in text
-    assert "1 sampler replaced in 1 of 2 runs (1)" in text
+    assert "1 of 2 runs replaced a dead sampler or learner (1)" in text
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:

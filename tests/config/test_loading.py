@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 
@@ -6,6 +7,7 @@ import pytest
 
 from walle.config import compose, config_directory, config_hash
 from walle.errors import ConfigError
+from walle.run import main
 
 ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
 
@@ -145,6 +147,23 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == line
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"# caf\xe9\n", r"\S+/mine\.yaml is not UTF-8 \(.*\); save it in that encoding"),
+        (b"seed: [3\n", r"while parsing a flow sequence in \"\S+/mine\.yaml\", line 1.*"),
+    ],
+)
+def test_a_yaml_file_that_cannot_be_read_is_named_in_one_line(
+    tmp_path, monkeypatch, capsys, content, line
+):
+    (tmp_path / "mine.yaml").write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["walle", "-cd", str(tmp_path), "-cn", "mine"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert re.fullmatch(f"walle: {line}\n", capsys.readouterr().err)
 
 
 def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path):

@@ -58,6 +58,27 @@ def test_a_directory_without_a_manifest_is_refused(tmp_path):
         read_manifest(tmp_path)
 
 
+@pytest.mark.parametrize("damage", [b"[1, 2]", b"{", b'{"common": "caf\xe9"}', b"\xff\xfe"])
+def test_a_damaged_manifest_is_named(tmp_path, damage):
+    (tmp_path / "manifest.json").write_bytes(damage)
+    with pytest.raises(RecordError, match=r"manifest\.json is damaged .*: restore or remove it"):
+        read_manifest(tmp_path)
+
+
+def test_the_index_shows_damaged_statuses_and_names_without_encoding(tmp_path):
+    write_manifest(tmp_path, manifest())
+    text = (tmp_path / "manifest.json").read_text().replace("n=0", r"n=\udcff")
+    (tmp_path / "manifest.json").write_text(text)
+    for job, damage in enumerate((b"[3]", b'{"started": "soon", "state": "running"}')):
+        (tmp_path / str(job)).mkdir()
+        (tmp_path / str(job) / "status.json").write_bytes(damage)
+    write_index(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "index.csv").open(encoding="utf-8")))
+    assert [row["state"] for row in rows] == ["pending", "running"]
+    assert [row["duration_s"] for row in rows] == ["", ""]
+    assert rows[0]["overrides"] == r"n=\udcff a=1"
+
+
 def test_done_is_completed_with_this_config_and_a_value():
     status = {"state": "completed", "config_hash": "h", "return_value": None}
     assert is_done(status, "h")
@@ -91,6 +112,7 @@ def test_the_index_has_a_row_a_job(tmp_path):
         state="completed",
         cores=[0, 1],
         attempts=2,
+        error="WorkerError: it died\nits first note\n",
         replacements=[REPLACED],
         started="2026-01-01T00:00:00+00:00",
         ended="2026-01-01T00:00:02.500+00:00",
@@ -109,6 +131,7 @@ def test_the_index_has_a_row_a_job(tmp_path):
     assert (done["cores"], done["duration_s"], done["return_value"]) == ("0 1", "2.5", "3.5")
     assert (done["iteration"], done["env_steps"], done["return_mean"]) == ("2", "20", "")
     assert (done["attempts"], done["replacements"]) == ("2", "1")
+    assert done["error"] == "WorkerError: it died"
     assert (pending["state"], pending["overrides"]) == ("pending", "n=1 a=1")
     assert (pending["attempts"], pending["replacements"]) == ("", "")
     assert list(done)[-5:] == list(Progress._fields)

@@ -1,8 +1,11 @@
 import os
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
-from walle.processes.private_files import private_directory
+from walle.processes.private_files import TemporaryDirectory, private_directory
 
 ROOT = os.getuid() == 0
 
@@ -64,3 +67,48 @@ def test_the_owner_is_asked_each_time(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: somebody_else)
     with pytest.raises(PermissionError, match="belongs to another user"):
         private_directory(path)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from walle.processes.private_files import TemporaryDirectory
+
+held = TemporaryDirectory(Path(sys.argv[1]), ".unpacked")
+(held.path / "file").touch()
+print(held.path, flush=True)
+if sys.argv[2] == "stay":
+    time.sleep(600)
+"""
+
+
+def holder(tmp_path, how):
+    """A process that has made a temporary directory, and the directory's name."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path), how]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return process, process.stdout.readline().strip()
+
+
+def test_a_temporary_directory_lasts_as_long_as_its_process(tmp_path):
+    process, path = holder(tmp_path, "stay")
+    own = TemporaryDirectory(tmp_path, ".unpacked")
+    assert os.path.exists(path)
+    process.kill()
+    process.communicate()
+    assert os.path.exists(path)
+    (tmp_path / "early.unpacked").mkdir()  # killed before it made the lock
+    (tmp_path / "other").mkdir()
+    TemporaryDirectory(tmp_path, ".unpacked").remove()
+    assert sorted(os.listdir(tmp_path)) == sorted([own.path.name, "other", "unpacked.lock"])
+    process, path = holder(tmp_path, "end")
+    process.communicate(timeout=60)
+    assert not os.path.exists(path)
+
+
+def test_temporary_files_lie_in_the_directory_while_it_is_used(tmp_path):
+    before = os.environ.get("TMPDIR"), tempfile.gettempdir()
+    with TemporaryDirectory(tmp_path, ".building").used() as path:
+        assert tempfile.mkdtemp().startswith(str(path))
+        made = subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True)
+        assert made.stdout.startswith(str(path))
+    assert (os.environ.get("TMPDIR"), tempfile.gettempdir()) == before

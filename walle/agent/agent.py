@@ -136,11 +136,12 @@ class Agent:
         with self._timer.section("compile"), self._sampling.busy():
             try:
                 with signals.breaking_off():
-                    self._recorder.say(warm_up(self._algorithm))
+                    line = warm_up(self._algorithm)
             except Exception as error:
                 if not signals.arrived():
                     raise
                 raise Interrupted from error  # the same Ctrl-C may have ended the compiler
+        self._recorder.say(line)
 
     def _iterate(self, total_steps: int, signals: Signals) -> None:
         self._timer.switch("wait_experience")

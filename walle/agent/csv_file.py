@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from walle.errors import ConfigError
+from walle.errors import ConfigError, WalleError
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
@@ -53,8 +53,12 @@ class CsvFile:
             )
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         os.ftruncate(self._descriptor, length)
-        with self._path.open() as file:
-            self._columns = tuple(file.readline().rstrip("\n").split(","))
+        with self._path.open("rb") as file:
+            header = file.readline().rstrip(b"\n")
+        try:
+            self._columns = tuple(header.decode().split(","))
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self._path} is no text ({error}): put the file back") from None
 
     @property
     def length(self) -> int:
@@ -72,6 +76,7 @@ class CsvFile:
 
         Raises:
             ValueError: the columns of a row differ from the file's.
+            WalleError: the file was deleted.
         """
         if not rows:
             return
@@ -85,12 +90,24 @@ class CsvFile:
         self._write(text)
 
     def _write(self, text: str) -> None:
-        """Writes `text` completely, or raises OSError and writes nothing."""
+        """Writes `text` completely, or raises an error and writes nothing."""
         data = text.encode()
-        size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        if not found.st_nlink and not self._leads_to(found):
+            raise WalleError(
+                f"{self._path} was deleted while the run wrote to it: leave the files of a run "
+                "alone until it has ended"
+            )
         if os.write(self._descriptor, data) < len(data):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self._descriptor, found.st_size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def _leads_to(self, found: os.stat_result) -> bool:
+        """Whether the path leads to that file: some file systems count no links at all."""
+        try:
+            return os.path.samestat(os.stat(self._path), found)
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Closes the file."""

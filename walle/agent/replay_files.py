@@ -28,7 +28,8 @@ class ReplayFiles:
 
     def append(self, replay: Replay) -> None:
         """Writes the rows that came since the last call."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        for each in (self._directory.parent, self._directory):  # not the run's, were it deleted
+            each.mkdir(exist_ok=True)
         oldest = replay.inserted - len(replay)
         self._written = max(self._written, oldest)
         while self._written < replay.inserted:

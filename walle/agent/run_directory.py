@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from walle.machine import usable_cores
+from walle.processes.locks import RUN_LOCK, RunDirectory
 from walle.processes.signals import stopped_by
 from walle.timing import timestamp
 
 _STATUS, _ATTEMPTS = "status.json", "attempts"
+_TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
+_TYPES |= dict.fromkeys(("error", "signal", "started", "ended"), str)
+_CHECKPOINTS = ("last.pt", "previous.pt")
 _RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard")
 
 
@@ -23,7 +27,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Replaces the content of `path` atomically: a reader finds the old text or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -47,7 +51,8 @@ def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
         whether there was anything to move.
     """
     shelf = directory / _ATTEMPTS
-    found = {path for pattern in patterns for path in directory.glob(pattern)} - {shelf}
+    stays = {shelf, directory / RUN_LOCK}
+    found = {path for pattern in patterns for path in directory.glob(pattern)} - stays
     if not found:
         return False
     taken = [int(path.name) for path in shelf.glob("*") if path.name.isdigit()]
@@ -68,21 +73,30 @@ def set_aside_previous(directory: Path) -> bool:
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Whether a run in this directory can go on from a checkpoint: from last.pt, or an older one.
+    """Whether a run in this directory can go on from a checkpoint.
 
     Other applications may have a file of this name too, but no run.json beside it.
     """
-    checkpoints = (directory / "checkpoints").glob("last*.pt")
-    return (directory / "run.json").exists() and any(checkpoints)
+    files = [directory / "checkpoints" / name for name in _CHECKPOINTS]
+    return (directory / "run.json").exists() and any(file.exists() for file in files)
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """Reads status.json; returns an empty dictionary when the file is missing or damaged."""
+    """Reads status.json, without what is damaged: the whole file, or fields of a wrong type.
+
+    A run or a job without its status counts as one that has not begun.
+    """
     try:
-        content = json.loads((directory / _STATUS).read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        content = json.loads((directory / _STATUS).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # also wrong JSON, wrong UTF-8
         return {}
-    return content if isinstance(content, dict) else {}
+    if not isinstance(content, dict):
+        return {}
+    return {
+        name: value
+        for name, value in content.items()
+        if value is None or isinstance(value, _TYPES.get(name, object))
+    }
 
 
 def update_status(directory: Path, **fields: Any) -> None:
@@ -99,7 +113,7 @@ class Status:
     """status.json of a run: its state, rewritten atomically at every change."""
 
     def __init__(
-        self, directory: Path, config_hash: str, *, again: bool, resumed: bool = False
+        self, directory: RunDirectory, config_hash: str, *, again: bool, resumed: bool = False
     ) -> None:
         """Writes the state `running`.
 
@@ -107,18 +121,19 @@ class Status:
         `config_hash` among them, as the launcher finds completed jobs by it.
 
         Args:
-            directory: the run's directory.
+            directory: the run's directory, which this process has locked.
             config_hash: identifies the configuration of a run without a launcher.
             again: whether an earlier run was set aside, or is resumed; counts one more attempt.
             resumed: whether the run goes on with the files of an earlier attempt.
         """
         self._directory = directory
-        before = read_status(directory)
-        launched = before if resumed or not again else {}
+        before = read_status(directory.path)
+        kept = before if resumed or not again else {}
         fields = {
             "state": "running",
-            "config_hash": launched.get("config_hash", config_hash),
-            "attempts": max(1, before.get("attempts", 0) + again),
+            "config_hash": kept.get("config_hash", config_hash),
+            "attempts": max(1, (before.get("attempts") or 0) + again),
+            "resume": resumed,
             "exit_code": None,
             "signal": None,
             "error": None,
@@ -126,14 +141,19 @@ class Status:
             "ended": None,
             "cores": usable_cores(),
         }
-        _write_status(directory, launched | fields)
+        _write_status(directory.path, kept | fields)
 
     def end(
         self, state: str, *, exit_code: int, signal: str | None = None, error: str | None = None
     ) -> None:
-        """Writes how the run ended: `completed`, `failed` or `interrupted`."""
+        """Writes how the run ended: `completed`, `failed` or `interrupted`.
+
+        Raises:
+            DirectoryLost: the directory was deleted or moved.
+        """
+        self._directory.check()
         update_status(
-            self._directory,
+            self._directory.path,
             state=state,
             exit_code=exit_code,
             signal=signal,

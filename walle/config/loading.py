@@ -7,12 +7,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from io import TextIOWrapper
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from walle import algos
 from walle.config.checks import checked
@@ -153,6 +156,21 @@ def explain(error: HydraException) -> str:
             return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}"
         return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
     return f"{lines[0]} {_first_line(error.__cause__)}".strip()
+
+
+def explain_damage(error: UnicodeDecodeError | YAMLError) -> str | None:
+    """A one-line message for a YAML file that cannot be read; None if the error is not about one.
+
+    Python's decoder does not know the file's name. It is found among the variables of the functions
+    in which the error was raised.
+    """
+    if isinstance(error, YAMLError):
+        return " ".join(str(error).split())
+    variables = [v for frame, _ in walk_tb(error.__traceback__) for v in frame.f_locals.values()]
+    names = [str(v.name) for v in variables if isinstance(v, TextIOWrapper)]
+    if not names or not names[-1].endswith((".yaml", ".yml")):
+        return None
+    return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
 
 
 def _owners(key: str) -> list[str]:

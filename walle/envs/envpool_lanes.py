@@ -29,6 +29,8 @@ class EnvpoolLanes:
     environment at once, so that every step is a real one.
     """
 
+    moves = False
+
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         """Makes the pool.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -20,6 +20,8 @@ _MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
 
 class GymnasiumLanes:
     """One instance of a registered environment for every lane. Observations are flattened."""
+
+    moves = False
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         """Builds one environment per entry of `lanes`.
@@ -80,7 +82,8 @@ class GymnasiumLanes:
         return obs
 
     def _blame(self, error: Exception, i: int) -> None:
-        error.add_note(f"raised by {_name(self._envs[i])} in lane {self._lanes[i]}")
+        place = f"in lane {self._lanes[i]} at step {self._steps}"
+        error.add_note(f"raised by {_name(self._envs[i])} {place}")
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
@@ -105,7 +108,7 @@ class GymnasiumLanes:
         for _ in range(self._frame_skip):
             try:
                 obs, reward, terminated, truncated, _ = env.step(action)
-                total += float(reward)
+                total += self._real(i, reward)
             except Exception as error:
                 self._blame(error, i)
                 raise
@@ -125,8 +128,21 @@ class GymnasiumLanes:
                 f"{self._lanes[i]} at step {self._steps}, but its observation_space has shape "
                 f"{self._obs.shape[1:]}: return observations of that shape from reset and step"
             )
+        if np.iscomplexobj(obs):
+            raise self._complex(i, "observation")  # an array of floats takes the real part
         checked: AnyArray = obs
         return checked
+
+    def _real(self, i: int, reward: Any) -> float:
+        if type(reward) is not float and np.iscomplexobj(reward):
+            raise self._complex(i, f"reward of {reward}")  # float() takes the real part
+        return float(reward)
+
+    def _complex(self, i: int, what: str) -> RolloutError:
+        return RolloutError(
+            f"the environment gave a complex {what} in lane {self._lanes[i]} at step "
+            f"{self._steps}: return real numbers, such as the real part or the absolute value"
+        )
 
     def _warn(self, i: int) -> None:
         if self._warnings.pending:
@@ -223,14 +239,27 @@ def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
 
 class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
-    """Gymnasium's own wrapper holds a lambda, so no pickle can hold the environment."""
+    """Flattens real observations; Gymnasium's wrapper holds a lambda, so no pickle can hold it."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.observation_space = gym.spaces.flatten_space(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
+        if _has_complex(observation):  # flattening would take the real part
+            raise RolloutError(
+                "the environment gave a complex observation: return real numbers, such as the real "
+                "part or the absolute value"
+            )
         return gym.spaces.flatten(self.env.observation_space, observation)
+
+
+def _has_complex(observation: Any) -> bool:
+    if isinstance(observation, Mapping):
+        return any(map(_has_complex, observation.values()))
+    if isinstance(observation, tuple):
+        return any(map(_has_complex, observation))
+    return np.iscomplexobj(observation)
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

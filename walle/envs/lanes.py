@@ -72,8 +72,10 @@ class Lanes(Protocol):
         observation_space: the observations of one lane, one-dimensional.
         action_space: the actions of one lane; a discrete space starts at 0.
         episode_limit: environment steps after which an episode is truncated, if any.
+        moves: whether `state` and `restore` take microseconds a lane.
     """
 
+    moves: bool
     observation_space: gym.spaces.Box
     action_space: gym.spaces.Box | gym.spaces.Discrete
     episode_limit: int | None

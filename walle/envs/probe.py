@@ -24,12 +24,14 @@ class Probe(NamedTuple):
     Attributes:
         lane: a lane that has been built, reset, stepped and closed.
         env: the description of the environment, with the way to save its state.
+        moves: whether a lane's state is cheap to take out and to put into another process.
         state_bytes: room for a lane's state in bytes; 0 if it cannot be saved.
         unsaved: why the state cannot be saved; empty if it can.
     """
 
     lane: Lanes
     env: EnvSpec
+    moves: bool
     state_bytes: int
     unsaved: str
 
@@ -48,8 +50,8 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         except Exception as error:  # noqa: BLE001 - a pickle may raise anything
             unsaved = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
         else:
-            return Probe(lane, described, _room(described, lane, size), "")
-    return Probe(lane, replace(env, saving="none"), 0, unsaved)
+            return Probe(lane, described, lane.moves, _room(described, lane, size), "")
+    return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
 
 
 class _Trial(NamedTuple):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from walle.processes.locks import lock_file, try_lock
 
 LAUNCHER_LOCK, JOBS_LOCK = ".launcher.lock", ".jobs.lock"
 LOCK_POLL_S = 0.05
@@ -35,14 +36,14 @@ def locked(sweep: Path, wait_s: float) -> Iterator[int]:
         LockedError: another launcher uses the directory, or jobs of an earlier one do not end.
     """
     sweep.mkdir(parents=True, exist_ok=True)
-    with _open(sweep / LAUNCHER_LOCK) as launcher, _open(sweep / JOBS_LOCK) as jobs:
-        if not _try_lock(launcher, fcntl.LOCK_EX):
+    with lock_file(sweep / LAUNCHER_LOCK) as launcher, lock_file(sweep / JOBS_LOCK) as jobs:
+        if not try_lock(launcher, fcntl.LOCK_EX):
             raise LockedError(
                 f"another launcher is running the sweep in {sweep}: wait for it or end it, or use "
                 "another name"
             )
         deadline = time.monotonic() + wait_s
-        while not _try_lock(jobs, fcntl.LOCK_EX):
+        while not try_lock(jobs, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise LockedError(
                     f"jobs of a launcher that was killed are still running in {sweep}: end them"
@@ -51,26 +52,9 @@ def locked(sweep: Path, wait_s: float) -> Iterator[int]:
         yield jobs
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def has_launcher(sweep: Path) -> bool:
     """True while a launcher runs the sweep in this directory."""
     if not (sweep / LAUNCHER_LOCK).exists():
         return False
-    with _open(sweep / LAUNCHER_LOCK) as descriptor:
-        return not _try_lock(descriptor, fcntl.LOCK_SH)
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    with lock_file(sweep / LAUNCHER_LOCK) as descriptor:
+        return not try_lock(descriptor, fcntl.LOCK_SH)

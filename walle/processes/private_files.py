@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
+from unittest.mock import patch
 
 
 def cache_directory() -> Path:
@@ -83,6 +87,47 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+class TemporaryDirectory:
+    """A new directory that lasts as long as this object.
+
+    A process that is killed cannot remove its directory, so the next one with the same parent and
+    suffix does it: the lock inside a directory tells whether its process still runs.
+    """
+
+    def __init__(self, parent: Path, suffix: str) -> None:
+        """Makes a directory in `parent`, with a name that ends in `suffix`."""
+        with locked(parent / f"{suffix.lstrip('.')}.lock"):
+            for path in parent.glob(f"*{suffix}"):
+                _remove_abandoned(path)
+            self.path = Path(tempfile.mkdtemp(suffix, dir=parent))
+            lock = (self.path / "lock").open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        self.remove = weakref.finalize(self, _remove, self.path, lock)
+
+    @contextmanager
+    def used(self) -> Iterator[Path]:
+        """Puts the temporary files of the body, and of the programs that it starts, in here."""
+        variable = environment({"TMPDIR": str(self.path)})
+        with variable, patch.object(tempfile, "tempdir", str(self.path)):
+            yield self.path
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Removes a directory whose process has ended, if need be before it made its lock."""
+    lock = (path / "lock").open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+    else:
+        _remove(path, lock)
+
+
+def _remove(path: Path, lock: IO[str]) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    lock.close()
 
 
 @contextmanager
