@@ -118,7 +118,7 @@ def test_a_killed_sampler_ends_a_run_that_may_not_replace_it(started, tmp_path, 
 @pytest.mark.slow
 def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))  # nothing compiled yet
-    run, samplers = started("algo.compile=true", iterations=0)
+    run, samplers = started("algo.compile=true", "sampler.restarts=0", iterations=0)
     wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
     everything = psutil.Process(run.pid).children(recursive=True)
     samplers[0].kill()
