@@ -170,6 +170,10 @@ class ProcessSampling:
         """Raises WorkerError unless `_wait` can replace who died."""
         self._read_messages([], timeout_s=0.1)
         self._report_others()
+        for sampler, worker in enumerate(self._workers):
+            round_ = self.lanes.round(sampler) + len(self._experience.pending(sampler))
+            if worker.ended() and (reason := self._restarts.reason_against(sampler, round_)):
+                raise WorkerError(f"{worker.how_it_ended()}; {reason}")
 
     def _report_others(self) -> None:
         if self._others and wait(self._others.sentinels, 0):

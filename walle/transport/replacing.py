@@ -46,15 +46,21 @@ class Restarts:
         self._left = most
         self._by_round: Counter[tuple[int, int]] = Counter()
 
-    def refusal(self, sampler: int, round_: int) -> str:
-        """Why the sampler is not replaced in that round; empty, and counted, if it is."""
+    def reason_against(self, sampler: int, round_: int) -> str:
+        """Why the sampler may not be replaced in that round; empty if it may."""
         if self._left <= 0:
             return f"{self._key}={self._most} allows no further replacement"
         if self._by_round[sampler, round_] >= AT_MOST_A_ROUND:
             return f"its round {round_} failed {AT_MOST_A_ROUND + 1} times: the fault comes back"
-        self._left -= 1
-        self._by_round[sampler, round_] += 1
         return ""
+
+    def refusal(self, sampler: int, round_: int) -> str:
+        """Why the sampler is not replaced in that round; empty, and counted, if it is."""
+        reason = self.reason_against(sampler, round_)
+        if not reason:
+            self._left -= 1
+            self._by_round[sampler, round_] += 1
+        return reason
 
 
 class News:
