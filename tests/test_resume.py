@@ -6,11 +6,6 @@ of the third: every column of every CSV file but times, and every number of the 
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from functools import cache
 from typing import NamedTuple
 
