@@ -9,12 +9,11 @@ Three lines in a notebook:
 Every frame has the column `run`, then `seed`, `sampler.n` and every other configuration key that
 differs between the runs, then the columns of the file. Nothing is dropped in silence: `left_out`
 names the runs that are in no frame, with the reasons; `notes` says which rows are not used, which
-runs are not finished, and in which runs samplers were replaced.
+runs are not finished, and in which runs processes were replaced.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import (
     BadInputError,
+    DamagedError,
     LeftOut,
     Run,
     Scalar,
@@ -48,7 +48,7 @@ class Sweep:
         paths: the directories that were loaded.
         runs: the runs whose rows are in the frames.
         left_out: the other runs, each with its reason.
-        notes: sentences about rows left out, runs that are not finished, and replaced samplers.
+        notes: sentences about rows left out, runs that are not finished, and replaced processes.
     """
 
     def __init__(self, paths: list[Path], runs: list[Run], left_out: list[LeftOut]) -> None:
@@ -131,7 +131,7 @@ class Sweep:
         rows = [
             {
                 "run": run.name,
-                "overrides": " ".join(run.provenance.get("overrides", [])),
+                "overrides": " ".join(map(str, run.provenance.get("overrides") or [])),
                 "state": run.state,
                 "attempts": run.attempts,
                 "replacements": len(run.replacements),
@@ -143,14 +143,16 @@ class Sweep:
         return pd.DataFrame([*rows, *left_out])
 
     def replacements(self) -> pd.DataFrame:
-        """One row for each sampler that was replaced: its run and round, the time, the reason."""
-        names = ("sampler", "round", "when", "why")
+        """One row for each sampler or learner that was replaced: its name, when and why.
+
+        `same_bits` says whether the run went on as if nothing had happened.
+        """
         rows = [
-            {"run": run.name, **{name: one.get(name) for name in names}}
+            (run.name, *map(one.get, ("sampler", "round", "when", "why")), one.get("exact", True))
             for run in self.runs
             for one in run.replacements
         ]
-        return pd.DataFrame(rows, columns=["run", *names])
+        return pd.DataFrame(rows, columns=["run", "process", "round", "when", "why", "same_bits"])
 
     def _load(self, name: str) -> pd.DataFrame:
         tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
@@ -215,11 +217,13 @@ def _note_not_started(sweep: Sweep, path: Path) -> None:
     """Notes the jobs of the launcher's manifest that have no run yet."""
     try:
         asked = read_json(path / "manifest.json").get("jobs")
-    except json.JSONDecodeError as error:
-        sweep.note(f"{path / 'manifest.json'} is not JSON ({error}): not used")
+    except DamagedError as error:
+        sweep.note(f"{path / 'manifest.json'} is not used: {error}")
         return
     if isinstance(asked, list):
-        names = [str(job["directory"]) for job in asked if "directory" in job]
+        names = [
+            str(job["directory"]) for job in asked if isinstance(job, dict) and "directory" in job
+        ]
         missing = [name for name in names if not is_run(path / name)]
         if missing:
             sweep.note(f"{len(missing)} of {len(asked)} jobs not started yet: {listed(missing)}")
@@ -257,10 +261,19 @@ def _status_notes(runs: list[Run]) -> Iterator[str]:
         names = [run.name for run in runs if run.state == state]
         if names:
             yield f"{len(names)} of {len(runs)} runs {meaning} ({listed(names)})"
-    replaced = {run.name: len(run.replacements) for run in runs if run.replacements}
+    replaced = [run for run in runs if run.replacements]
     if replaced:
+        times = counted(sum(len(run.replacements) for run in replaced), "time")
         yield (
-            f"{counted(sum(replaced.values()), 'sampler')} replaced in {len(replaced)} of "
-            f"{len(runs)} runs ({listed(list(replaced))}): a round that is collected again takes "
+            f"{len(replaced)} of {len(runs)} runs replaced a dead sampler or learner "
+            f"({listed([run.name for run in replaced])}), {times} in all: a repeated round takes "
             "longer"
+        )
+    inexact = [
+        r.name for r in replaced if any(not one.get("exact", True) for one in r.replacements)
+    ]
+    if inexact:
+        yield (
+            f"{len(inexact)} of these runs went on with other numbers than without a death "
+            f"({listed(inexact)})"
         )

@@ -25,6 +25,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from walle.collecting.actor import Actor
+from walle.collecting.lane_group import LaneGroup
 from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import GaussianPolicy
@@ -89,13 +90,14 @@ def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
     )
     policy = GaussianPolicy(obs_dim, width, (64, 64), torch.tanh, -0.5)
     spent = clocked_physics(simulated)
-    sampler = LaneSampler(simulated, Actor(policy, obs_dim, lanes, 10.0), numbers, seed=0)
+    group = LaneGroup(simulated, Actor(policy, obs_dim, lanes, 10.0), numbers, seed=0)
+    sampler = LaneSampler(lambda _: group, numbers)
     shape = RolloutShape(steps, lanes, (obs_dim,), "float32", (width,), "float32")
     slot = Slot.empty(shape)
     vector = policy.init(torch.Generator().manual_seed(0)).numpy()
     norm = np.repeat(np.float32([0, 1]), obs_dim)
     snapshot = PolicySnapshot(0, np.concatenate((vector, norm)))
-    sampler.fill(slot.rollout, snapshot, CpuTimer())
+    sampler.fill(slot.rollout, snapshot, 0, CpuTimer())
     rows = [one_rollout(sampler, slot, snapshot, spent, steps * lanes) for _ in range(repetitions)]
     return Cost(*np.median(rows, 0).tolist())
 
@@ -122,7 +124,7 @@ def one_rollout(
     timer = CpuTimer()
     spent[0] = 0
     begin = time.thread_time_ns()
-    sampler.fill(slot.rollout, snapshot, timer)
+    sampler.fill(slot.rollout, snapshot, 0, timer)
     total = time.thread_time_ns() - begin
     act, env = timer.spent["act"], timer.spent["env_step"]
     parts = (total, spent[0], act, env - spent[0], total - act - env)

@@ -89,7 +89,8 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
             "algo.target_kl=null",
         ]
     ).algo
-    problem = Problem(OBS_SPACE, ACTION_SPACE, lanes, 10**9, case["samples"], 0, "cpu")
+    steps_of_run = (10**9, 10**9)  # in all, and until a falling step size is 0
+    problem = Problem(OBS_SPACE, ACTION_SPACE, lanes, *steps_of_run, case["samples"], 0, "cpu")
     width = (case["width"],) * 2
     net = NetSettings(width, width, "tanh", -0.5)
     algorithm = PPO(settings, net, problem)

@@ -77,7 +77,7 @@ def walle(case: dict[str, Any]) -> Update:
     ).algo
     width = (case["width"],) * 2
     net = NetSettings(width, width, "relu", 0.0)
-    problem = Problem(OBS_SPACE, ACTION_SPACE, 1, STORED, STORED, 0, "cpu")
+    problem = Problem(OBS_SPACE, ACTION_SPACE, 1, STORED, STORED, STORED, 0, "cpu")
     algorithm: Any = algos.load(name)(settings, net, problem)
     algorithm.warm_up()
     obs, successor, action, reward = transitions()

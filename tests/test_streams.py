@@ -10,21 +10,37 @@ def test_no_two_streams_of_a_run_begin_alike():
     integers = [streams.agent_seed(0) & 0xFFFFFFFF]
     integers += [streams.env_seed(0, lane, role) for lane in lanes for role in streams.ROLES]
     integers += [streams.episode_env_seed(0, lane, r) for lane, r in product(lanes, rounds)]
-    assert len(set(integers)) == len(integers) == 1 + 40 + 200
-    draws = [streams.action_noise(0, lane).random() for lane in lanes]
+    integers += [streams.evaluation_seed(0, lane, k) for lane, k in product(lanes, rounds)]
+    integers += [streams.seed_anew(0, r) for r in rounds]
+    assert len(set(integers)) == len(integers) == 1 + 40 + 200 + 200 + 10
+    noise = [streams.ActionNoise(0, lane) for lane in lanes]
+    draws = [noise[lane].of_round(r).random() for lane, r in product(lanes, rounds)]
     draws += [streams.episode_action_noise(0, *key).random() for key in product(lanes, rounds)]
-    assert len(set(draws)) == len(draws) == 20 + 200
+    assert len(set(draws)) == len(draws) == 200 + 200
 
 
 def test_another_seed_gives_other_streams():
     assert streams.env_seed(0, 1) != streams.env_seed(1, 1)
     assert streams.agent_seed(0) != streams.agent_seed(1)
-    assert streams.action_noise(0, 1).random() != streams.action_noise(1, 1).random()
+    draws = [streams.ActionNoise(seed, 1).of_round(0).random() for seed in (0, 1)]
+    assert draws[0] != draws[1]
+
+
+def test_action_noise_of_a_round_does_not_depend_on_what_was_drawn_before():
+    noise = streams.ActionNoise(0, 3)
+    expected = noise.of_round(5).normal(size=7)
+    noise.of_round(4).integers(10, size=3, dtype=np.uint32)  # leaves half a number behind
+    assert (noise.of_round(5).normal(size=7) == expected).all()
+    assert (streams.ActionNoise(0, 3).of_round(5).normal(size=7) == expected).all()
 
 
 def test_a_streams_key_is_the_one_the_tree_shows():
     def sequence(*key):
         return np.random.SeedSequence(7, spawn_key=key)
+
+    def philox(round_, *key):
+        key = sequence(*key).generate_state(2, np.uint64)
+        return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, round_])).random()
 
     def noise(*key):
         return np.random.Generator(np.random.PCG64(sequence(*key))).random()
@@ -32,6 +48,8 @@ def test_a_streams_key_is_the_one_the_tree_shows():
     assert streams.env_seed(7, 5) == sequence(0, 5).generate_state(1)[0]
     assert streams.env_seed(7, 5, "evaluate") == sequence(1, 5).generate_state(1)[0]
     assert streams.episode_env_seed(7, 5, 3) == sequence(0, 5, 1, 3).generate_state(1)[0]
-    assert streams.action_noise(7, 5).random() == noise(0, 5, 0)
+    assert streams.ActionNoise(7, 5).of_round(3).random() == philox(3, 0, 5, 0)
+    assert streams.evaluation_seed(7, 5, 3) == sequence(1, 5, 3).generate_state(1)[0]
+    assert streams.seed_anew(7, 3) == sequence(3, 3).generate_state(1)[0]
     assert streams.episode_action_noise(7, 5, 3).random() == noise(0, 5, 1, 3, 0)
     assert streams.agent_seed(7) == sequence(2).generate_state(1, np.uint64)[0] >> np.uint64(1)

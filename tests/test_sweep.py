@@ -8,7 +8,7 @@ import pytest
 from walle.agent.run_directory import update_status
 from walle.launcher.identity import Identity
 from walle.launcher.lock import locked
-from walle.launcher.records import JobRecord, Manifest, write_manifest
+from walle.launcher.records import JobRecord, Manifest, read_manifest, write_manifest
 from walle.sweep import job_rows, main
 
 
@@ -47,7 +47,22 @@ def test_status_prints_the_table_and_the_sum(sweep, capsys):
     assert main(["status", str(sweep)]) == 0
     printed = capsys.readouterr().out
     assert "seed=0" in printed
-    assert "1 lost, 1 pending" in printed
+    assert "1 lost, 1 pending\nTo go on: start the sweep again with" in printed
+
+
+def test_status_tells_how_to_go_on(sweep, capsys, monkeypatch):
+    launch = {"command": "python -m walle.run -m seed=0,1", "directory": "/where"}
+    launch["to_resume"] = ["hydra.launcher.resume=true"]
+    write_manifest(sweep, read_manifest(sweep)._replace(launches=(launch,)))
+    assert main(["status", str(sweep)]) == 0
+    end = "To go on: python -m walle.run -m seed=0,1 hydra.launcher.resume=true"
+    assert capsys.readouterr().out.endswith(f"{end} (in /where)\n")
+    monkeypatch.setattr("os.getcwd", lambda: "/where")
+    main(["status", str(sweep)])
+    assert capsys.readouterr().out.endswith(f"{end}\n")
+    with locked(sweep, 0):
+        main(["status", str(sweep)])
+    assert "To go on" not in capsys.readouterr().out
 
 
 def test_index_is_rebuilt(sweep, capsys):

@@ -1,7 +1,10 @@
 """Environments made for the tests; their ids begin with `tests.toy:`."""
 
 import multiprocessing
+import os
+import random
 import subprocess
+import threading
 import time
 
 import gymnasium as gym
@@ -85,6 +88,16 @@ class Counter(gym.Env):
         return obs, reward, self._t >= self._limit, False, {}
 
 
+class Keyed(Counter):
+    """Works only with the `token` in the variable TOY_TOKEN, and keeps it as a client would."""
+
+    def __init__(self, token, raise_at=None):
+        super().__init__(raise_at=raise_at)
+        if token != os.environ["TOY_TOKEN"]:
+            raise ValueError("wrong token")
+        self._token = token
+
+
 class Dialled(gym.Env):
     """Its actions are whole numbers in a box."""
 
@@ -134,6 +147,61 @@ class Recall(gym.Env):
         return np.array([0, self._t == 5], np.float32), reward, ended, False, {}
 
 
+class Season(gym.Env):
+    """Its episodes grow harder: the reward falls with the number of episodes since it was made."""
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self._episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._episodes += 1
+        self._t, self._mark = 0, float(self.np_random.random())
+        return np.array([0.0, self._mark]), {}
+
+    def step(self, action):
+        self._t += 1
+        reward = float(action) - 0.01 * self._episodes
+        return np.array([self._t, self._mark]), reward, self._t >= 7, False, {}
+
+
+class Locked(gym.Env):
+    """Cannot be pickled. From step `leaves` of an episode on it draws from a stream of its own.
+
+    Writes `made` and `closed` into the file `told`.
+    """
+
+    def __init__(self, leaves=None, limit=60, told=None):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._limit, self._told = limit, told
+        if told:
+            self._tell("made")
+        self._lock, self._leaves = threading.Lock(), leaves
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t, self._x = 0, float(self.np_random.random())
+        return np.array([self._t, self._x]), {}
+
+    def step(self, action):
+        self._t += 1
+        self._x = 0.9 * self._x + 0.1 * float(action[0])
+        if self._leaves is not None and self._t >= self._leaves:
+            self._x += random.random()
+        return np.array([self._t, self._x]), -self._x, False, self._t >= self._limit, {}
+
+    def close(self):
+        if self._told:
+            self._tell("closed")
+
+    def _tell(self, what):
+        with open(self._told, "a") as file:
+            file.write(f"{what}\n")
+
+
 class Tupled(gym.Env):
     """A kind of action that is not supported."""
 
@@ -147,6 +215,8 @@ class Rude(gym.Env):
 
     def __init__(self, how, closed=None):
         self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        if how == "complex entry":
+            self.observation_space = gym.spaces.Dict(wave=self.observation_space)
         self.action_space = gym.spaces.Discrete(2)
         self._how, self._closed = how, closed
 
@@ -155,11 +225,20 @@ class Rude(gym.Env):
         if self._how == "reset raises":
             raise RuntimeError("stuck")
         obs = np.zeros(3 if self._how == "reset is wider" else 2, np.float32)
+        if self._how == "complex entry":
+            obs = {"wave": obs}
         return obs if self._how == "old reset" else (obs, {})
 
     def step(self, action):
-        obs = 0.5 if self._how == "scalar observation" else np.zeros(2, np.float32)
-        reward = {"array reward": np.ones(2), "no reward": None}.get(self._how, 1.0)
+        wave = np.array([1, 2j], np.complex64)
+        observations = {
+            "scalar observation": 0.5,
+            "complex observation": wave,
+            "complex entry": {"wave": wave},
+        }
+        obs = observations.get(self._how, np.zeros(2, np.float32))
+        rewards = {"array reward": np.ones(2), "no reward": None, "complex reward": wave[1]}
+        reward = rewards.get(self._how, 1.0)
         return obs, reward, False, False, {}
 
     def close(self):
@@ -196,9 +275,12 @@ class Keeper(gym.Env):
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
+gym.register("Keyed-v0", entry_point="tests.toy:Keyed")
 gym.register("Dialled-v0", entry_point="tests.toy:Dialled")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")
+gym.register("Season-v0", entry_point="tests.toy:Season")
+gym.register("Locked-v0", entry_point="tests.toy:Locked")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")
 gym.register("Keeper-v0", entry_point="tests.toy:Keeper")

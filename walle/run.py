@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
+from errno import EACCES, EDQUOT, ENAMETOOLONG, ENOSPC, ENOTDIR, EROFS
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING
@@ -36,8 +36,9 @@ def run(composed: DictConfig) -> float | None:
 
 def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
-    from walle.config import resumed_config, stored_config, validate
+    from walle.config import as_typed, resumed_config, stored_config, validate
     from walle.processes.forkserver import end_all_processes, start_fork_server
     from walle.processes.process_tree import adopt_orphans, mark_processes
     from walle.processes.signals import SAVING, blocked_signals
@@ -49,7 +50,7 @@ def _run(composed: DictConfig) -> float | None:
         signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
     with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
         hydra = HydraConfig.get()
-        directory, typed = Path(hydra.runtime.output_dir), list(hydra.overrides.task)
+        directory, typed = Path(hydra.runtime.output_dir), as_typed(hydra.overrides.task)
         if composed.resume is None:
             config = validate(composed)
         else:
@@ -58,12 +59,16 @@ def _run(composed: DictConfig) -> float | None:
         start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
         from walle.agent.checkpoint import earlier_state
+        from walle.agent.run_directory import read_status
         from walle.train import train
 
+    launched = hydra.mode == RunMode.MULTIRUN
     resumed = None
     if composed.resume is not None:
-        resumed = earlier_state(directory, config.total_steps, print)
-    result = train(config, directory, typed, resumed)
+        resumed = earlier_state(directory, print, total_steps=config.total_steps)
+    elif launched and read_status(directory).get("resume"):
+        resumed = earlier_state(directory, print)
+    result = train(config, directory, typed, resumed, launched=launched)
     if config.logger.progress != "quiet":
         return_text = "-" if result.return_mean is None else f"{result.return_mean:,.1f}"
         print(
@@ -91,8 +96,9 @@ def _main() -> None:
 
     import hydra
     from hydra.errors import HydraException
+    from yaml import YAMLError
 
-    from walle.config import config_directory, explain, sweeps_directory
+    from walle.config import config_directory, explain, explain_damage, sweeps_directory
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     named, placed = (
@@ -109,11 +115,18 @@ def _main() -> None:
         app()
     except HydraException as error:
         sys.exit(_report(explain(error), 2))
+    except (UnicodeDecodeError, YAMLError) as error:
+        if not (line := explain_damage(error)):
+            raise
+        sys.exit(_report(line, 2))
     except ValueError as error:
         if not str(error).startswith("Config group override"):  # Hydra raises that for `GROUP=null`
             raise
         sys.exit(_report(f"{error}: give a group one of its options, as in logger=files", 2))
     except OSError as error:
+        if error.errno == ENAMETOOLONG:
+            cure = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
+            sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {cure}", 2))
         if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
             raise
         sys.exit(_report(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from walle.agent.run_directory import read_status
 from walle.launcher.lock import has_launcher
-from walle.launcher.records import INDEX, JobRecord, read_manifest, read_progress, write_index
+from walle.launcher.records import (
+    INDEX,
+    JobRecord,
+    read_manifest,
+    read_progress,
+    resume_command,
+    write_index,
+)
 from walle.launcher.screen import Row, job_table
-from walle.launcher.texts import cores_text, job_label, states_text
+from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
 
 BAD_INPUT = 2
 
@@ -37,7 +45,7 @@ def _row(sweep: Path, job: JobRecord, swept: Sequence[str], *, alive: bool) -> R
     return Row(
         num=job.identity.num,
         label=job_label(job.identity.overrides, swept),
-        cores=cores_text(status.get("cores") or []),
+        cores=ranges_text(status.get("cores") or []),
         state="lost" if state == "running" and not alive else state,
         progress=progress,
         remaining_s=left_s if state == "running" and alive else None,
@@ -55,6 +63,16 @@ def show_status(sweep: Path) -> None:
     jobs = job_rows(sweep)
     Console().print(job_table(jobs))
     print(f"{sweep}: {states_text(job.state for job in jobs)}")
+    if not has_launcher(sweep) and any(job.state != "completed" for job in jobs):
+        print(_how_to_resume(sweep))
+
+
+def _how_to_resume(sweep: Path) -> str:
+    """The command that goes on with the sweep, and where to type it."""
+    manifest = read_manifest(sweep)
+    where = manifest.launches[-1].get("directory") if manifest.launches else os.getcwd()
+    advice = resume_text(resume_command(manifest))
+    return advice if where == os.getcwd() else f"{advice} (in {where})"
 
 
 def rebuild_index(sweep: Path) -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from walle.agent import checkpoint
 from walle.agent.provenance import write_provenance
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.config import config_hash, to_dict
 from walle.config.schemas import Config
-from walle.errors import Interrupted
+from walle.errors import Interrupted, WorkerDeathError, WorkerError
 from walle.parts import (
     Run,
     make_agent,
@@ -29,6 +30,7 @@ from walle.processes.forkserver import end_orphans
 from walle.processes.locks import run_directory
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
+from walle.transport.replacing import News, Restarts
 
 if TYPE_CHECKING:
     pass
@@ -55,6 +57,8 @@ def train(
     directory: Path,
     overrides: Sequence[str] = (),
     resumed: dict[str, Any] | None = None,
+    *,
+    launched: bool = False,
 ) -> RunResult:
     """Runs `config` and writes the results into `directory`.
 
@@ -63,6 +67,7 @@ def train(
         directory: the run's directory; earlier files are set aside unless the run is resumed.
         overrides: what the user typed, for run.json.
         resumed: the state to go on from, as `checkpoint.load` gives it; None for a new run.
+        launched: whether the launcher of a sweep has begun status.json and counted this attempt.
 
     Raises:
         ConfigError: the environment or the settings cannot work, or another run uses the directory;
@@ -78,19 +83,38 @@ def train(
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, probed, problem, algorithm, timer, start_ns, resumed)
     with run_directory(directory) as locked, Signals().installed() as signals:
-        again = resumed is not None or set_aside_previous(directory)
+        again = (resumed is not None or set_aside_previous(directory)) and not launched
         write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
         status = Status(locked, config_hash(config), again=again, resumed=resumed is not None)
         with status.recording_failure():
             try:
-                result = _run(run, signals)
+                result = _run_on(run, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, 0, run.wall_s, signals.received)
         status.end_with(result.signal)
     return result
 
 
-def _run(run: Run, signals: Signals) -> RunResult:
+def _run_on(run: Run, signals: Signals) -> RunResult:
+    """Runs; after the death of a learner, goes on from the checkpoint that the agent has left."""
+    restarts = Restarts(run.config.learner.restarts, "learner.restarts")
+    news = News()
+    while True:
+        try:
+            return _run(run, signals, news)
+        except WorkerDeathError as death:
+            last = run.directory / "checkpoints" / checkpoint.LAST
+            resumed = checkpoint.load(last) if last.exists() else run.resumed
+            round_ = resumed["iteration"] if resumed else 0
+            if refused := restarts.refusal(0, round_):
+                raise WorkerError(f"{death}; {refused}") from death
+            news = News()
+            news.replaced(str(death).partition(" ")[0], round_, str(death))
+            algorithm = make_algorithm(run.config, run.problem)
+            run = run._replace(algorithm=algorithm, resumed=resumed)
+
+
+def _run(run: Run, signals: Signals, news: News) -> RunResult:
     config = run.config
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
@@ -103,6 +127,7 @@ def _run(run: Run, signals: Signals) -> RunResult:
             stack.callback(learners.close)
         sampling = make_sampling(run, tasks, signals, learners)
         stack.callback(sampling.close)
+        news.listen(sampling.news.tell)
         if learners is not None:
             learners.join(run.algorithm.optimizers(), config.device)
         agent = make_agent(run, tasks, sampling, make_outputs(run, trace_path))

@@ -66,6 +66,11 @@ class Rollout(NamedTuple):
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in STEP_FIELDS}
         return self._replace(**{**cut, "obs": self.obs[begin : end + 1]})
 
+    def columns(self, begin: int, end: int) -> Rollout:
+        """Views of the columns from `begin` to `end` (excluded)."""
+        cut: dict[str, Any] = {name: getattr(self, name)[:, begin:end] for name in STEP_FIELDS}
+        return self._replace(**cut, **{n: getattr(self, n)[begin:end] for n in LANE_FIELDS})
+
     def successors(self) -> AnyArray:
         """The true successor of every step, also where an episode ended: [T, L, *O]."""
         ended = self.ended
@@ -144,7 +149,7 @@ class PolicySnapshot(NamedTuple):
     @classmethod
     def loaded(cls, fields: Mapping[str, Any]) -> PolicySnapshot:
         """The snapshot whose fields a checkpoint holds."""
-        return cls(**{**fields, "vector": np.array(fields["vector"])})
+        return cls(**{**fields, "vector": np.asarray(fields["vector"]).copy()})
 
     def parts(self, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Copies of the parameters [P], P being `size`, the mean [O] and 1 / std [O]."""

@@ -9,13 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from walle.errors import cause_text
+
 Scalar = int | float | str | bool
+TYPES: dict[str, type] = dict.fromkeys(("attempts", "physical_cores"), int)
+TYPES |= dict.fromkeys(("cores", "usable_cores", "overrides", "replacements"), list)
 RUN_FILES = ("status.json", "run.json", "iterations.csv")
 SWEEP_DEPTH = 4
 
 
 class BadInputError(ValueError):
     """The user asked for something that cannot be done; the message holds reason and cure."""
+
+
+class DamagedError(ValueError):
+    """A file cannot be read; the message names it."""
 
 
 class LeftOut(NamedTuple):
@@ -55,7 +63,10 @@ class Run:
 
     @property
     def replacements(self) -> list[Mapping[str, Any]]:
-        """The samplers that died and were replaced: `sampler`, `round`, `when`, `why` of each."""
+        """The samplers and learners that were replaced, as status.json lists them.
+
+        Each has its name under `sampler`, and `round`, `when`, `why` and `exact`.
+        """
         found = self.status.get("replacements")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
@@ -103,7 +114,7 @@ def find_runs(path: Path) -> list[Path]:
     Raises:
         BadInputError: `path` does not exist or has no run in it.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):  # unlike Path.is_dir, also for a name that is too long
         raise BadInputError(f"{path}: no such directory")
     found = sorted(_walk(path), key=_natural)
     if not found:
@@ -133,8 +144,8 @@ def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
         if status.get("state") == "failed":
             return LeftOut(name, f"failed: {_failure(status)}")
         provenance = read_json(directory / "run.json")
-    except json.JSONDecodeError as error:
-        return LeftOut(name, f"its status.json or run.json is not JSON: {error}")
+    except DamagedError as error:
+        return LeftOut(name, str(error))
     if not isinstance(provenance.get("config"), dict):
         return LeftOut(name, "no configuration: run.json is missing or holds none")
     if not _has_row(directory / "iterations.csv"):
@@ -146,15 +157,26 @@ def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty when the file is missing or holds no object.
+    """The JSON object in a file, without fields of a wrong type; empty when the file is missing.
 
     Raises:
-        json.JSONDecodeError: the file is not JSON.
+        DamagedError: the file holds no JSON object.
     """
     if not path.is_file():
         return {}
-    content = json.loads(path.read_text())
-    return content if isinstance(content, dict) else {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise DamagedError(f"{path.name} is not UTF-8: {error}") from error
+    except json.JSONDecodeError as error:
+        raise DamagedError(f"{path.name} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DamagedError(f"{path.name} holds no object but {type(content).__name__}")
+    return {
+        name: value
+        for name, value in content.items()
+        if value is None or isinstance(value, TYPES.get(name, object))
+    }
 
 
 def listed(names: list[str], joint: str = ", ", most: int = 6) -> str:
@@ -200,8 +222,7 @@ def _last_write(sweep: Path) -> float:
 def _failure(status: Mapping[str, Any]) -> str:
     if status.get("signal"):
         return f"signal {status['signal']}"
-    lines = str(status.get("error") or "").strip().splitlines()
-    return lines[-1] if lines else f"exit code {status.get('exit_code')}"
+    return cause_text(str(status.get("error") or "")) or f"exit code {status.get('exit_code')}"
 
 
 def _has_row(path: Path) -> bool:

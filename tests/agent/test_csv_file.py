@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import read
 from walle.agent.csv_file import CsvFile
-from walle.errors import WalleError
+from walle.errors import ConfigError, WalleError
 
 
 def test_csv_holds_whole_rows_at_every_moment(tmp_path):
@@ -30,6 +30,12 @@ def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
         file.append([{"x": 123}])
     assert (tmp_path / "a.csv").read_text() == "x\n"
     file.close()
+
+
+def test_csv_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "file.csv").write_bytes(b"a,caf\xe9\n1,2\n")
+    with pytest.raises(ConfigError, match=r"file\.csv is no text .*: put the file back"):
+        CsvFile(tmp_path / "file.csv", length=8)
 
 
 def test_csv_with_known_columns_exists_from_the_start(tmp_path):

@@ -19,7 +19,7 @@ def evaluate():
     def _evaluate(interrupted, **spec):
         env = EnvSpec("tests.toy:Rude-v0", {"how": "well"}, **spec)
         evaluator = Evaluator(env, policy, 2, None, episodes=2, seed=0)
-        return evaluator.evaluate(snapshot, interrupted)
+        return evaluator.evaluate(snapshot, 0, interrupted)
 
     return _evaluate
 
@@ -47,8 +47,8 @@ def test_every_evaluation_begins_with_an_empty_memory():
         return forward(obs)
 
     actor.dist_params = dist_params
-    for _ in range(2):
-        evaluator.evaluate(snapshot, lambda: False)
+    for number in range(2):
+        evaluator.evaluate(snapshot, number, lambda: False)
     assert [state.any() for state in states] == 2 * [False, *5 * [True]]
 
 

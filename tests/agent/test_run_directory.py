@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from walle.agent.run_directory import (
@@ -29,6 +31,23 @@ def test_an_update_keeps_all_other_fields(tmp_path):
     (tmp_path / "0" / "status.json").write_text('{"state": "runn')
     assert read_status(tmp_path / "0") == {}
     assert read_status(tmp_path / "1") == {}
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[3, 4]", b'"failed"', b'{"error": "caf\xe9"}', b"\xff\xfe{\0}\0"]
+)
+def test_a_damaged_status_is_no_status(tmp_path, damage):
+    (tmp_path / "status.json").write_bytes(damage)
+    assert read_status(tmp_path) == {}
+    with run_directory(tmp_path) as locked:
+        Status(locked, "own", again=True).end("completed", exit_code=0)
+    assert (read_status(tmp_path)["state"], read_status(tmp_path)["attempts"]) == ("completed", 1)
+
+
+def test_damaged_fields_of_a_status_are_left_out(tmp_path):
+    damaged = {"attempts": "many", "cores": 3, "state": ["x"], "started": 5, "error": None}
+    (tmp_path / "status.json").write_text(json.dumps(damaged))
+    assert read_status(tmp_path) == {"error": None}
 
 
 def test_a_run_alone_writes_its_own_hash(tmp_path):

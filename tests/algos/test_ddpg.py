@@ -13,7 +13,8 @@ def test_it_aims_and_a_cut_episode_s_value_goes_on():
 
 
 def test_a_terminated_episode_s_value_does_not():
-    _, value = aimed("ddpg", 15, "+env.kwargs.ends=terminated")
+    longer = ("algo.updates_per_step=1",)  # after 15 rounds the value still swings by a tenth
+    _, value = aimed("ddpg", 40, "+env.kwargs.ends=terminated", *longer)
     # the observation does not tell the last step: one in eight successors is worth nothing
     assert value == pytest.approx(1 / (1 - GAMMA * 7 / 8), rel=0.15)
 

@@ -6,10 +6,12 @@ from tests.algos.test_ppo import trained
 from tests.conftest import read
 from tests.test_train import learned
 from walle.agent import checkpoint
+from walle.agent.replay_files import ReplayFiles
 from walle.algos.off_policy import Limiter
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import make_algorithm, make_problem, train
+from walle.parts import make_algorithm, make_problem
+from walle.train import train
 
 NAMES = ("ddpg", "td3", "sac")
 SMALL = (
@@ -114,19 +116,21 @@ def test_it_goes_on_from_its_state(name):
     ours, rollout = trained(3, f"algo={name}", *SMALL, "env=pendulum")
     theirs = made(name, "env=pendulum", "seed=5")
     theirs.load_state_dict(ours.state_dict())
-    theirs.replay.load_state_dict(ours.replay.state_dict())
+    inserted = ours.replay.inserted
+    theirs.replay.restore(ours.replay.rows(0, inserted), inserted)
     assert ours.update(rollout) == theirs.update(rollout)
     assert (ours.snapshot().vector == theirs.snapshot().vector).all()
 
 
-def test_a_checkpoint_holds_the_buffer(run):
+def test_the_buffer_lies_beside_the_checkpoint(run):
     directory = run("algo=sac", "env=pendulum", "sampler.n=1")
     state = checkpoint.load(directory / "checkpoints" / "last.pt")
-    assert state["replay"]["rows"].shape == (240, 3 + 1 + 3 + 2)
+    assert state["replay"] == {"inserted": 240, "size": 240}
     algorithm = made("sac", "env=pendulum")
     algorithm.load_state_dict(state["algorithm"])
-    algorithm.replay.load_state_dict(state["replay"])
+    ReplayFiles(directory / "checkpoints" / "replay").load(algorithm.replay, **state["replay"])
     assert len(algorithm.replay) == 240
+    assert algorithm.replay.rows(0, 240).isfinite().all()
     assert torch.equal(algorithm.state_dict()["generator"], state["algorithm"]["generator"])
 
 
@@ -182,4 +186,4 @@ def test_the_best_checkpoint_is_without_the_buffer(run):
     assert "replay" not in best
     algorithm = made("sac", "env=pendulum")
     algorithm.load_state_dict(best["algorithm"])
-    assert (algorithm.snapshot().vector == best["snapshot"].vector).all()
+    assert (algorithm.snapshot().vector == best["snapshot"]["vector"].numpy()).all()

@@ -8,9 +8,9 @@ import torch
 from walle.algos import REGISTRY, load
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
+from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer
-from walle.train import Run, make_algorithm, make_problem, make_tasks, rollout_shape
 from walle.transport.serial_sampling import SerialSampling
 
 GAMMA = 0.9
@@ -19,11 +19,11 @@ GAMMA = 0.9
 def trained(rounds, *overrides):
     """An algorithm after some rounds, with the last round's experience still to learn from."""
     config = compose(["sampler=serial", "eval.every=null", *overrides])
-    problem, env = make_problem(config)
+    problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    run = Run(config, Path(), env, problem, algorithm, Timer(AGENT_SECTIONS), 0)
+    run = Run(config, Path(), probed, problem, algorithm, Timer(AGENT_SECTIONS), 0)
     (task,) = make_tasks(run, None)
-    sampling = SerialSampling(task, rollout_shape(config, problem, config.lanes), Signals())
+    sampling = SerialSampling(task, rollout_shape(run, config.lanes), Signals())
     for _ in range(rounds):
         sampling.publish(algorithm.snapshot())
         algorithm.update(sampling.receive().rollout)

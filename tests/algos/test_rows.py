@@ -8,7 +8,8 @@ from walle.agent import checkpoint
 from walle.algos.rows import SequenceInputs, SequenceRows
 from walle.config import compose
 from walle.nets.recurrent import GRU
-from walle.train import make_algorithm, make_problem, train
+from walle.parts import make_algorithm, make_problem
+from walle.train import train
 
 SMALL = ("net=gru", "net.sequence=8", "batch_size=256", "sampler.lanes=8", "algo.epochs=2")
 RECALL = ("env=gym", "env.id=tests.toy:Recall-v0", "sampler=serial")
@@ -125,7 +126,7 @@ def test_it_goes_on_from_its_checkpoint(tmp_path):
     state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
     algorithm = make_algorithm(config, make_problem(config)[0])
     algorithm.load_state_dict(state["algorithm"])
-    assert (algorithm.snapshot().vector == state["snapshot"].vector).all()
+    assert (algorithm.snapshot().vector == state["snapshot"]["vector"].numpy()).all()
 
 
 RECALLED = (

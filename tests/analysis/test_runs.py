@@ -66,7 +66,10 @@ def test_a_directory_that_does_not_exist_or_has_no_run(tmp_path: Path) -> None:
 
 def test_failed_runs_are_left_out_with_their_reason(tmp_path: Path) -> None:
     killed = {"signal": "SIGKILL", "exit_code": None}
-    raised = {"error": "Traceback ...\nValueError: too hot", "exit_code": 1}
+    raised = {
+        "error": 'Error: at\nTraceback ...\n  File "a.py"\nValueError: too hot',
+        "exit_code": 1,
+    }
     left = {"exit_code": 3}
     jobs = [
         Job(),
@@ -78,7 +81,7 @@ def test_failed_runs_are_left_out_with_their_reason(tmp_path: Path) -> None:
     assert [run.name for run in sweep.runs] == ["0"]
     assert sweep.left_out == [
         ("1", "failed: signal SIGKILL"),
-        ("2", "failed: ValueError: too hot"),
+        ("2", "failed: Error: at ValueError: too hot"),
         ("3", "failed: exit code 3"),
     ]
     summary = sweep.summary()
@@ -101,6 +104,28 @@ def test_runs_that_cannot_be_read_are_left_out_with_their_reason(tmp_path: Path)
     assert "no complete iteration" in reasons["4"]
 
 
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job(seed=i) for i in range(5)])
+    (root / "1" / "status.json").write_bytes(b'{"error": "caf\xe9"}')
+    (root / "2" / "status.json").write_text("[1]")
+    (root / "3" / "run.json").write_bytes(b"\xff\xfe")
+    damaged = {"attempts": "many", "cores": 3, "physical_cores": "two"}
+    (root / "4" / "status.json").write_text(json.dumps(damaged))
+    (root / "manifest.json").write_bytes(b'{"jobs": "caf\xe9"}')
+    sweep = load(root)
+    assert [run.name for run in sweep.runs] == ["0", "4"]
+    reasons = [reason.partition(": ")[0] for _, reason in sweep.left_out]
+    assert reasons == [
+        "status.json is not UTF-8",
+        "status.json holds no object but list",
+        "run.json is not UTF-8",
+    ]
+    assert sweep.summary()["attempts"].tolist()[:2] == [1, 1]
+    assert "manifest.json is not used: manifest.json is not UTF-8" in "\n".join(sweep.notes)
+    (root / "manifest.json").write_text('{"jobs": [3, "x"]}')
+    assert not any("manifest" in note for note in load(root).notes)
+
+
 def test_nothing_usable_says_why(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "sweep", [Job(state="failed", status={"signal": "SIGSEGV"})])
     with pytest.raises(BadInputError, match=r"none of 1 runs can be used .*signal SIGSEGV"):
@@ -120,15 +145,21 @@ def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
 
 def test_attempts_and_replaced_samplers_are_said(tmp_path: Path) -> None:
     jobs = [Job(), Job(status={"attempts": 3, "replacements": [REPLACED, REPLACED]})]
+    other_bits = REPLACED | {"exact": False}
     jobs += [Job(status={"attempts": None, "replacements": "damaged"})]
+    jobs += [Job(status={"replacements": [other_bits]})]
     sweep = load(write_sweep(tmp_path / "sweep", jobs))
     assert sweep.notes == [
-        "2 samplers replaced in 1 of 3 runs (1): a round that is collected again takes longer"
+        "2 of 4 runs replaced a dead sampler or learner (1, 3), 3 times in all: a repeated round "
+        "takes longer",
+        "1 of these runs went on with other numbers than without a death (3)",
     ]
     summary = sweep.summary()
-    assert summary["attempts"].tolist() == [1, 3, 1]
-    assert summary["replacements"].tolist() == [0, 2, 0]
-    assert sweep.replacements().to_dict("records") == [{"run": "1", **REPLACED}] * 2
+    assert summary["attempts"].tolist() == [1, 3, 1, 1]
+    assert summary["replacements"].tolist() == [0, 2, 0, 1]
+    names = ["sampler-1", 12, "2026-01-02T03:04:06+00:00", "was killed by <SIGKILL>"]
+    found = sweep.replacements().to_numpy().tolist()
+    assert found == [["1", *names, True], ["1", *names, True], ["3", *names, False]]
 
 
 def test_jobs_that_have_not_started_are_said(tmp_path: Path) -> None:

@@ -149,10 +149,10 @@ class Sampling:
         self.steps += 1
         return self._step(action)
 
-    def collect(self, episodes, version=0):
+    def collect(self, episodes, round_=0, version=0):
         out = column(self._capacity, len(self._numbers))
         asked = snapshot(episodes=episodes, version=version)
-        filled = self._sampler.fill(out, asked, Timer(SAMPLER_SECTIONS))
+        filled = self._sampler.fill(out, asked, round_, Timer(SAMPLER_SECTIONS))
         return out.between(0, filled.steps), filled.lane_steps.tolist()
 
 
@@ -209,10 +209,10 @@ def test_a_lane_does_the_same_in_whatever_company():
     """Lane 1 has fewer episodes than lane 0; beside it, lane 1 runs on and drops the rest."""
     together, alone = Sampling([0, 1]), Sampling([1], all_lanes=2)
     marks = []
-    for _ in range(3):
-        rollout, lane_steps = together.collect(3)
+    for round_ in range(3):
+        rollout, lane_steps = together.collect(3, round_)
         lane_1 = unpack(rollout, np.array(lane_steps), [0, 1])[1]
-        one, _ = alone.collect(3)
+        one, _ = alone.collect(3, round_)
         assert lane_1.env_steps == one.env_steps == 3
         np.testing.assert_array_equal(lane_1.obs[:-1], one.obs[:-1])
         np.testing.assert_array_equal(lane_1.action, one.action)
@@ -224,7 +224,7 @@ def test_a_lane_does_the_same_in_whatever_company():
 def test_a_lanes_episodes_come_from_the_seed_of_the_lane_and_the_round():
     sampling = Sampling([0, 5], all_lanes=6)
     for round_ in range(3):
-        rollout, lane_steps = sampling.collect(6)
+        rollout, lane_steps = sampling.collect(6, round_)
         for lane, one in zip([0, 5], unpack(rollout, np.array(lane_steps), [0, 5]), strict=True):
             drawn = np_random(episode_env_seed(7, lane, round_))[0].random()
             assert one.obs[0, 0, 1] == np.float32(drawn)  # the toy shows its first draw

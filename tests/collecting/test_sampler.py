@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from walle.collecting.actor import Actor
+from walle.collecting.lane_group import LaneGroup
 from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import RolloutError
@@ -37,15 +38,22 @@ def make_slot(lanes, discrete=False, obs_dim=2, steps=STEPS):
     return Slot.empty(shape)
 
 
+def make_sampler(policy, numbers, spec=COUNTER, obs_dim=2):
+    def make_group(numbers):
+        actor = Actor(policy, obs_dim, len(numbers), 10.0)
+        return LaneGroup(make_lanes(spec, numbers, seed=7), actor, numbers, seed=7)
+
+    return LaneSampler(make_group, numbers)
+
+
 def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_dim=2):
     policy = policy or gaussian()
-    lanes = make_lanes(spec, numbers, seed=7)
-    sampler = LaneSampler(lanes, Actor(policy, obs_dim, len(numbers), 10.0), numbers, seed=7)
+    sampler = make_sampler(policy, numbers, spec, obs_dim)
     timer = Timer(SAMPLER_SECTIONS)
     rollouts = []
-    for _ in range(rounds):
+    for round_ in range(rounds):
         slot = make_slot(len(numbers), discrete, obs_dim)
-        sampler.fill(slot.rollout, snapshot(policy, obs_dim), timer)
+        sampler.fill(slot.rollout, snapshot(policy, obs_dim), round_, timer)
         rollouts.append(slot.rollout)
     sampler.close()
     return rollouts
@@ -122,9 +130,9 @@ def test_an_observation_of_another_shape_names_the_lane_and_the_step():
 
 def test_sections_account_for_the_work():
     policy = gaussian()
-    sampler = LaneSampler(make_lanes(COUNTER, [0], 0), Actor(policy, 2, 1, 10.0), [0], 0)
+    sampler = make_sampler(policy, [0])
     timer = Timer(SAMPLER_SECTIONS)
-    sampler.fill(make_slot(1).rollout, snapshot(policy), timer)
+    sampler.fill(make_slot(1).rollout, snapshot(policy), 0, timer)
     seconds = timer.take()
     assert seconds["act"] > 0
     assert seconds["env_step"] > 0

@@ -8,7 +8,8 @@ import pytest
 
 from walle.config import compose
 from walle.errors import ConfigError, RolloutError
-from walle.train import make_problem, train
+from walle.parts import make_problem
+from walle.train import train
 
 COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
 

@@ -1,3 +1,5 @@
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -112,6 +114,9 @@ def test_no_mujoco_noise(capfd, tmp_path, monkeypatch):
         ("scalar observation", r"shape \(\) in lane 4 .* observation_space has shape \(2,\)"),
         ("array reward", "0-dimensional"),
         ("no reward", "NoneType"),
+        ("complex reward", r"a complex reward of 2j in lane 4 at step 1: return real numbers"),
+        ("complex observation", r"a complex observation in lane 4 at step 1: return real numbers"),
+        ("complex entry", "a complex observation: return real numbers"),
     ],
 )
 def test_a_broken_promise_is_told_with_the_lane(how, message):
@@ -124,4 +129,4 @@ def test_a_broken_promise_is_told_with_the_lane(how, message):
     with pytest.raises(Exception, match=message) as caught:
         begin()
     told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
-    assert "in lane 4" in "\n".join(told)
+    assert re.search(r"in lane 4 at step \d", "\n".join(told))

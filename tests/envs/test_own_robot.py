@@ -104,6 +104,29 @@ def test_wrong_results_name_the_function_and_the_step(changes, message):
         push(lanes)
 
 
+@pytest.mark.parametrize("name", ["reward", "observe"])
+def test_complex_numbers_are_refused_with_lane_and_step(name):
+    def function(*arguments):
+        values = np.zeros((3, 4) if name == "observe" else 3, complex)
+        values[2] = 1j * lanes_have_begun
+        return values if lanes_have_begun else np.zeros((len(arguments[0].qpos), 4))
+
+    lanes_have_begun = False
+    lanes = lanes_of(**{name: function})
+    lanes.reset()
+    lanes_have_begun = True
+    message = rf"{name} returned complex numbers: return real ones.*\(step 1, lane 12\)"
+    with pytest.raises(RolloutError, match=message):
+        push(lanes)
+
+
+def test_complex_numbers_are_refused_at_once_where_nothing_has_begun():
+    with pytest.raises(RolloutError, match="observe returned complex numbers"):
+        lanes_of(observe=lambda now: now.qpos * 1j)
+    with pytest.raises(RolloutError, match="begin's qvel returned complex numbers"):
+        lanes_of(begin=lambda random, qpos, qvel: (qpos, qvel * 1j))
+
+
 def test_observations_without_lanes_are_refused_at_once():
     with pytest.raises(ConfigError, match=r"observe\(\) returned shape \(4,\) for one lane"):
         lanes_of(observe=lambda now: now.qpos[0])

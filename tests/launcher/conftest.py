@@ -49,6 +49,10 @@ def act(do):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.Popen(SLEEPER, start_new_session=True)
         time.sleep(600)
+    if do == "save":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(Path("saved").write_text("")))
+        Path("ready").touch()
+        time.sleep(600)
     if do == "memory":
         raise MemoryError
     if do == "leave":

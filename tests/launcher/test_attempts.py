@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 
 import pytest
 
+from walle.agent import checkpoint
 from walle.agent.run_directory import read_status, update_status
 from walle.launcher.allocation import Grant, Need
 from walle.launcher.attempts import can_resume, prepare
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
+from walle.launcher.records import is_done, read_manifest, resume_command
 
 FAULTS = {1: "raise", 2: "os_exit", 3: "sigkill", 4: "hang"}
 RUN = """
@@ -61,8 +64,6 @@ def test_jobs_that_failed_go_on_from_their_checkpoints_when_the_sweep_starts_aga
     assert [learner.status(num)["resume"] for num in range(4)] == [False] * 4
 
     (learner.directory / "healed").touch()
-    _, plan = learner.run(*sweep, "hydra.launcher.dry_run=true")
-    assert "run   #3 from its checkpoint on 1 core(s) in out/3: job=4" in plan
     code, output = learner.run(*sweep)
     assert code == 0, output
     assert "4 jobs in out, 4 with a checkpoint to go on from" in output
@@ -74,26 +75,24 @@ def test_jobs_that_failed_go_on_from_their_checkpoints_when_the_sweep_starts_aga
     ] * 4
     for num in range(4):
         status = learner.status(num)
+        assert is_done(status, status["config_hash"])
         assert (status["resume"], status["log_tail"], status["signal"]) == (True, None, None)
         assert not (learner.out / str(num) / "attempts").exists()
     log = (learner.out / "2" / "output.log").read_text()
     assert log.index("job 3 speaks") < log.index("--- attempt 2, ") < log.index("learned")
 
-    learner.ran()
-    assert learner.run(*sweep)[0] == 0  # and now they are complete
-    assert learner.ran() == []
-
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_jobs_of_a_stopped_or_killed_sweep_go_on_from_their_checkpoints(learner, signum):
-    sweep = ("job=1,2", "name=x", "do=hang", "hydra.launcher.cores=[0]")
-    launcher = learner.start(*sweep)
+    launcher = learner.start("job=1,2", "do=save", "hydra.launcher.cores=[0]")
     last = learner.out / "0" / "checkpoints" / "last.pt"
     learner.wait_until(lambda: last.exists() and last.read_text() == "3")
     launcher.send_signal(signum)
     launcher.wait(timeout=20)
     (learner.directory / "healed").touch()
-    code, output = learner.run(*sweep)
+    arguments = shlex.split(resume_command(read_manifest(learner.out)))
+    assert arguments[1:3] == ["app.py", "-m"]
+    code, output = learner.run(*arguments[3:])
     assert code == 0, output
     assert "1 with a checkpoint to go on from" in output
     assert [rows(learner, num) for num in (0, 1)] == [[0, 1, 2, 3, 4]] * 2
@@ -125,30 +124,31 @@ def job(directory):
     return Job("job=1", None, directory, Identity(0, ("job=1",), "hash", {}), Need())
 
 
-def checkpoint(directory, name="last.pt", **status):
+def write_checkpoint(directory, name=checkpoint.LAST, **status):
     (directory / "checkpoints").mkdir()
     (directory / "checkpoints" / name).touch()
     (directory / "run.json").touch()
     update_status(directory, **{"config_hash": "hash", "state": "failed"} | status)
 
 
+@pytest.mark.parametrize("name", [checkpoint.LAST, checkpoint.PREVIOUS])
 @pytest.mark.parametrize("state", ["failed", "interrupted", "running"])
-def test_a_job_that_did_not_complete_can_go_on(tmp_path, state):
+def test_a_job_that_did_not_complete_can_go_on(tmp_path, state, name):
     assert not can_resume(job(tmp_path))
-    checkpoint(tmp_path, state=state)
+    write_checkpoint(tmp_path, name=name, state=state)
     assert can_resume(job(tmp_path))
 
 
 @pytest.mark.parametrize("status", [{"state": "completed"}, {"config_hash": "another"}])
 def test_a_complete_job_and_another_configuration_cannot_go_on(tmp_path, status):
-    checkpoint(tmp_path, **status)
+    write_checkpoint(tmp_path, **status)
     assert not can_resume(job(tmp_path))
 
 
 def test_a_job_cannot_go_on_from_another_programs_checkpoint_or_an_unfinished_one(tmp_path):
-    checkpoint(tmp_path, name="last.tmp")
+    write_checkpoint(tmp_path, name="last.tmp")
     assert not can_resume(job(tmp_path))
-    (tmp_path / "checkpoints" / "last.pt").touch()
+    (tmp_path / "checkpoints" / checkpoint.LAST).touch()
     assert can_resume(job(tmp_path))
     (tmp_path / "run.json").unlink()
     assert not can_resume(job(tmp_path))
@@ -157,7 +157,9 @@ def test_a_job_cannot_go_on_from_another_programs_checkpoint_or_an_unfinished_on
 def test_every_start_counts_as_an_attempt_and_keeps_what_the_job_wrote_into_its_status(tmp_path):
     grant = Grant(0, (0,), (), oversubscribed=False)
     assert prepare(job(tmp_path), grant, resume=False)["attempts"] == 1
-    checkpoint(tmp_path, replacements=[{"sampler": "sampler-1"}], log_tail=["why"], error="why")
+    write_checkpoint(
+        tmp_path, replacements=[{"sampler": "sampler-1"}], log_tail=["why"], error="why"
+    )
     assert prepare(job(tmp_path), grant, resume=True)["attempts"] == 2
     status = read_status(tmp_path)
     assert (status["state"], status["attempts"], status["resume"]) == ("running", 2, True)

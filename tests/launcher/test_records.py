@@ -58,6 +58,27 @@ def test_a_directory_without_a_manifest_is_refused(tmp_path):
         read_manifest(tmp_path)
 
 
+@pytest.mark.parametrize("damage", [b"[1, 2]", b"{", b'{"common": "caf\xe9"}', b"\xff\xfe"])
+def test_a_damaged_manifest_is_named(tmp_path, damage):
+    (tmp_path / "manifest.json").write_bytes(damage)
+    with pytest.raises(RecordError, match=r"manifest\.json is damaged .*: restore or remove it"):
+        read_manifest(tmp_path)
+
+
+def test_the_index_shows_damaged_statuses_and_names_without_encoding(tmp_path):
+    write_manifest(tmp_path, manifest())
+    text = (tmp_path / "manifest.json").read_text().replace("n=0", r"n=\udcff")
+    (tmp_path / "manifest.json").write_text(text)
+    for job, damage in enumerate((b"[3]", b'{"started": "soon", "state": "running"}')):
+        (tmp_path / str(job)).mkdir()
+        (tmp_path / str(job) / "status.json").write_bytes(damage)
+    write_index(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "index.csv").open(encoding="utf-8")))
+    assert [row["state"] for row in rows] == ["pending", "running"]
+    assert [row["duration_s"] for row in rows] == ["", ""]
+    assert rows[0]["overrides"] == r"n=\udcff a=1"
+
+
 def test_done_is_completed_with_this_config_and_a_value():
     status = {"state": "completed", "config_hash": "h", "return_value": None}
     assert is_done(status, "h")

@@ -23,7 +23,8 @@ def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
     assert six.processes() == []
     assert six.ran() == [0, 1, 2, 3, 4, 5]
 
-    last = output.splitlines()[-9:]
+    *last, advice = output.splitlines()[-10:]
+    assert advice.startswith("To go on: python")
     assert last[0] == "4 of 6 jobs did not complete:"
     reasons = [
         "failed: ValueError: the cause (exit code 1)",
@@ -120,6 +121,15 @@ def test_a_killed_launcher_takes_its_jobs_along_and_the_next_one_resumes(app):
     assert code == 0, output
     assert app.ran() == [1, 2]
     assert app.processes() == []
+
+
+def test_the_jobs_of_a_killed_launcher_have_time_to_save(app):
+    launcher = app.start("job=0", "do=save")
+    app.wait_until(lambda: (app.directory / "ready").exists())
+    launcher.kill()
+    launcher.wait()
+    app.wait_until(lambda: app.processes() == [], seconds=5)
+    assert (app.directory / "saved").exists()
 
 
 def test_the_next_launcher_waits_for_the_jobs_of_a_killed_one(app):

@@ -15,7 +15,13 @@ def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(timeout=20) == 130
     assert [row["state"] for row in app.index()] == ["interrupted", "pending", "pending"]
-    assert "#0 job=0: interrupted" in app.said()
+    end = app.said().splitlines()[-5:]
+    assert end[0] == "3 of 3 jobs did not complete:"
+    assert end[1] == "  #0 job=0: interrupted: stopped before its end (exit code 130)"
+    assert end[3] == "  #1-2: not started: the sweep was stopped before"
+    assert end[4].startswith("To go on: python")
+    assert end[4].endswith("hydra.sweep.dir=out hydra.launcher.resume=true")
+    assert "left" not in app.said()
     assert app.processes() == []
 
 
@@ -24,7 +30,7 @@ def test_a_second_ctrl_c_kills(app):
     app.wait_until(lambda: app.speaks(0))
     app.wait_until(lambda: len(app.processes()) == 5)  # with its child: it ignores SIGTERM now
     launcher.send_signal(signal.SIGTERM)
-    app.wait_until(lambda: "again to kill" in app.said())
+    app.wait_until(lambda: "a second Ctrl-C kills them" in app.said())
     assert launcher.poll() is None
     launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(timeout=20) == 143
@@ -41,7 +47,8 @@ def test_retries_and_the_limit_on_failures(app):
     code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.on_failure=stop", *one)
     assert code == 1
     assert app.ran() == [0]
-    assert output.count("not started") == 3  # the warning, and both jobs in the list
+    assert "1 failed: the 2 jobs still waiting will not be started" in output
+    assert "  #1-2: not started" in output
     code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.max_failures=2", *one)
     assert app.ran() == [0, 1]
     assert "#1 failed: ValueError: the cause (exit code 1)" in output
@@ -52,7 +59,7 @@ def test_a_broken_sweep_with_retries_ends_at_the_limit_on_failures(app):
     code, output = app.run("job=range(6)", "do=raise", "hydra.launcher.cores=[0]", *limits)
     assert code == 1
     assert app.ran() == [0, 0, 1, 1]
-    assert "2 failed: the 4 jobs still waiting are not started" in output
+    assert "2 failed: the 4 jobs still waiting will not be started" in output
 
 
 def test_no_job_is_tried_again_after_the_limit_on_failures(app):

@@ -28,6 +28,8 @@ def test_a_sweeps_remaining_time(monkeypatch):
     clock.end(1)
     clock.start(1)  # it is tried again
     assert clock.ended == 1
+    clock.stopped = True
+    assert clock.remaining_s({1: 4.0}, waiting=0) is None
 
 
 def test_the_table_shows_every_row():

@@ -10,11 +10,10 @@ import torch
 
 from tests.algos.test_ppo import trained
 from tests.conftest import own_cache
-from walle.errors import ConfigError
 from walle.learning import compiled
 from walle.learning import onednn as products
 from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.compiled import REPAID_AFTER, choose, compile_function
+from walle.learning.compiled import compile_function
 from walle.learning.optimizer import Optimizer
 from walle.processes.private_files import cache_directory
 
@@ -146,58 +145,6 @@ def test_tanh_to_float_accuracy():
     assert (error / expected.abs().clamp(min=1e-30))[x != 0].max() < 5e-7
     at_the_ends = compiled.tanh(torch.tensor([0.0, torch.inf, -torch.inf]))
     torch.testing.assert_close(at_the_ends, torch.tensor([0.0, 1.0, -1.0]))
-
-
-def test_auto_compiles_what_repays_it(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert not choose("auto", REPAID_AFTER - 1, "cpu").compile
-    assert choose("auto", REPAID_AFTER, "cpu").compile
-    assert choose("true", 1, "cpu").compile
-    assert not choose("false", 10**9, "cpu").compile
-
-
-def test_without_a_compiler_auto_is_eager_and_says_so(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    choice = choose("auto", 10**9, "cpu")
-    assert not choice.compile
-    assert "no C++ compiler (no-such-compiler) found" in str(choice)
-    with pytest.raises(ConfigError, match=r"or use algo\.compile=auto"):
-        choose("true", 10**9, "cpu")
-
-
-@pytest.mark.parametrize("nothing", ["", " "])
-def test_a_compiler_named_by_nothing_is_none(monkeypatch, nothing):
-    monkeypatch.setenv("CXX", nothing)
-    assert "CXX is empty" in str(choose("auto", 10**9, "cpu"))
-
-
-BROKEN = """
-import torch
-from walle.learning.compiled import attempt, choose, compile_function
-
-def compile_all():
-    compile_function(lambda x: (x + 123,), (torch.zeros(7),))
-
-print(attempt(choose("auto", 10**9, "cpu"), "auto", compile_all))
-attempt(choose("true", 1, "cpu"), "true", compile_all)
-"""
-
-
-def test_a_broken_compiler_leaves_auto_eager_and_says_so(tmp_path):
-    broken = tmp_path / "c++"
-    broken.write_text("#!/bin/sh\necho 'internal compiler error' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    paths = {name: str(tmp_path) for name in ("TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")}
-    run = subprocess.run(
-        [sys.executable, "-c", BROKEN],
-        env={**os.environ, **paths, "CXX": str(broken)},
-        capture_output=True,
-        text=True,
-    )
-    assert run.stdout.startswith("eager: compiling failed (")
-    assert run.returncode == 1  # what "true" does
-    assert "Error" in run.stderr.splitlines()[-1] or "internal compiler error" in run.stderr
-    assert not list(tmp_path.glob("walle/*.pt2"))
 
 
 def test_importing_the_agent_or_a_sampler_loads_no_compiler():

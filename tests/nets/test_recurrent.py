@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from walle.collecting.actor import Actor
+from walle.collecting.lane_group import LaneGroup
 from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
@@ -115,15 +116,17 @@ def snapshot(policy):
 
 
 def collected(policy, numbers, rounds, steps=5):
-    sampler = LaneSampler(
-        make_lanes(COUNTER, numbers, seed=7), Actor(policy, 2, len(numbers), 10.0), numbers, seed=7
-    )
+    def make_group(numbers):
+        actor = Actor(policy, 2, len(numbers), 10.0)
+        return LaneGroup(make_lanes(COUNTER, numbers, seed=7), actor, numbers, seed=7)
+
+    sampler = LaneSampler(make_group, numbers)
     units = policy.memory.units
     shape = RolloutShape(steps, len(numbers), (2,), "float32", (1,), "float32", state=units)
     rollouts = []
-    for _ in range(rounds):
+    for round_ in range(rounds):
         slot = Slot.empty(shape)
-        sampler.fill(slot.rollout, snapshot(policy), Timer(SAMPLER_SECTIONS))
+        sampler.fill(slot.rollout, snapshot(policy), round_, Timer(SAMPLER_SECTIONS))
         rollouts.append(slot.rollout)
     sampler.close()
     return rollouts

@@ -94,11 +94,11 @@ def status(tmp_path):
 @pytest.mark.parametrize(
     "busy", ["with both", pytest.param("with learning", marks=pytest.mark.slow)]
 )
-def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
+def test_a_killed_sampler_ends_a_run_that_may_not_replace_it(started, tmp_path, busy):
     if busy == "with both":
-        run, samplers = started()
+        run, samplers = started("sampler.restarts=0")
     else:
-        run, samplers = started("algo.epochs=1000000", iterations=0)
+        run, samplers = started("sampler.restarts=0", "algo.epochs=1000000", iterations=0)
         time.sleep(2)  # the first round takes milliseconds to collect and hours to learn
     everything = psutil.Process(run.pid).children(recursive=True)
     shared = shared_memory_of([psutil.Process(run.pid), *everything])
@@ -108,6 +108,7 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
     assert time.monotonic() - begin < 5
     assert run.returncode == 1
     assert f"sampler-1 (pid {samplers[1].pid}) was killed by SIGKILL" in stderr
+    assert "sampler.restarts=0 allows no further replacement" in stderr
     assert status(tmp_path)["state"] == "failed"
     assert gone(everything)
     assert not [name for name in shared if name in os.listdir("/dev/shm")]
@@ -117,7 +118,7 @@ def test_a_killed_sampler_ends_the_run_and_is_named(started, tmp_path, busy):
 @pytest.mark.slow
 def test_a_sampler_killed_while_the_agent_compiles_ends_the_run(started, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))  # nothing compiled yet
-    run, samplers = started("algo.compile=true", iterations=0)
+    run, samplers = started("algo.compile=true", "sampler.restarts=0", iterations=0)
     wait_until(lambda: list((tmp_path / "walle").glob("*.building")))
     everything = psutil.Process(run.pid).children(recursive=True)
     samplers[0].kill()

@@ -137,14 +137,14 @@ def differences(state: Mapping[str, Any]) -> list[str]:
 
 
 def earlier_state(
-    directory: Path, total_steps: int, say: Callable[[str], None]
+    directory: Path, say: Callable[[str], None], *, total_steps: int | None = None
 ) -> dict[str, Any] | None:
     """The newest state of the run in `directory`; None if it never wrote a checkpoint.
 
     Args:
         directory: the run's directory.
-        total_steps: environment steps that the run should reach.
         say: prints a line.
+        total_steps: environment steps that the run must not have reached; None for no limit.
 
     Raises:
         ConfigError: the checkpoint cannot be read, or the run has reached `total_steps`.
@@ -154,11 +154,12 @@ def earlier_state(
         say(f"{directory} has no checkpoint; the run begins again")
         return None
     state = load_last(checkpoints, say)
-    if state["env_steps"] >= total_steps:
+    if total_steps is not None and state["env_steps"] >= total_steps:
         raise ConfigError(
             f"total_steps={total_steps}: the run in {directory} has learned from "
             f"{state['env_steps']} steps already; give more total_steps to go on"
         )
+    say(f"going on after iteration {state['iteration']}, {state['env_steps']:,} steps")
     for difference in differences(state):
         say(f"numbers may differ in their last bits: {difference}")
     return state

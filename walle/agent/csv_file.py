@@ -53,8 +53,12 @@ class CsvFile:
             )
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         os.ftruncate(self._descriptor, length)
-        with self._path.open() as file:
-            self._columns = tuple(file.readline().rstrip("\n").split(","))
+        with self._path.open("rb") as file:
+            header = file.readline().rstrip(b"\n")
+        try:
+            self._columns = tuple(header.decode().split(","))
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self._path} is no text ({error}): put the file back") from None
 
     @property
     def length(self) -> int:

@@ -44,6 +44,8 @@ class Evaluator:
     ) -> None:
         """Makes a lane for each episode; their seeds differ from those of the training lanes."""
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
+        # An environment may keep something across episodes; replayed ones do not.
+        self._new = self._lanes.state() if env.saving == "pickle" else None
         self._seed = None if env.backend == "envpool" else seed  # its lanes take no new seeds
         self._longest = self._lanes.episode_limit or LONGEST
         self._actor = Actor(policy, obs_dim, episodes, clip)
@@ -58,6 +60,8 @@ class Evaluator:
         self._actor.load(snapshot)
         n, seed = len(self._lanes), self._seed
         seeds = None if seed is None else [evaluation_seed(seed, i, number) for i in range(n)]
+        if self._new is not None:
+            self._lanes.restore(self._new)
         obs = self._lanes.reset(seeds)
         self._actor.forget(np.ones(n, np.bool_))
         returns, lengths = np.zeros(n), np.zeros(n, np.int64)

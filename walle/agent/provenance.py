@@ -44,7 +44,7 @@ def write_provenance(
     }
     path = directory / "run.json"
     if resumed:
-        first = json.loads(path.read_text())
+        first = json.loads(path.read_text(encoding="utf-8"))
         earlier = first.get("resumptions", [])
         provenance = {**first, "config": config, "resumptions": [*earlier, provenance]}
     write_atomically(path, json.dumps(provenance, indent=2) + "\n")

@@ -17,6 +17,9 @@ from walle.processes.signals import stopped_by
 from walle.timing import timestamp
 
 _STATUS, _ATTEMPTS = "status.json", "attempts"
+_TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
+_TYPES |= dict.fromkeys(("error", "signal", "started", "ended"), str)
+_CHECKPOINTS = ("last.pt", "previous.pt")
 _RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard")
 
 
@@ -24,7 +27,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Replaces the content of `path` atomically: a reader finds the old text or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -70,21 +73,30 @@ def set_aside_previous(directory: Path) -> bool:
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Whether a run in this directory can go on from a checkpoint: from last.pt, or an older one.
+    """Whether a run in this directory can go on from a checkpoint.
 
     Other applications may have a file of this name too, but no run.json beside it.
     """
-    checkpoints = (directory / "checkpoints").glob("last*.pt")
-    return (directory / "run.json").exists() and any(checkpoints)
+    files = [directory / "checkpoints" / name for name in _CHECKPOINTS]
+    return (directory / "run.json").exists() and any(file.exists() for file in files)
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """Reads status.json; returns an empty dictionary when the file is missing or damaged."""
+    """Reads status.json, without what is damaged: the whole file, or fields of a wrong type.
+
+    A run or a job without its status counts as one that has not begun.
+    """
     try:
-        content = json.loads((directory / _STATUS).read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        content = json.loads((directory / _STATUS).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # also wrong JSON, wrong UTF-8
         return {}
-    return content if isinstance(content, dict) else {}
+    if not isinstance(content, dict):
+        return {}
+    return {
+        name: value
+        for name, value in content.items()
+        if value is None or isinstance(value, _TYPES.get(name, object))
+    }
 
 
 def update_status(directory: Path, **fields: Any) -> None:
@@ -116,11 +128,12 @@ class Status:
         """
         self._directory = directory
         before = read_status(directory.path)
-        launched = before if resumed or not again else {}
+        kept = before if resumed or not again else {}
         fields = {
             "state": "running",
-            "config_hash": launched.get("config_hash", config_hash),
-            "attempts": max(1, before.get("attempts", 0) + again),
+            "config_hash": kept.get("config_hash", config_hash),
+            "attempts": max(1, (before.get("attempts") or 0) + again),
+            "resume": resumed,
             "exit_code": None,
             "signal": None,
             "error": None,
@@ -128,7 +141,7 @@ class Status:
             "ended": None,
             "cores": usable_cores(),
         }
-        _write_status(directory.path, launched | fields)
+        _write_status(directory.path, kept | fields)
 
     def end(
         self, state: str, *, exit_code: int, signal: str | None = None, error: str | None = None

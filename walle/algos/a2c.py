@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
+from walle.algos.compiling import Compilable, Compiling
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
@@ -28,7 +29,6 @@ from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
-from walle.learning.compiled import Compilable, Compiling
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer
 from walle.nets.actor_critic import ActorCritic

@@ -18,10 +18,10 @@ from typing import ClassVar
 
 from walle.algos.a2c import A2C, A2CSettings
 from walle.algos.base import Capabilities
+from walle.algos.compiling import Compiling
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
-from walle.learning.compiled import Compiling
 
 
 @dataclass(kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from walle.algos.compiling import MODES
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import check_bounds, one_of
-from walle.learning.compiled import MODES
 from walle.learning.optimizer import Optimizer
 from walle.learning.replay import Replay
 from walle.nets.policies import ActingPolicy

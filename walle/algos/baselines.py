@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from walle.algos.compiling import Compilable
 from walle.algos.problem import Problem
 from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.compiled import Compilable
 from walle.learning.gradient_steps import Info
 from walle.learning.losses import value_loss
 from walle.learning.optimizer import Optimizer

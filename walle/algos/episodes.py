@@ -55,7 +55,8 @@ class LaneReturns:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        self._return, self._length = np.array(state["return"]), np.array(state["length"])
+        self._return = np.asarray(state["return"]).copy()
+        self._length = np.asarray(state["length"]).copy()
 
 
 class EpisodeClock:
@@ -87,4 +88,4 @@ class EpisodeClock:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        self._elapsed = np.array(state["elapsed"])
+        self._elapsed = np.asarray(state["elapsed"]).copy()

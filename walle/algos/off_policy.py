@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities, CompilableSettings
+from walle.algos.compiling import Compilable, Compiling
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, positive, within
-from walle.learning.compiled import Compilable, Compiling
 from walle.learning.gradient_steps import leaves, rebuild
 from walle.learning.off_policy_updates import Updates
 from walle.learning.optimizer import Optimizer

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities, CompilableSettings
+from walle.algos.compiling import Compiling
 from walle.algos.experience import Experience, Normalizers, values
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
-from walle.learning.compiled import Compiling
 from walle.learning.optimizer import Optimizer
 from walle.nets.critics import Critic
 from walle.types import PolicySnapshot, Rollout

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
+from walle.algos.compiling import Compilable, Compiling
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, schedule_factor
@@ -35,7 +36,6 @@ from walle.algos.rows import SequenceInputs, StepInputs, make_rows
 from walle.errors import not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
-from walle.learning.compiled import Compilable, Compiling
 from walle.learning.fixed_batch import FixedBatch
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from walle.algos.base import Capabilities
 from walle.algos.baselines import FitBatch, FitSettings, NeuralBaseline
+from walle.algos.compiling import Compilable, Compiling
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch
@@ -31,7 +32,6 @@ from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
-from walle.learning.compiled import Compilable, Compiling
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer, Result
 from walle.types import Rollout

@@ -28,6 +28,7 @@ from torch.func import grad_and_value
 from walle.algos.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from walle.algos.base import Capabilities
 from walle.algos.baselines import Baseline, FitSettings, LinearBaseline, NeuralBaseline
+from walle.algos.compiling import Compiling
 from walle.algos.episodes import EpisodeClock
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
@@ -35,7 +36,6 @@ from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.compiled import Compiling
 from walle.learning.optimizer import Optimizer
 from walle.learning.trust_region import full_step, hessian_product, line_search
 from walle.types import PolicySnapshot, Rollout

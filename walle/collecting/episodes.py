@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from walle.collecting.actor import Actor
-from walle.collecting.sampler import collect
+from walle.collecting.lane_group import collect
 from walle.envs import Lanes
 from walle.streams import episode_action_noise, episode_env_seed
 from walle.timing import Timer

@@ -11,18 +11,18 @@ from walle.errors import RolloutError
 from walle.types import AnyArray, Rollout
 
 
-def check_finite(rollout: Rollout) -> None:
-    """Checks every number of a rollout that learning uses.
+def check_finite(rollout: Rollout, first_step: int = 0) -> None:
+    """Checks every number of a rollout that learning uses; its first step has that number.
 
     Raises:
         RolloutError: a number is not finite; the message names the first, with its lane and step.
     """
     used = (rollout.reward, rollout.obs, rollout.final_obs[rollout.ended], rollout.log_prob)
     if not all(map(_sum_is_finite, used)):
-        _raise_for_first(rollout)
+        _raise_for_first(rollout, first_step)
 
 
-def _raise_for_first(rollout: Rollout) -> None:
+def _raise_for_first(rollout: Rollout, first_step: int) -> None:
     """Raises RolloutError for the first number that is not finite.
 
     It returns if all numbers are finite, and only their sum overflowed.
@@ -50,8 +50,8 @@ def _raise_for_first(rollout: Rollout) -> None:
             "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
         )
     raise RolloutError(
-        f"the environment gave {name} of {value} in lane {lane} at step {step} of the rollout; "
-        "a policy cannot learn from it: clip or mask it in the environment"
+        f"the environment gave {name} of {value} in lane {lane} at step {first_step + step} of the "
+        "rollout; a policy cannot learn from it: clip or mask it in the environment"
     )
 
 

@@ -45,7 +45,7 @@ class LaneBlock(NamedTuple):
     @classmethod
     def loaded(cls, fields: Mapping[str, Any]) -> LaneBlock:
         """The block whose fields a checkpoint holds."""
-        arrays: Any = {name: np.array(x) for name, x in fields.items() if name != "round"}
+        arrays: Any = {name: np.asarray(x).copy() for name, x in fields.items() if name != "round"}
         return cls(**arrays, round=fields["round"])
 
     def of(self, numbers: Sequence[int]) -> LaneBlock:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-import torch
 
-from walle.collecting.actor import Actor
-from walle.collecting.finite import check_finite
 from walle.collecting.lane_block import LaneBlock
-from walle.envs import Lanes
-from walle.streams import ActionNoise
+from walle.collecting.lane_group import LaneGroup, LaneStates, Lender
 from walle.timing import Timer
 from walle.types import SIDE_BY_SIDE, AnyArray, Filled, PolicySnapshot, Rollout
 
-_SELDOM = 100  # the states of lanes are taken at most every so many times their own cost
+_PARTS = 16  # groups of lanes that are kept, for the rounds in which lanes are lent
+_SELDOM = 200  # the states of lanes are taken at most every so many times their own cost
 
 
 class Sampler(Protocol):
@@ -53,44 +51,69 @@ class LaneSampler:
 
     def __init__(
         self,
-        lanes: Lanes,
-        actor: Actor,
+        make_group: Callable[[Sequence[int]], LaneGroup],
         numbers: Sequence[int],
-        seed: int,
         start: LaneBlock | None = None,
+        lender: Lender | None = None,
     ) -> None:
         """Begins episodes in all lanes, or goes on from `start`.
 
         Args:
-            lanes: L lanes.
-            actor: the policy.
-            numbers: the lanes' numbers in the run, which decide the streams of noise.
-            seed: the run's seed.
+            make_group: makes lanes with these numbers of the run.
+            numbers: the numbers of this sampler's lanes.
             start: the lanes' states; None for new episodes.
+            lender: lends lanes to other samplers; None if nobody may borrow.
         """
-        self._lanes, self._actor = lanes, actor
-        self._numbers = np.asarray(numbers, np.int64)
-        self._noise = [ActionNoise(seed, number) for number in numbers]
+        self._make_group = lru_cache(_PARTS)(make_group)
+        self._numbers, self._lender = tuple(numbers), lender
+        self._group = make_group(self._numbers)
+        self._lanes, self._actor = self._group.lanes, self._group.actor
         self._taken_at, self._taking_s = -math.inf, 0.0
         if start is None:
-            self._obs = lanes.reset()
+            self._obs = self._lanes.reset()
         else:
-            lanes.restore(start.state)
+            self._lanes.restore(start.state)
             self._obs, self._actor.state[:] = start.obs, start.memory
 
     def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
         """Collects `snapshot.rollout_steps` steps, or as many as `out` can hold if that is None."""
-        steps = snapshot.rollout_steps or len(out.reward)
+        steps, step = snapshot.rollout_steps or len(out.reward), 0
         rollout = out.between(0, steps)
         self._actor.load(snapshot)
         rollout.obs[0] = self._obs
         rollout.lane[:] = self._numbers
         rollout.policy_version[:] = snapshot.version
         rollout.state[:] = self._actor.state
-        draws = [self._actor.policy.noise(rng.of_round(round_), steps) for rng in self._noise]
-        collect(self._lanes, self._actor, np.stack(draws, 1), rollout, timer)
+        stop = self._lender.asked if self._lender else None
+        while step < steps:
+            step = self._group.collect(rollout, round_, step, timer, stop)
+            if step < steps and self._lend(rollout, snapshot, round_, step, timer):
+                step = steps
         self._obs = rollout.obs[-1].copy()
         return Filled(steps, SIDE_BY_SIDE)
+
+    def _lend(
+        self, rollout: Rollout, snapshot: PolicySnapshot, round_: int, step: int, timer: Timer
+    ) -> bool:
+        """Finishes the round with fewer lanes and takes back the others; False if none was lent."""
+        assert self._lender is not None
+        states, lanes = self._group.states(), len(self._numbers)
+        kept = self._lender.lend(states, step)
+        if kept == lanes:
+            return False
+
+        def finish(first: int, end: int) -> LaneStates:
+            part = rollout.columns(first, end)
+            group = self._make_group(self._numbers[first:end])
+            found = group.go_on(states.of(slice(first, end)), snapshot, part, round_, step, timer)
+            assert found is not None
+            return found
+
+        ours = finish(0, kept)
+        theirs = self._lender.take_back(lanes - kept) or finish(kept, lanes)
+        self._lanes.restore(np.concatenate((ours.state, theirs.state)))
+        self._actor.state[:] = np.concatenate((ours.memory, theirs.memory))
+        return True
 
     def hand_over(self, states: AnyArray, memory: AnyArray) -> int:
         """See `Sampler.hand_over`; the agent repeats the actions since the last states."""
@@ -110,41 +133,3 @@ class LaneSampler:
     def close(self) -> None:
         """Closes the lanes."""
         self._lanes.close()
-
-
-@torch.inference_mode()
-def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Timer) -> None:
-    """Fills `out` with T steps of all lanes; `out.obs[0]` must hold the current observations.
-
-    Args:
-        lanes: L lanes.
-        actor: the policy.
-        noise: [T, L, *N] the noise for the policy's draws.
-        out: receives the steps; `lane`, `policy_version` and `state` are not written.
-        timer: measures the sections `act` and `env_step`.
-
-    Raises:
-        RolloutError: an observation, a reward or the policy's output is not finite.
-    """
-    policy, actions = actor.policy, torch.from_numpy(out.action)
-    dist_params = torch.empty(*out.reward.shape, policy.dist_params_size)
-    scaled = policy.scale_noise(actor.params, torch.from_numpy(noise))
-    steps = zip(scaled, dist_params, actions, strict=True)
-    for t, (noise_t, dist_params_t, action) in enumerate(steps):
-        timer.switch("act")
-        policy.sample(dist_params_t.copy_(actor.dist_params(out.obs[t])), noise_t, action)
-        timer.switch("env_step")
-        step = lanes.step(out.action[t])
-        out.obs[t + 1] = step.obs
-        out.reward[t] = step.reward
-        out.terminated[t] = step.terminated
-        out.truncated[t] = step.truncated
-        if step.final_obs is not None:
-            ended = step.terminated | step.truncated
-            out.final_obs[t, ended] = step.final_obs[ended]
-            actor.forget(ended)
-    timer.switch("act")
-    dist = policy.distribution(actor.params, dist_params)
-    out.log_prob[:] = policy.log_prob(dist, actions).numpy()
-    timer.switch("other")
-    check_finite(out)

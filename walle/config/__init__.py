@@ -5,20 +5,25 @@ from walle.config.loading import (
     config_directory,
     config_hash,
     explain,
+    explain_damage,
     sweeps_directory,
     to_dict,
     validate,
 )
 from walle.config.resuming import resumed_config, stored_config
+from walle.config.variables import as_typed, with_variables
 
 __all__ = [
+    "as_typed",
     "compose",
     "config_directory",
     "config_hash",
     "explain",
+    "explain_damage",
     "resumed_config",
     "stored_config",
     "sweeps_directory",
     "to_dict",
     "validate",
+    "with_variables",
 ]

@@ -7,16 +7,20 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from io import TextIOWrapper
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from yaml import YAMLError
 
 from walle import algos
 from walle.config.checks import checked
 from walle.config.schemas import GROUPS, VARIANTS, Config, TopLevel
+from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
 
 
@@ -55,12 +59,20 @@ def validate(composed: DictConfig) -> Config:
     Raises:
         ConfigError: a value is wrong; the message has the cure.
     """
+    try:
+        return _validated(composed)
+    except InterpolationResolutionError as error:
+        raise ConfigError(f"{error.full_key}: {unresolvable(error)}") from None
+
+
+def _validated(composed: DictConfig) -> Config:
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
     groups["algo"] = _typed(
         "algo", composed.algo, algos.load(composed.algo.name).capabilities.settings
     )
+    groups["env"].kwargs = _unresolved(composed.env.kwargs, groups["env"].kwargs)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), TopLevel)
     return checked(Config(**groups, **vars(top)))
@@ -108,6 +120,12 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     return settings
 
 
+def _unresolved(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The environment's arguments, with `${oc.env:NAME}` where they refer to a variable."""
+    kept: dict[str, Any] = kept_references(OmegaConf.to_container(node, resolve=False), kwargs)
+    return kept
+
+
 def _whole(value: Any) -> Any:
     """Converts 1e6 to 1000000 for fields of integers; a field of floats converts it back."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -115,7 +133,9 @@ def _whole(value: Any) -> Any:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """Converts a configuration to plain values, for run.json and checkpoints."""
-    return _plain(OmegaConf.structured(config))
+    container = OmegaConf.to_container(OmegaConf.structured(config), resolve=False)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
 
 
 def _plain(node: DictConfig) -> dict[str, Any]:
@@ -153,6 +173,21 @@ def explain(error: HydraException) -> str:
             return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}"
         return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
     return f"{lines[0]} {_first_line(error.__cause__)}".strip()
+
+
+def explain_damage(error: UnicodeDecodeError | YAMLError) -> str | None:
+    """A one-line message for a YAML file that cannot be read; None if the error is not about one.
+
+    Python's decoder does not know the file's name. It is found among the variables of the functions
+    in which the error was raised.
+    """
+    if isinstance(error, YAMLError):
+        return " ".join(str(error).split())
+    variables = [v for frame, _ in walk_tb(error.__traceback__) for v in frame.f_locals.values()]
+    names = [str(v.name) for v in variables if isinstance(v, TextIOWrapper)]
+    if not names or not names[-1].endswith((".yaml", ".yml")):
+        return None
+    return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
 
 
 def _owners(key: str) -> list[str]:

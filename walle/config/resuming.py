@@ -18,10 +18,12 @@ MAY_CHANGE = (
     "checkpoint.every",
     "device",
     "learner.n",
+    "learner.restarts",
     "learner.threads",
     "logger.print_every_s",
     "logger.progress",
     "name",
+    "sampler.balance",
     "sampler.n",
     "sampler.pin",
     "sampler.restarts",
@@ -40,12 +42,14 @@ def stored_config(directory: Path) -> dict[str, Any]:
     """
     path = directory / "run.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_text())["config"]
+        found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
     except FileNotFoundError:
         raise ConfigError(
             f"resume={directory}: no run has been here (no run.json); give a run's directory"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise ConfigError(f"resume={directory}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"resume={directory}: {path} is damaged: {error}") from None
     return found
 

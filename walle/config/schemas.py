@@ -60,6 +60,7 @@ class SamplerConfig:
     max_lag: int | None
     slots: int | None = positive()
     pin: bool
+    balance: bool
     restarts: int = not_negative()
     timeout_s: float | None = positive()
 
@@ -69,6 +70,7 @@ class LearnerConfig:
     """Settings in conf/learner/."""
 
     n: int = positive()
+    restarts: int = not_negative()
     threads: int = positive()
 
 

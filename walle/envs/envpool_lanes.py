@@ -29,6 +29,8 @@ class EnvpoolLanes:
     environment at once, so that every step is a real one.
     """
 
+    moves = False
+
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         """Makes the pool.
 
@@ -112,7 +114,7 @@ def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
             **spec.kwargs,
         )
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"env.kwargs={spec.kwargs}: EnvPool says: {error}") from error
+        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: EnvPool says: {error}") from error
 
 
 def _check(spec: EnvSpec, envpool: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -15,9 +15,13 @@ from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.streams import Role, env_seed
 from walle.types import AnyArray
 
+_MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
+
 
 class GymnasiumLanes:
     """One instance of a registered environment for every lane. Observations are flattened."""
+
+    moves = False
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         """Builds one environment per entry of `lanes`.
@@ -78,7 +82,8 @@ class GymnasiumLanes:
         return obs
 
     def _blame(self, error: Exception, i: int) -> None:
-        error.add_note(f"raised by {_name(self._envs[i])} in lane {self._lanes[i]}")
+        place = f"in lane {self._lanes[i]} at step {self._steps}"
+        error.add_note(f"raised by {_name(self._envs[i])} {place}")
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
@@ -103,7 +108,7 @@ class GymnasiumLanes:
         for _ in range(self._frame_skip):
             try:
                 obs, reward, terminated, truncated, _ = env.step(action)
-                total += float(reward)
+                total += self._real(i, reward)
             except Exception as error:
                 self._blame(error, i)
                 raise
@@ -123,8 +128,21 @@ class GymnasiumLanes:
                 f"{self._lanes[i]} at step {self._steps}, but its observation_space has shape "
                 f"{self._obs.shape[1:]}: return observations of that shape from reset and step"
             )
+        if np.iscomplexobj(obs):
+            raise self._complex(i, "observation")  # an array of floats takes the real part
         checked: AnyArray = obs
         return checked
+
+    def _real(self, i: int, reward: Any) -> float:
+        if type(reward) is not float and np.iscomplexobj(reward):
+            raise self._complex(i, f"reward of {reward}")  # float() takes the real part
+        return float(reward)
+
+    def _complex(self, i: int, what: str) -> RolloutError:
+        return RolloutError(
+            f"the environment gave a complex {what} in lane {self._lanes[i]} at step "
+            f"{self._steps}: return real numbers, such as the real part or the absolute value"
+        )
 
     def _warn(self, i: int) -> None:
         if self._warnings.pending:
@@ -140,18 +158,22 @@ class GymnasiumLanes:
             rows = [
                 self._obs[i].tobytes() + episode.state() for i, episode in enumerate(self._episodes)
             ]
-        width = max(map(len, rows))
-        return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in rows])
+        width = 1 + max(map(len, rows))
+        marked = [_MARKS[self._saving] + row for row in rows]
+        return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in marked])
 
     def restore(self, state: StateArray) -> None:
         """See `Lanes.restore`."""
-        for i, row in enumerate(state):
+        for i, marked in enumerate(state):
+            mark, row = marked[:1].tobytes(), marked[1:].tobytes()
+            if mark != _MARKS.get(self._saving):
+                raise RestoreError(f"{_name(self._envs[i])} saved its state in another way before")
             if self._saving == "pickle":
-                loaded = saving.load(row.tobytes(), self._envs[i])
+                loaded = saving.load(row, self._envs[i])
                 self._envs[i].close()
                 self._envs[i] = loaded
             else:
-                self._replay(i, row.tobytes())
+                self._replay(i, row)
         self._seeds = [None] * len(self)
 
     def _replay(self, i: int, state: bytes) -> None:
@@ -193,7 +215,7 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     except gym.error.Error as error:
         raise ConfigError(f"env.id={spec.id!r}: {str(error).strip().splitlines()[0]}") from error
     except TypeError as error:
-        raise ConfigError(f"env.kwargs={spec.kwargs}: {spec.id} says: {error}") from error
+        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} says: {error}") from error
     return _flattened(env)
 
 
@@ -213,7 +235,31 @@ def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
             f"{_name(env)} has observations {space}, which do not flatten to a vector; "
             "wrap it in an environment with Box, Discrete, Tuple or Dict observations"
         )
-    return gym.wrappers.FlattenObservation(env)
+    return _Flattened(env)
+
+
+class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
+    """Flattens real observations; Gymnasium's wrapper holds a lambda, so no pickle can hold it."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = gym.spaces.flatten_space(env.observation_space)
+
+    def observation(self, observation: Any) -> Any:
+        if _has_complex(observation):  # flattening would take the real part
+            raise RolloutError(
+                "the environment gave a complex observation: return real numbers, such as the real "
+                "part or the absolute value"
+            )
+        return gym.spaces.flatten(self.env.observation_space, observation)
+
+
+def _has_complex(observation: Any) -> bool:
+    if isinstance(observation, Mapping):
+        return any(map(_has_complex, observation.values()))
+    if isinstance(observation, tuple):
+        return any(map(_has_complex, observation))
+    return np.iscomplexobj(observation)
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

@@ -47,10 +47,10 @@ class _Loader(pickle.Unpickler):
             raise pickle.UnpicklingError(f"{module}.{name} is no part of an environment's state")
         if self._known is None or plain or (module, name) in self._known:
             return super().find_class(module, name)
-        found = super().find_class(module, name) if "." not in name else None
-        ours = {known for known, _ in self._known}
-        if isinstance(found, type) and module in ours and found.__module__ == module:
-            return found  # another class of a module that the environment itself uses
+        if "." not in name and any(module == ours for ours, _ in self._known):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found  # another class of a module that the environment itself uses
         raise pickle.UnpicklingError(f"{module}.{name} is no part of this environment")
 
 
@@ -72,9 +72,9 @@ def load(state: bytes, like: Env) -> Env:
     like.reset(seed=0)
     own = _Loader(dump(like), None)
     try:
-        own.load()
+        own.load().close()
         loaded: Env = _Loader(state, own.asked).load()
-    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, TypeError) as error:
+    except Exception as error:  # damaged bytes may raise anything
         raise RestoreError(f"the state of an environment cannot be loaded: {error}") from error
     return loaded
 
@@ -125,5 +125,6 @@ class Episode:
         return obs
 
     def actions(self, like: AnyArray) -> list[AnyArray]:
-        """The actions, with the type and the shape of `like`."""
-        return [np.frombuffer(a, like.dtype).reshape(like.shape) for a in self._actions]
+        """The actions as the environment got them, with the type and the shape of `like`."""
+        arrays = (np.frombuffer(action, like.dtype) for action in self._actions)
+        return [array.reshape(like.shape)[()] for array in arrays]  # [()]: a number, not 0-d

@@ -16,6 +16,7 @@ class _Wrapped:
 
     def __init__(self, lanes: Lanes) -> None:
         self._inner = lanes
+        self.moves = lanes.moves
         self.observation_space = lanes.observation_space
         self.action_space = lanes.action_space
         self.episode_limit = lanes.episode_limit

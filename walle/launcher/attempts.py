@@ -41,7 +41,7 @@ def prepare(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
     Returns:
         The launcher's fields of status.json that are known at the start.
     """
-    attempts = int(read_status(job.directory).get("attempts", 0)) + 1
+    attempts = (read_status(job.directory).get("attempts") or 0) + 1
     record = {
         "config_hash": job.identity.config_hash,
         "attempts": attempts,

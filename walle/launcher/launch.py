@@ -18,6 +18,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from walle.launcher.allocation import Allocator
+from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError, distinct, task_config
 from walle.launcher.identity import ConfigChangedError
 from walle.launcher.jobs.client import ForkServer, PreparationError
@@ -25,7 +26,14 @@ from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.lock import LockedError, locked
 from walle.launcher.planning import Plan, Planner, oversubscribed_warning, plan_lines
-from walle.launcher.records import LOG, MANIFEST, RecordError, write_index, write_manifest
+from walle.launcher.records import (
+    LOG,
+    MANIFEST,
+    RecordError,
+    resume_command,
+    write_index,
+    write_manifest,
+)
 from walle.launcher.resources import (
     Resources,
     job_environment,
@@ -36,7 +44,7 @@ from walle.launcher.resources import (
 from walle.launcher.runner import Runner, stop_signals
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf, check_settings
-from walle.launcher.texts import ending_text, failure_list, repeats_text
+from walle.launcher.texts import count_text, ending_text, failure_list, repeats_text, resume_text
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +108,7 @@ class Launch:
         """
         setup_globals()
         configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
-        log.info(f"composing and checking {len(overrides)} jobs")
+        log.info(f"composing and checking {count_text(len(overrides), 'job')}")
         try:
             asked = self._planner.compose(overrides)
             jobs, places = distinct(asked)
@@ -150,7 +158,7 @@ class Launch:
         self._planner.confirm(plan)
         write_manifest(self._sweep_dir, plan.manifest)
         signals: list[int] = []
-        log.info(f"{len(plan.jobs)} jobs in {self._sweep_dir}{_kept_text(plan)}")
+        log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep_dir}{_kept_text(plan)}")
         if warning := oversubscribed_warning(plan, self._resources):
             log.warning(warning)
         try:
@@ -183,10 +191,13 @@ class Launch:
         log.info(f"{len(plan.jobs) - len(bad)} of {len(plan.jobs)} jobs are complete")
         if bad:
             print(failure_list(bad, len(plan.jobs)), file=sys.stderr, flush=True)
-        if bad and signals:
-            raise SystemExit(128 + signals[0])
-        if bad and str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper"):
-            raise SystemExit(1)  # Hydra's own sweeper would print a traceback below the list
+        # Hydra's own sweeper would print a traceback below the list.
+        own = str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
+        if bad and (signals or own):
+            resumable = sum(can_resume(job) for job, _ in bad)
+            advice = resume_text(resume_command(plan.manifest), resumable)
+            print(advice, file=sys.stderr, flush=True)
+            raise SystemExit(128 + signals[0] if signals else 1)
         ends |= {i: Verdict("completed", value=value) for i, value in plan.done.items()}
         return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]
 
@@ -230,7 +241,7 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
 def _kept_text(plan: Plan) -> str:
     """What the launch uses of earlier launches; an empty text for a new sweep."""
     done, resumed = len(plan.done), len(plan.resumed)
-    return (f", {done} are done already" if done else "") + (
+    return (f", {done} done already" if done else "") + (
         f", {resumed} with a checkpoint to go on from" if resumed else ""
     )
 

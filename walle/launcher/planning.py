@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,8 +21,10 @@ from walle.launcher.identity import assign_numbers, refuse_other_base
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import WalleLauncherConf
-from walle.launcher.texts import cores_text, job_label
+from walle.launcher.texts import count_text, job_label, ranges_text
 from walle.timing import timestamp
+
+PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override
 
 
 class Plan(NamedTuple):
@@ -117,12 +120,23 @@ class Planner:
         """The manifest of this launch's earlier batches, or of the earlier launches."""
         if self._manifest is not None:
             return self._manifest
-        resumes = self._settings.resume
-        if resumes is None:
-            resumes = bool(self._config.get("name"))
-        if resumes and (self._sweep / MANIFEST).exists():
+        if self._resumes and (self._sweep / MANIFEST).exists():
             return read_manifest(self._sweep)
         return Manifest((), {}, (), ())
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether this launch skips what the directory holds already."""
+        asked = self._settings.resume
+        return bool(self._config.get("name")) if asked is None else asked
+
+    def _to_resume(self) -> list[str]:
+        """Overrides that let the same command go on in this directory; none for a named sweep."""
+        name = self._config.get("name")
+        if self._resumes and name and str(name) in self._sweep.parts:
+            return []
+        wanted = [f"hydra.sweep.dir={quoted(str(self._sweep))}", "hydra.launcher.resume=true"]
+        return [override for override in wanted if override not in sys.orig_argv]
 
     def _numbered(
         self, composed: Sequence[Composed], before: Manifest, swept: set[str], first_num: int
@@ -162,12 +176,20 @@ class Planner:
         launch = {
             "started": timestamp(),
             "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+            "to_resume": self._to_resume(),
             "directory": os.getcwd(),
             "host": os.uname().nodename,
             "order": [jobs[index].num for index in order],
         }
         ordered = tuple(records[num] for num in sorted(records))
         return Manifest(tuple(sorted(swept)), settings, ordered, (*before.launches, launch))
+
+
+def quoted(text: str) -> str:
+    """The text as the value of an override, in quotation marks where Hydra needs them."""
+    if PLAIN.fullmatch(text):
+        return text
+    return "'" + text.replace("'", "\\'") + "'"
 
 
 def _recorded_in(before: Manifest, jobs: Sequence[Job]) -> list[int]:
@@ -209,7 +231,8 @@ def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
 def plan_lines(plan: Plan, resources: Resources, sweep: Path) -> list[str]:
     """The text of a dry run: the jobs in order, with their cores and directories."""
     side = "one at a time" if plan.exclusive else "side by side where cores allow"
-    lines = [f"{len(plan.jobs)} jobs in {sweep}, {side}, on cores {cores_text(resources.cores)}"]
+    jobs, cores = count_text(len(plan.jobs), "job"), ranges_text(resources.cores)
+    lines = [f"{jobs} in {sweep}, {side}, on cores {cores}"]
     for index, value in plan.done.items():
         job = plan.jobs[index]
         lines.append(f"skip  #{job.num} (done, returned {value}): {job.label}")

@@ -6,14 +6,15 @@ import csv
 import io
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.agent.run_directory import read_status, write_atomically
+from walle.errors import cause_text
 from walle.launcher.identity import Flat, Identity, common_part
-from walle.launcher.texts import cause_text
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
 TAIL_BYTES = 8192
@@ -45,7 +46,8 @@ class Manifest(NamedTuple):
         swept: names of the overrides along which the jobs differ.
         settings: of the latest launch: order, exclusive, cores, gpus, threads.
         jobs: by ascending number.
-        launches: an entry for each launch: its time, command and order of jobs.
+        launches: an entry for each launch: its time, command, the overrides with which the same
+            command goes on, and its order of jobs.
     """
 
     swept: tuple[str, ...]
@@ -81,7 +83,7 @@ def read_manifest(sweep: Path) -> Manifest:
         RecordError: the file is missing or damaged.
     """
     try:
-        content = json.loads((sweep / MANIFEST).read_text())
+        content = json.loads((sweep / MANIFEST).read_text(encoding="utf-8"))
         jobs = tuple(_job_record(entry, content["common"]) for entry in content["jobs"])
         return Manifest(
             tuple(content["swept"]), content["settings"], jobs, tuple(content["launches"])
@@ -91,7 +93,9 @@ def read_manifest(sweep: Path) -> Manifest:
             f"{sweep} holds no {MANIFEST}: give the directory of a sweep that the walle launcher "
             "ran, such as multirun/NAME"
         ) from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise RecordError(f"cannot read {error.filename}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # also wrong JSON or UTF-8
         raise RecordError(
             f"{sweep / MANIFEST} is damaged ({error!r}): restore or remove it"
         ) from error
@@ -101,6 +105,14 @@ def _job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
     config = common | entry["config"]
     identity = Identity(entry["num"], tuple(entry["overrides"]), entry["config_hash"], config)
     return JobRecord(identity, entry["directory"], entry["cores"])
+
+
+def resume_command(manifest: Manifest) -> str:
+    """The command line that goes on with the sweep: the last one, with what it lacks for that."""
+    last = manifest.launches[-1] if manifest.launches else {}
+    if "to_resume" not in last:  # an earlier version of walle wrote the manifest
+        return "start the sweep again with hydra.launcher.resume=true"
+    return " ".join([last["command"], *map(shlex.quote, last["to_resume"])])
 
 
 def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
@@ -141,7 +153,8 @@ def write_index(sweep: Path) -> Manifest:
     writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(k for row in rows for k in row)))
     writer.writeheader()
     writer.writerows(rows)
-    write_atomically(sweep / INDEX, text.getvalue())
+    shown = text.getvalue().encode(errors="backslashreplace").decode()  # names of no encoding
+    write_atomically(sweep / INDEX, shown)
     return manifest
 
 
@@ -178,7 +191,7 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
 
 
 def replacements(status: Mapping[str, Any]) -> int | None:
-    """How many samplers of a run were replaced; None for a job that has not started."""
+    """How many samplers and learners a run replaced; None for a job that has not started."""
     listed = status.get("replacements", [])
     return len(listed) if status and isinstance(listed, list) else None
 
@@ -187,8 +200,11 @@ def duration_s(status: Mapping[str, Any]) -> float | None:
     """Seconds of a job's last attempt, so far if it is running; None if it has not started."""
     if not status.get("started"):
         return None
-    ended = datetime.fromisoformat(status["ended"]) if status.get("ended") else datetime.now(UTC)
-    return round((ended - datetime.fromisoformat(status["started"])).total_seconds(), 3)
+    try:
+        ended = datetime.fromisoformat(status.get("ended") or datetime.now(UTC).isoformat())
+        return round((ended - datetime.fromisoformat(status["started"])).total_seconds(), 3)
+    except (ValueError, TypeError):  # a damaged status.json: no time, or a time without its zone
+        return None
 
 
 class Progress(NamedTuple):
@@ -216,7 +232,7 @@ def read_progress(job: Path) -> Progress:
     file = job / "iterations.csv"
     if not file.exists():
         return Progress()
-    with file.open(errors="replace") as stream:
+    with file.open(encoding="utf-8", errors="replace") as stream:
         names = stream.readline().strip().split(",")
     text = _end_of(file)
     whole = text[: text.rfind("\n") + 1].splitlines()  # the writer may not have ended the last row

@@ -13,6 +13,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from walle.agent.run_directory import read_status, update_status
+from walle.errors import cause_text
 from walle.launcher import attempts
 from walle.launcher.allocation import Allocator, Grant
 from walle.launcher.composing import Job
@@ -23,7 +24,7 @@ from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar, size_of
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
-from walle.launcher.texts import cause_text, start_text
+from walle.launcher.texts import count_text, start_text
 from walle.machine import clock_mhz, oom_kills
 from walle.processes.signals import leave_terminal
 from walle.timing import timestamp
@@ -205,8 +206,9 @@ class Runner:
         most = 1 if self._settings.on_failure == "stop" else self._settings.max_failures
         if most is not None and self._failures >= most:
             if waiting := self._allocator.waiting:
-                self._screen.warn(
-                    f"{self._failures} failed: the {waiting} jobs still waiting are not started"
+                self._screen.stop(
+                    f"{self._failures} failed: the {count_text(waiting, 'job')} still waiting will "
+                    "not be started"
                 )
             self._allocator.stop()
 
@@ -228,7 +230,9 @@ class Runner:
             if signum == signal.SIGHUP:
                 leave_terminal()
             if self._handled == 1:
-                self._screen.warn("stopping: the running jobs may finish cleanly; again to kill")
+                self._screen.stop(
+                    "stopping: the running jobs are asked to end; a second Ctrl-C kills them"
+                )
             polite = signal.SIGINT if signum == signal.SIGINT else signal.SIGTERM
             for active in self._active.values():
                 active.process.signal(polite if self._handled == 1 else signal.SIGKILL)

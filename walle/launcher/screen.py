@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walle.launcher.records import Progress, read_progress
 from walle.launcher.texts import (
-    cores_text,
     duration_text,
     ending_text,
     number_text,
+    ranges_text,
     time_left_text,
 )
 
@@ -56,6 +56,7 @@ class SweepClock:
             done: the number of jobs that an earlier launch completed.
         """
         self.total, self._done_before = total, done
+        self.stopped = False
         self._ended: set[int] = set()
         self._started: dict[int, float] = {}
         self._took_s: list[float] = []
@@ -77,7 +78,7 @@ class SweepClock:
         return self._took_s[-1]
 
     def remaining_s(self, running: Mapping[int, float | None], waiting: int) -> float | None:
-        """Seconds until the sweep ends; None before an estimate is possible.
+        """Seconds until the sweep ends; None before an estimate is possible, and after a stop.
 
         Waiting jobs, and running jobs without an estimate of their own, are expected to take as
         long as the jobs that have ended took on average. Before the first job has ended, they are
@@ -90,7 +91,7 @@ class SweepClock:
         so_far_s = {num: time.monotonic() - self._started[num] for num in running}
         known = [so_far_s[num] + left_s for num, left_s in running.items() if left_s is not None]
         expected = self._took_s or known
-        if not expected:
+        if not expected or self.stopped:
             return None
         mean_s = sum(expected) / len(expected)
         left = [
@@ -110,7 +111,7 @@ class PlainScreen:
     def started(self, job: Job, grant: Grant, how: str) -> None:
         """A job starts; `how` in words, such as `starts again`."""
         self._clock.start(job.num)
-        log.info(f"#{job.num} {how} on cores {cores_text(grant.cores)}: {job.label}")
+        log.info(f"#{job.num} {how} on cores {ranges_text(grant.cores)}: {job.label}")
 
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
         """A job ended; `tail` holds the last lines it printed, if it did not complete."""
@@ -124,6 +125,11 @@ class PlainScreen:
 
     def update(self, running: Iterable[tuple[Job, Grant]], waiting: int) -> None:
         """Prints nothing: a log should hold only events."""
+
+    def stop(self, message: str) -> None:
+        """No further job starts; `message` says why."""
+        self._clock.stopped = True
+        self.warn(message)
 
     def warn(self, message: str) -> None:
         """Prints a warning."""
@@ -176,6 +182,11 @@ class LiveScreen:
         )
         self._live.update(table, refresh=True)
 
+    def stop(self, message: str) -> None:
+        """No further job starts; `message` says why."""
+        self._clock.stopped = True
+        self.warn(message)
+
     def warn(self, message: str) -> None:
         """Prints a warning above the table."""
         self._print(message, style="yellow")
@@ -200,7 +211,7 @@ def open_screen(total: int, done: int) -> Screen:
 
 def _running_row(job: Job, grant: Grant) -> Row:
     progress = read_progress(job.directory)
-    cores = cores_text(grant.cores) + (" !" if grant.oversubscribed else "")
+    cores = ranges_text(grant.cores) + (" !" if grant.oversubscribed else "")
     remaining_s = progress.remaining_s(job.identity.config.get("total_steps"))
     return Row(job.num, job.label, cores, "running", progress, remaining_s)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -32,21 +33,26 @@ def time_left_text(seconds: float | None) -> str:
     return f", about {duration_text(seconds)} left" if seconds else ""
 
 
-def cores_text(cores: Iterable[int]) -> str:
+def count_text(number: int, noun: str) -> str:
+    """The number with its noun, as in `1 job` and `3 jobs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
     """`0-3,8` for the cores 0, 1, 2, 3 and 8."""
     runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            runs.append([core])
+            runs.append([number])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
     """The overrides that distinguish a job from the others, in one line."""
     own = [override for override in overrides if override.lstrip("+").partition("=")[0] in swept]
-    return " ".join(own) or "(the only job)"
+    return " ".join(" ".join(own).split()) or "(the only job)"
 
 
 def repeats_text(asked: Sequence[Sequence[str]], places: Sequence[int]) -> str:
@@ -72,17 +78,6 @@ def _listed(texts: Sequence[str]) -> str:
     return "; ".join(texts[:TEXTS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
-def cause_text(error: str) -> str:
-    """One line of a run's error: its first line, then the exception of the traceback below it.
-
-    The run's log has the traceback and what else the error says.
-    """
-    lines = error.strip().splitlines()
-    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
-    raised = [line for line in lines[max(frames, default=len(lines)) :] if line[:1] > " "]
-    return " ".join(lines[:1] + raised[:1])
-
-
 def start_text(attempt: int, *, resumed: bool) -> str:
     """`starts`, `starts again (attempt 2)` or `goes on from its checkpoint (attempt 2)`."""
     if attempt == 1:
@@ -95,23 +90,46 @@ def ending_text(verdict: Verdict) -> str:
     if verdict.error is None:
         return verdict.state
     state = "" if verdict.state == "pending" else f"{verdict.state}: "
-    code = f" (exit code {verdict.exit_code})" if verdict.exit_code else ""
     named = not verdict.signal or verdict.signal in verdict.error
-    return f"{state}{verdict.error}{code}" + ("" if named else f" ({verdict.signal})")
+    code = verdict.exit_code
+    if code and verdict.signal and code == 128 + signal.Signals[verdict.signal]:
+        code = None  # it says nothing that the signal does not say
+    return (
+        f"{state}{verdict.error}"
+        + (f" (exit code {code})" if code else "")
+        + ("" if named else f" ({verdict.signal})")
+    )
 
 
 def failure_list(ends: Iterable[tuple[Job, Verdict]], total: int) -> str:
-    """Two lines for each job that did not complete: the reason, and its directory.
+    """Two lines for each job that did not complete, the reason and its directory.
+
+    The jobs that never started have one line in common.
 
     Args:
         ends: the jobs that did not complete.
         total: the number of all jobs.
     """
     ordered = sorted(ends, key=lambda end: end[0].num)
+    waiting = [job.num for job, verdict in ordered if verdict.state == "pending"]
     lines = [f"{len(ordered)} of {total} jobs did not complete:"]
     for job, verdict in ordered:
-        lines += [f"  #{job.num} {job.label}: {ending_text(verdict)}", f"      {job.directory}"]
+        if verdict.state != "pending":
+            lines += [f"  #{job.num} {job.label}: {ending_text(verdict)}", f"      {job.directory}"]
+    if waiting:
+        lines.append(f"  #{ranges_text(waiting)}: not started: the sweep was stopped before")
     return "\n".join(lines)
+
+
+def resume_text(command: str, resumable: int = 0) -> str:
+    """How to run the jobs that are not complete.
+
+    Args:
+        command: the command line.
+        resumable: how many of the jobs have a checkpoint.
+    """
+    some = f" ({count_text(resumable, 'job')} from a checkpoint)" if resumable else ""
+    return f"To go on{some}: {command}"
 
 
 def states_text(states: Iterable[str]) -> str:

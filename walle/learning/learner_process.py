@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from walle.errors import CompileError
 from walle.learning.adam import AdamState
 from walle.learning.gradient_steps import Team, map_leaves
 from walle.learning.optimizer import Learnable, warm_up
@@ -113,9 +114,10 @@ def run_learner(task: LearnerTask, pipe: Connection, port: int) -> None:
     try:
         _learn(task, pipe, port)
         gc.collect()  # removes the temporary files of compiled programs, which an exit may leave
-    except BaseException:  # noqa: BLE001 - the agent reports every error
+    except BaseException as error:  # noqa: BLE001 - the agent reports every error
+        whole = isinstance(error, CompileError)  # its message says everything
         with suppress(OSError):  # the agent may have ended
-            pipe.send(traceback.format_exc())
+            pipe.send(str(error) if whole else traceback.format_exc())
         sys.exit(1)
 
 

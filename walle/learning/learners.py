@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from walle.errors import WorkerError
+from walle.errors import WorkerDeathError, WorkerError
 from walle.learning.gradient_steps import Batch, Team, leaves, map_leaves
 from walle.learning.learner_process import (
     Announcement,
@@ -31,7 +31,7 @@ from walle.learning.learner_process import (
     run_learner,
 )
 from walle.learning.optimizer import Learnable, Optimizer
-from walle.processes.workers import forkserver_context, how_it_ended
+from walle.processes.worker import Worker, end_all
 
 _GRACE_S, _POLL_S = 2.0, 0.01
 
@@ -77,22 +77,15 @@ class Learners:
         """Starts the processes; they import and build while the caller continues."""
         self._tasks = tasks
         self._pipes: list[Connection] = []
-        self._processes: list[Any] = []
-        context = forkserver_context()
+        self._workers: list[Worker] = []
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         try:
             for task in tasks:
-                ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=run_learner,
-                    args=(task, theirs, self._store.port),
-                    name=task.name,
-                    daemon=True,
-                )
-                process.start()
-                theirs.close()
+                ours, theirs = multiprocessing.Pipe()
                 self._pipes.append(ours)
-                self._processes.append(process)
+                args = (task, theirs, self._store.port)
+                self._workers.append(Worker(task.name, run_learner, args))
+                theirs.close()
         except BaseException:
             self.close()
             raise
@@ -106,8 +99,8 @@ class Learners:
         Raises:
             WorkerError: a learner ended.
         """
-        for task, pipe, process in zip(self._tasks, self._pipes, self._processes, strict=True):
-            multiprocessing.connection.wait([pipe, process.sentinel])
+        for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
+            multiprocessing.connection.wait([pipe, worker.sentinel])
             message = _last_message(pipe)
             if message:
                 raise WorkerError(f"{task.name} failed:\n{message}")
@@ -135,17 +128,18 @@ class Learners:
     @property
     def sentinels(self) -> list[int]:
         """A handle for each process; it becomes ready when the process ends."""
-        return [process.sentinel for process in self._processes]
+        return [worker.sentinel for worker in self._workers]
 
     def report(self) -> None:
-        """Raises WorkerError for the first learner that has ended."""
+        """Raises WorkerError for a learner that ended, WorkerDeathError without a traceback."""
         ended = multiprocessing.connection.wait(self.sentinels, _GRACE_S)
-        for task, pipe, process in zip(self._tasks, self._pipes, self._processes, strict=True):
-            if process.sentinel not in ended:
+        for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
+            if worker.sentinel not in ended:
                 continue
             message = _last_message(pipe)
-            failed = f"{task.name} failed:\n{message}"
-            raise WorkerError(failed if message else how_it_ended(process))
+            if message:
+                raise WorkerError(f"{task.name} failed:\n{message}")
+            raise WorkerDeathError(worker.how_it_ended())
 
     def close(self) -> None:
         """Asks the processes to end; kills each that still runs after two seconds."""
@@ -153,14 +147,8 @@ class Learners:
             pipe.close()
         if dist.is_initialized():
             dist.destroy_process_group()
-        deadline = time.monotonic() + _GRACE_S
-        for process in self._processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-            process.join()
-            process.close()
-        self._processes = []
+        end_all(self._workers, _GRACE_S)
+        self._workers = []
 
 
 def _last_message(pipe: Connection) -> str | None:

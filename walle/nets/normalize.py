@@ -50,7 +50,7 @@ class RunningMoments:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         self.count = state["count"]
-        self.mean, self._m2 = np.array(state["mean"]), np.array(state["m2"])
+        self.mean, self._m2 = np.asarray(state["mean"]).copy(), np.asarray(state["m2"]).copy()
 
 
 class ObservationNormalizer:
@@ -144,5 +144,5 @@ class RewardNormalizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        self._return = np.array(state["return"])
+        self._return = np.asarray(state["return"]).copy()
         self._moments.load_state_dict(state["moments"])

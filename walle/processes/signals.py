@@ -71,12 +71,14 @@ class Signals:
 
     @contextmanager
     def breaking_off(self) -> Iterator[None]:
-        """Lets the first signal raise `Interrupted` in the middle of the body."""
+        """Lets the first signal raise `Interrupted` in the middle of the body or at its end."""
         self._breaks_off = True
         try:
             if self.arrived():
                 raise Interrupted
             yield
+            if self.arrived():  # the body can have taken its own program's end for a fault
+                raise Interrupted
         finally:
             self._breaks_off = False
 

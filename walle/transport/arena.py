@@ -29,6 +29,11 @@ class Arena:
         os.ftruncate(self._descriptor, max(1, sum(_padded(*each) for each in self._layout)))
         self._memory: mmap.mmap | None = None
 
+    @property
+    def descriptor(self) -> int:
+        """The memory's file descriptor in this process."""
+        return self._descriptor
+
     def __getstate__(self) -> dict[str, Any]:
         return {"_layout": self._layout, "_descriptor": DupFd(self._descriptor)}
 

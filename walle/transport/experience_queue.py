@@ -91,12 +91,16 @@ class Received(NamedTuple):
 
 
 class ExperienceQueue:
-    """A bounded queue: a sampler owns a few slots and waits while the agent holds them all."""
+    """A bounded queue: a sampler owns a few slots and waits while the agent holds them all.
+
+    Attributes:
+        rings: the slots of every sampler.
+    """
 
     def __init__(self, shapes: Sequence[RolloutShape], slots: int) -> None:
         """Makes `slots` slots for each sampler, whose rollouts have the shape in `shapes`."""
-        self._rings = [Ring(shape, slots) for shape in shapes]
-        self._slots = [ring.views() for ring in self._rings]
+        self.rings = [Ring(shape, slots) for shape in shapes]
+        self._slots = [ring.views() for ring in self.rings]
         self._from_samplers: dict[int, Connection] = {}
         self._to_samplers: dict[int, Connection] = {}
         self._sampler_ends: list[Connection] = []
@@ -120,8 +124,8 @@ class ExperienceQueue:
         self._from_samplers[sampler], self._to_samplers[sampler] = up[0], down[1]
         self._sampler_ends += [up[1], down[0]]
         self._ready.discard(sampler)
-        free = sorted(set(range(self._rings[sampler].slots)) - set(self._pending[sampler]))
-        return SlotWriter(self._rings[sampler], free, up[1], down[0])
+        free = sorted(set(range(self.rings[sampler].slots)) - set(self._pending[sampler]))
+        return SlotWriter(self.rings[sampler], free, up[1], down[0])
 
     def forget_sampler_ends(self) -> None:
         """Closes the samplers' ends of the pipes in this process, after the samplers have started.
@@ -196,7 +200,7 @@ class ExperienceQueue:
 
     def all_ready(self) -> bool:
         """Whether every sampler has sent that it can begin."""
-        return len(self._ready) == len(self._rings)
+        return len(self._ready) == len(self.rings)
 
     def take_round(self) -> list[Received] | None:
         """The oldest rollout of every sampler, in the samplers' order; None if one is missing."""

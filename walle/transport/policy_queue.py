@@ -34,9 +34,7 @@ class PolicyReader:
         Raises:
             Closed: the agent ended.
         """
-        if self._arrays is None:
-            self._arrays = self._arena.arrays()
-        newest_version, versions, asked, vectors = self._arrays
+        newest_version, versions, asked, vectors = self._views()
         while newest_version[0] < min_version:
             if newest_version[0] == CLOSED or not os.read(self._bell.fileno(), 4096):
                 raise Closed
@@ -48,6 +46,16 @@ class PolicyReader:
             vector, (steps, episodes) = vectors[place].copy(), asked[place].tolist()
             if versions[place] == version:  # else the agent has overwritten the vector
                 return PolicySnapshot(version, vector, steps or None, episodes or None)
+
+    def there(self, version: int) -> bool:
+        """Whether that version is published, or the agent ended."""
+        newest = int(self._views()[0][0])
+        return newest >= version or newest == CLOSED
+
+    def _views(self) -> list[npt.NDArray[Any]]:
+        if self._arrays is None:
+            self._arrays = self._arena.arrays()
+        return self._arrays
 
 
 class PolicyQueue:

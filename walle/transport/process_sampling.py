@@ -18,13 +18,13 @@ from walle.timing import SAMPLER_SECTIONS
 from walle.transport.arena import Arena
 from walle.transport.experience_queue import ExperienceQueue, Received
 from walle.transport.lane_book import LaneBook
+from walle.transport.lending import Records, borrower_of, cancel, clear_after
 from walle.transport.messages import Failed
 from walle.transport.policy_queue import PolicyQueue
-from walle.transport.replacing import News, Restarts, begins_new_episodes
+from walle.transport.replacing import News, Restarts, Silence, begins_new_episodes
 from walle.transport.rounds import Round, assemble_round
 from walle.transport.sampler_process import SamplerTask, run_sampler
 from walle.transport.sampling import OtherProcesses, Patience
-from walle.transport.silence import Silence
 from walle.transport.slots import RolloutShape
 from walle.types import PolicySnapshot
 
@@ -66,6 +66,7 @@ class ProcessSampling:
         self._policies = PolicyQueue(vector_length, self._lag.depth)
         self._boards = Arena([((2,), "int64")] * len(tasks))
         self._board_rows = self._boards.arrays()
+        self._records = Records(shapes) if patience.balance and len(tasks) > 1 else None
         self.lanes = LaneBook([task.blocks for task in tasks], saved=shapes[0].lane_state > 0)
         self.news = News()
         self._restarts = Restarts(patience.restarts)
@@ -84,7 +85,8 @@ class ProcessSampling:
 
     def _started(self, task: SamplerTask) -> Worker:
         ends = (self._experience.connect(task.index), self._policies.connect(task.index))
-        return Worker(task.name, run_sampler, (task, *ends, self._boards))
+        shared = (self._boards, self._experience.rings if self._records else [], self._records)
+        return Worker(task.name, run_sampler, (task, *ends, *shared))
 
     def _forget_sampler_ends(self) -> None:
         self._experience.forget_sampler_ends()
@@ -169,13 +171,18 @@ class ProcessSampling:
         """Raises WorkerError unless `_wait` can replace who died."""
         self._read_messages([], timeout_s=0.1)
         self._report_others()
+        for sampler, worker in enumerate(self._workers):
+            round_ = self.lanes.round(sampler) + len(self._experience.pending(sampler))
+            if worker.ended() and (reason := self._restarts.reason_against(sampler, round_)):
+                raise WorkerError(f"{worker.how_it_ended()}; {reason}")
 
     def _report_others(self) -> None:
         if self._others and wait(self._others.sentinels, 0):
             self._others.report()
 
     def _look_after_silence(self) -> None:
-        for sampler, seconds, remedy in self._silence.overdue():
+        for silent, seconds, remedy in self._silence.overdue():
+            sampler = self._culprit(silent)
             name = self._tasks[sampler].name
             doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
             if remedy == "tell":
@@ -183,6 +190,18 @@ class ProcessSampling:
             else:
                 self._workers[sampler].kill()
                 self._replace(sampler, f"{name} {doing}")
+
+    def _culprit(self, sampler: int) -> int:
+        """The sampler that steps lanes of the silent one, if one does, else the silent one."""
+        borrower = borrower_of(self._records.all()[sampler]) if self._records else None
+        return sampler if borrower is None else borrower
+
+    def _free_records(self, sampler: int) -> None:
+        """Frees what a dead sampler has borrowed and lent."""
+        if self._records:
+            records = self._records.all()
+            clear_after(records, sampler)
+            cancel(records[sampler], lambda other: not self._workers[other].ended())
 
     def _doing(self, sampler: int) -> str:
         """The section of its timer that a sampler is in."""
@@ -198,13 +217,14 @@ class ProcessSampling:
         Raises:
             WorkerError: there were too many replacements, or the fault comes back.
         """
+        self._free_records(sampler)
         start = self.lanes.after(sampler, self._experience.pending(sampler))
         task = replace(self._tasks[sampler], start=start)
         refused = self._restarts.refusal(sampler, task.first_round)
         if refused:
             raise WorkerError(f"{how}; {refused}")
-        why = how.removeprefix(task.name).strip()
-        self.news.replaced(task.name, task.first_round, why)
+        exact = not self._lag.free_running
+        self.news.replaced(task.name, task.first_round, how, exact=exact)
         self._board_rows[sampler][:] = 0
         self._silence.heard(sampler)
         dead, self._workers[sampler] = self._workers[sampler], self._started(task)

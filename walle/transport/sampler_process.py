@@ -6,14 +6,16 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 from walle.collecting.actor import Actor
 from walle.collecting.episodes import EpisodeSampler
 from walle.collecting.lane_block import LaneBlock, joined, settled
+from walle.collecting.lane_group import LaneGroup, LaneStates, Lender
 from walle.collecting.sampler import LaneSampler, Sampler
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import ConfigError, RestoreError, RolloutError
@@ -23,11 +25,13 @@ from walle.streams import seed_anew
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.transport.arena import Arena
 from walle.transport.experience_queue import SlotWriter
+from walle.transport.lending import Borrower, Field, Owner, Records
 from walle.transport.messages import Closed
 from walle.transport.policy_queue import PolicyReader
-from walle.transport.slots import Slot
+from walle.transport.slots import Ring, Slot
 from walle.types import IntArray, Lag, PolicySnapshot
 
+_BORROWED_GROUPS = 16  # groups of lanes that are kept for the next time
 PolicyFactory = Callable[[], ActingPolicy]
 
 
@@ -85,39 +89,59 @@ class SamplerTask:
         """The name in files and messages."""
         return f"sampler-{self.index}"
 
-    def build(self, *, anew: bool) -> Sampler:
+    def build(self, *, anew: bool, lender: Lender | None = None) -> Sampler:
         """Makes the lanes and the actor, in the process in which the sampler runs.
 
         Args:
             anew: whether the lanes begin new episodes instead of going on from `start`.
+            lender: lends lanes to other samplers; None if nobody may borrow.
 
         Raises:
             RestoreError: the environment does not go on from `start`.
         """
-        actor = Actor(self.policy(), self.obs_dim, len(self.lanes), self.clip)
         if self.episodes_over is not None:
             lanes = make_lanes(self.env, self.lanes, self.seed)
+            actor = Actor(self.policy(), self.obs_dim, len(self.lanes), self.clip)
             return EpisodeSampler(lanes, actor, self.lanes, self.seed, self.episodes_over)
         if anew:
-            lanes = make_lanes(self.env, self.lanes, seed_anew(self.seed, self.first_round))
-            return LaneSampler(lanes, actor, self.lanes, self.seed)
-        lanes = make_lanes(self.env, self.lanes, self.seed)
-        if self.first_round == 0:
-            return LaneSampler(lanes, actor, self.lanes, self.seed)
-        start = joined([settled(block, self.env, self.seed) for block in self.start])
-        return LaneSampler(lanes, actor, self.lanes, self.seed, start)
+            env_seed = seed_anew(self.seed, self.first_round)
+            return LaneSampler(partial(self.group, env_seed), self.lanes)
+        start = None
+        if self.first_round:
+            start = joined([settled(block, self.env, self.seed) for block in self.start])
+        return LaneSampler(partial(self.group, self.seed), self.lanes, start, lender)
+
+    def group(self, env_seed: int, numbers: Sequence[int]) -> LaneGroup:
+        """Makes lanes with these numbers, and an actor for them."""
+        actor = Actor(self.policy(), self.obs_dim, len(numbers), self.clip)
+        return LaneGroup(make_lanes(self.env, numbers, env_seed), actor, numbers, self.seed)
 
 
 def run_sampler(
-    task: SamplerTask, experience: SlotWriter, policies: PolicyReader, boards: Arena
+    task: SamplerTask,
+    experience: SlotWriter,
+    policies: PolicyReader,
+    boards: Arena,
+    rings: Sequence[Ring],
+    records: Records | None,
 ) -> None:
-    """The body of a sampler process; in its row of `boards` it shows the section of its timer."""
+    """The body of a sampler process.
+
+    Args:
+        task: describes the sampler.
+        experience: its end of the experience queue.
+        policies: its end of the policy queue.
+        boards: in its row it shows the section of its timer.
+        rings: the slots of all samplers, into which it steps borrowed lanes.
+        records: what samplers lend to each other; None if they lend nothing.
+    """
     become_worker(threads=1)
     if task.core is not None:
         os.sched_setaffinity(0, {task.core})
     with ExitStack() as stack:
         try:
-            _sample(task, experience, policies, boards.arrays()[task.index], stack)
+            ends = (experience, policies, boards.arrays()[task.index])
+            _sample(task, *ends, Lending(task, policies, rings, records), stack)
         except Closed:
             return
         except (RolloutError, ConfigError) as error:  # the message and its notes say everything
@@ -133,23 +157,91 @@ def _sample(
     experience: SlotWriter,
     policies: PolicyReader,
     board: IntArray,
+    lending: Lending,
     stack: ExitStack,
 ) -> None:
     """Collects until the agent asks this process to end; `stack` closes the lanes."""
-    filler = SlotFiller(task, board)
+    filler = SlotFiller(task, board, lending.owner)
     stack.callback(filler.close)
     experience.ready(anew=filler.anew)
     round_ = task.first_round
     while task.rounds is None or round_ < task.rounds:
+        lending.borrow_until(task.lag.oldest(round_), filler.timer)
         filler.timer.switch("wait_slot")
         number = experience.claim()
         filler.timer.switch("wait_policy")
         snapshot = policies.get(task.lag.oldest(round_), newest=task.lag.free_running)
-        filler.fill(experience.slot(number), snapshot, round_)
+        with lending.round(round_, number, snapshot.rollout_steps):
+            filler.fill(experience.slot(number), snapshot, round_)
         experience.send(number)
         round_ += 1
     while True:  # the agent may still learn; `claim` raises Closed when it ends
         experience.claim()
+
+
+class Lending:
+    """A sampler's part in lending lanes, as owner and as borrower; does nothing without records.
+
+    Attributes:
+        owner: this sampler's end as an owner; None without records.
+    """
+
+    def __init__(
+        self,
+        task: SamplerTask,
+        policies: PolicyReader,
+        rings: Sequence[Ring],
+        records: Records | None,
+    ) -> None:
+        """Takes part with the lanes of `task`; see `run_sampler`."""
+        self._task, self._policies, self._rings = task, policies, rings
+        self._records = records.all() if records else []
+        self._borrower = Borrower(self._records, task.index)
+        self.owner = Owner(self._records[task.index]) if records else None
+        self._speed = 0.0
+        self._group = lru_cache(_BORROWED_GROUPS)(partial(task.group, task.seed))
+
+    @contextmanager
+    def round(self, round_: int, slot: int, steps: int | None) -> Iterator[None]:
+        """Shows others, while the body collects a round, how far it is."""
+        if self.owner is None:
+            yield
+            return
+        self.owner.begin(round_, slot, steps or self._rings[self._task.index].steps)
+        yield
+        self._speed = self.owner.end()
+
+    def borrow_until(self, version: int, timer: Timer) -> None:
+        """Steps lanes of samplers that are behind, until that version of the policy is there."""
+
+        def idle() -> bool:
+            return not self._policies.there(version)
+
+        if not self._records or not self._speed:
+            return
+        while idle() and (owner := self._borrower.find(self._speed, idle)) is not None:
+            timer.switch("other")
+            self._borrower.give_back(owner, self._stepped(owner, timer))
+            timer.switch("wait_policy")
+
+    def _stepped(self, owner: int, timer: Timer) -> LaneStates | None:
+        """Steps the lanes that `owner` lends to the end of its round."""
+        record, lag = self._records[owner], self._task.lag
+        round_, slot, steps, begin, kept = (
+            record.ints[field]
+            for field in (Field.ROUND, Field.SLOT, Field.STEPS, Field.BEGIN, Field.KEPT)
+        )
+        rollout = self._rings[owner].views()[slot].rollout.between(0, steps)
+        part = rollout.columns(kept, record.lanes)
+        return self._group(tuple(part.lane.tolist())).go_on(
+            record.read(kept),
+            self._policies.get(lag.oldest(round_), newest=False),
+            part,
+            round_,
+            begin,
+            timer,
+            lambda _: self._borrower.cancelled(owner),
+        )
 
 
 class SlotFiller:
@@ -160,12 +252,20 @@ class SlotFiller:
         anew: whether the lanes began new episodes, because they could not go on.
     """
 
-    def __init__(self, task: SamplerTask, board: IntArray | None = None) -> None:
-        """Makes the lanes and the actor; `board` [2] shows the timer's section, see `Timer`."""
+    def __init__(
+        self, task: SamplerTask, board: IntArray | None = None, lender: Lender | None = None
+    ) -> None:
+        """Makes the lanes and the actor.
+
+        Args:
+            task: describes the sampler.
+            board: [2] shows the timer's section, see `Timer`.
+            lender: lends lanes to other samplers; None if nobody may borrow.
+        """
         self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
         self.anew = task.first_round > 0 and task.begins_anew
         try:
-            self._sampler = task.build(anew=self.anew)
+            self._sampler = task.build(anew=self.anew, lender=lender)
         except RestoreError:
             self.anew = True
             self._sampler = task.build(anew=True)

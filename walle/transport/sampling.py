@@ -12,14 +12,16 @@ from walle.types import PolicySnapshot
 
 
 class Patience(NamedTuple):
-    """When samplers are replaced.
+    """What happens when samplers die, are silent, or differ in speed.
 
     Attributes:
+        balance: whether samplers that are done step lanes of those that are not.
         restarts: the most replacements in a run.
         timeout_s: seconds without a rollout after which a sampler is named, and after twice as
             many replaced; None for ten times the longest round so far, at least a minute.
     """
 
+    balance: bool
     restarts: int
     timeout_s: float | None
 

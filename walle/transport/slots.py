@@ -143,12 +143,12 @@ class Ring:
 
     def __init__(self, shape: RolloutShape, slots: int) -> None:
         """Makes `slots` slots for rollouts of `shape`."""
-        self.slots = slots
+        self.slots, self.steps = slots, shape.steps
         self._per_slot = layout(shape)
         self._arena = Arena(self._per_slot * slots)
 
     def views(self) -> list[Slot]:
-        """All slots; each process calls this once."""
+        """All slots."""
         arrays = self._arena.arrays()
         width = len(self._per_slot)
         return [Slot.of(arrays[i * width : (i + 1) * width]) for i in range(self.slots)]

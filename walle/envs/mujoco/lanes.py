@@ -11,7 +11,7 @@ from gymnasium.utils import seeding
 from walle.envs.lanes import StateArray, Step
 from walle.envs.mujoco.generators import PackedGenerators
 from walle.envs.mujoco.physics import Array, Fields, make_physics
-from walle.envs.mujoco.task import RewardAndEnd, Task
+from walle.envs.mujoco.task import LaneError, RewardAndEnd, Task
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import RolloutError, what_went_wrong
 from walle.types import AnyArray, BoolArray, IntArray
@@ -22,6 +22,8 @@ class MujocoLanes:
 
     Every lane draws its initial states from its own generator, made as Gymnasium makes it.
     """
+
+    moves = True
 
     def __init__(
         self,
@@ -178,6 +180,9 @@ class MujocoLanes:
 
     def _located(self, fault: Exception) -> RolloutError:
         """Adds step and lanes to `fault`: a robot's functions see all lanes at once."""
+        if isinstance(fault, LaneError):
+            where = f"(step {self._steps}, lane {self._numbers[fault.index]})"
+            return RolloutError(f"{fault} {where}")
         first, last = self._numbers[0], self._numbers[-1]
         where = f"(step {self._steps} of lanes {first} to {last})"
         if isinstance(fault, RolloutError):

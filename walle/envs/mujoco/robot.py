@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields, make_physics
-from walle.envs.mujoco.task import RewardAndEnd, State, Task, near_rest, never
+from walle.envs.mujoco.task import LaneError, RewardAndEnd, State, Task, near_rest, never
 from walle.errors import ConfigError, RolloutError
 from walle.types import AnyArray, BoolArray
 
@@ -95,22 +95,18 @@ class RobotTask(Task):
             return near_rest(self, random, self.robot.reset_noise_scale, normal=False)
         model = self.model
         qpos, qvel = self.robot.begin(random, self.rest.copy(), np.zeros(model.nv))
-        state = State(np.asarray(qpos, dtype=np.float64), np.asarray(qvel, dtype=np.float64))
-        _check("begin's qpos", state.qpos, (model.nq,))
-        _check("begin's qvel", state.qvel, (model.nv,))
-        return state
+        return State(
+            _floats("begin's qpos", qpos, (model.nq,)), _floats("begin's qvel", qvel, (model.nv,))
+        )
 
     def observe(self, now: Fields, out: Array) -> None:
         """Writes what the robot's `observe` returns, after checking its shape."""
-        obs = np.asarray(self.robot.observe(now))
-        _check("observe", obs, out.shape)
-        out[:] = obs
+        out[:] = _checked("observe", self.robot.observe(now), out.shape)
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """What the robot's `reward` and `terminated` return, after checking both."""
         lanes = len(action)
-        reward = np.array(self.robot.reward(before, action, now), dtype=np.float64)
-        _check("reward", reward, (lanes,))
+        reward = _floats("reward", self.robot.reward(before, action, now), (lanes,))
         if self.robot.terminated is None:
             return RewardAndEnd(reward, never(lanes))
         terminated: BoolArray = np.array(self.robot.terminated(now))
@@ -129,7 +125,26 @@ class RobotTask(Task):
                 f"observe() returned shape {obs.shape} for one lane: it must be [lanes, entries], "
                 "(1, entries) here. Index lanes first, as in now.qpos[:, 0]."
             )
-        return obs
+        return _checked("observe", obs, obs.shape)
+
+
+def _floats(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
+    """A copy of `value` as floats, after checking it."""
+    return np.array(_checked(name, value, shape), dtype=np.float64)
+
+
+def _checked(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> AnyArray:
+    """The array `value`: its shape fits, and it has no imaginary part that NumPy would cut off."""
+    array = np.asarray(value)
+    _check(name, array, shape)
+    if np.iscomplexobj(array):
+        lanes = np.flatnonzero(array.imag.reshape(len(array), -1).any(1))
+        raise LaneError(
+            f"{name} returned complex numbers: return real ones, such as the real part or the "
+            "absolute value",
+            int(lanes[0]) if lanes.size else 0,
+        )
+    return array
 
 
 def _check(name: str, value: AnyArray, shape: tuple[int, ...]) -> None:

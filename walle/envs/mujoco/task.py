@@ -14,8 +14,17 @@ import numpy.typing as npt
 
 from walle.envs.mujoco.compiling import compile_model, xml_path
 from walle.envs.mujoco.physics import Array, Fields
-from walle.errors import ConfigError
+from walle.errors import ConfigError, RolloutError
 from walle.types import AnyArray, BoolArray
+
+
+class LaneError(RolloutError):
+    """One lane's result cannot be used; `index` is the place of the first such lane."""
+
+    def __init__(self, message: str, index: int) -> None:
+        """Says what is wrong; the lanes add their number and the step."""
+        super().__init__(message)
+        self.index = index
 
 
 class State(NamedTuple):

@@ -9,8 +9,9 @@ the supervisor forks the job:
 
 The supervisor adopts every orphan below it, and ends them all with the job. Over the link the
 launcher sends signals for the job, and the supervisor sends how the job ended. When the launcher
-dies, by whatever signal, the link closes, and the supervisor kills the job. When the supervisor
-dies, the kernel kills the job.
+dies, by whatever signal, the link closes, and the supervisor asks the job to end (SIGTERM), so that
+the job can save what it has done, and kills it after `ORPHAN_GRACE_S`. When the supervisor dies,
+the kernel kills the job.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from walle.launcher.jobs import job
 from walle.processes.process_tree import adopt_orphans, die_with_parent, end_descendants
 
 LINGER_S = 1.0
+ORPHAN_GRACE_S = 5.0  # the next launcher waits longer than that for the jobs' lock
 
 
 class Preparation(NamedTuple):
@@ -178,12 +180,14 @@ def _supervise(link: Connection) -> int:
 
 
 def _forward_signals(pid: int, link: Connection) -> None:
-    """Passes the launcher's signals on to the job until it ends; kills it without a launcher."""
+    """Passes the launcher's signals on to the job until it ends; ends it without a launcher."""
     pidfd = os.pidfd_open(pid)
     try:
         while pidfd not in wait([link, pidfd]):
             os.kill(pid, link.recv())
     except (EOFError, ConnectionError):
-        os.kill(pid, signal.SIGKILL)
-        wait([pidfd])
+        os.kill(pid, signal.SIGTERM)
+        if not wait([pidfd], ORPHAN_GRACE_S):
+            os.kill(pid, signal.SIGKILL)
+            wait([pidfd])
     os.close(pidfd)

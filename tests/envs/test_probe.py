@@ -1,0 +1,96 @@
+"""What a trial finds out about an environment."""
+
+import time
+
+import numpy as np
+import pytest
+
+from walle.envs import EnvSpec, gymnasium_lanes, make_lanes, probe
+from walle.errors import ConfigError
+
+LOCKED = "tests.toy:Locked-v0"
+
+
+@pytest.mark.parametrize(
+    ("spec", "saving"),
+    [
+        (EnvSpec("HalfCheetah-v5"), "pickle"),
+        (EnvSpec("CartPole-v1"), "pickle"),
+        (EnvSpec("FrozenLake-v1"), "pickle"),
+        (EnvSpec("Blackjack-v1"), "pickle"),  # its observations are flattened
+        (EnvSpec("tests.toy:Season-v0"), "pickle"),
+        (EnvSpec("LunarLander-v3"), "replay"),
+        (EnvSpec("Hopper-v5", backend="gymnasium"), "replay"),  # its pickle begins anew
+        (EnvSpec(LOCKED), "replay"),
+        (EnvSpec(LOCKED, {"leaves": 3}), "none"),
+    ],
+)
+def test_the_way_to_save_an_environment_is_the_first_that_goes_on_exactly(spec, saving):
+    found = probe.probe(spec, seed=0)
+    assert found.env.saving == saving
+    assert (found.state_bytes == 0) == (found.unsaved != "") == (saving == "none")
+
+
+def test_why_a_state_cannot_be_saved_is_told():
+    unsaved = probe.probe(EnvSpec(LOCKED, {"leaves": 3}), seed=0).unsaved
+    assert "the same actions gave another observation than before" in unsaved
+
+
+def test_an_episode_that_depends_on_the_one_before_cannot_be_replayed(monkeypatch):
+    def dump(env):
+        raise TypeError("cannot pickle it")
+
+    monkeypatch.setattr("walle.envs.saving.dump", dump)
+    assert probe.probe(EnvSpec("tests.toy:Season-v0"), seed=0).env.saving == "none"
+
+
+@pytest.mark.parametrize("limit", [1500, None])
+def test_there_is_room_for_all_actions_of_a_long_episode(limit):
+    """A state that does not fit is never handed over, so all actions of the run would pile up."""
+    spec = EnvSpec(LOCKED, {"limit": 1500}, episode_limit=limit, frame_skip=2)
+    found = probe.probe(spec, seed=0)
+    lanes = make_lanes(found.env, [0], seed=0)
+    lanes.reset()
+    for _ in range(749):
+        lanes.step(np.zeros((1, 1), np.float32))
+    assert lanes.state().shape[1] <= found.state_bytes
+
+
+@pytest.mark.parametrize("leaves", [None, 3])
+def test_every_environment_of_a_trial_is_closed(tmp_path, leaves):
+    told = tmp_path / "told"
+    probe.probe(EnvSpec(LOCKED, {"told": str(told), "leaves": leaves}), seed=0)
+    lines = told.read_text().splitlines()
+    assert lines.count("made") == lines.count("closed") >= 4
+
+
+def test_a_trial_of_a_slow_environment_is_short(monkeypatch):
+    naps, sleep = [], time.sleep
+    monkeypatch.setattr(time, "sleep", lambda s: naps.append(sleep(s)))
+    found = probe.probe(EnvSpec("walle.envs.slow:Slow-v0", {"step_ms": 100}), seed=0)
+    assert len(naps) <= 10  # a whole trial takes 62 steps
+    assert found.env.saving == "pickle"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [({"raise_at": 1}, "the gearbox broke"), ({"nonsense": 1}, "nonsense")],
+)
+def test_an_environment_that_fails_is_refused(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        probe.probe(EnvSpec("tests.toy:Counter-v0", kwargs), seed=0)
+
+
+def test_a_fault_after_many_steps_is_left_to_the_run():
+    spec = EnvSpec("tests.toy:Counter-v0", {"raise_at": 9})
+    assert probe.probe(spec, seed=0).env.saving == "none"
+
+
+def test_flattened_observations_are_those_of_gymnasiums_wrapper():
+    import gymnasium as gym
+
+    ours = gymnasium_lanes.make_env(EnvSpec("Blackjack-v1"))
+    theirs = gym.wrappers.FlattenObservation(gym.make("Blackjack-v1"))
+    assert ours.observation_space == theirs.observation_space
+    for seed in range(5):
+        np.testing.assert_array_equal(ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0])

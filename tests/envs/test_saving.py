@@ -1,0 +1,155 @@
+"""States of Gymnasium environments: what a pickle may ask for, and episodes that are replayed."""
+
+import builtins
+import os
+import pickle
+import sys
+from contextlib import suppress
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from tests import toy
+from walle.envs import EnvSpec, make_lanes, saving
+from walle.envs.gymnasium_lanes import GymnasiumLanes, make_env
+from walle.errors import RestoreError
+
+CARTPOLE = EnvSpec("CartPole-v1")
+CARTPOLE_MODULE = "gymnasium.envs.classic_control.cartpole"
+
+
+class Asks:
+    """Its pickle calls a function when it is loaded."""
+
+    def __init__(self, function, *arguments):
+        self._asked = function, arguments
+
+    def __reduce__(self):
+        return self._asked
+
+
+def asking_for(module, name):
+    """A pickle that loads `name` from `module`, which need not be imported here."""
+    return f"c{module}\n{name}\n.".encode()
+
+
+def test_a_pickled_environment_goes_on_whatever_follows_it():
+    env = make_env(CARTPOLE)
+    env.reset(seed=3)
+    env.step(1)
+    loaded = saving.load(saving.dump(env) + b"\0" * 100, make_env(CARTPOLE))
+    for _ in range(5):
+        assert env.step(0)[0].tobytes() == loaded.step(0)[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [os.system, builtins.eval, builtins.exec, builtins.getattr, builtins.__import__, open],
+)
+def test_a_pickle_that_asks_for_a_function_is_refused(function):
+    with pytest.raises(RestoreError, match=r"cannot be loaded: .* is no part of"):
+        saving.load(pickle.dumps(Asks(function, "1")), make_env(CARTPOLE))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("subprocess", "Popen"),
+        ("gymnasium.envs.registration", "make"),  # a function of a module that CartPole's has
+        (CARTPOLE_MODULE, "np.load"),
+        (CARTPOLE_MODULE, "logger"),
+        (CARTPOLE_MODULE, "DependencyNotInstalled"),  # a class that such a module imports
+        ("torch.serialization", "load"),
+    ],
+)
+def test_a_pickle_may_load_only_classes_of_the_environments_own_modules(module, name):
+    with pytest.raises(RestoreError, match=f"{module}.{name} is no part of this environment"):
+        saving.load(asking_for(module, name), make_env(CARTPOLE))
+
+
+def test_a_refused_module_is_not_even_imported():
+    assert "this" not in sys.modules
+    with pytest.raises(RestoreError):
+        saving.load(asking_for("this", "s"), make_env(CARTPOLE))
+    assert "this" not in sys.modules
+
+
+def test_another_class_of_the_environments_own_module_is_loaded():
+    """An environment may make objects only later in an episode."""
+    env = gym.make("tests.toy:Season-v0")
+    env.reset(seed=0)
+    env.unwrapped.helper = toy.Recall()
+    loaded = saving.load(saving.dump(env), gym.make("tests.toy:Season-v0"))
+    assert isinstance(loaded.unwrapped.helper, toy.Recall)
+
+
+@pytest.mark.parametrize("end", [0, 1, 10, 500])
+def test_a_pickle_that_is_cut_is_refused(end):
+    with pytest.raises(RestoreError, match="the state of an environment cannot be loaded"):
+        saving.load(saving.dump(make_env(CARTPOLE))[:end], make_env(CARTPOLE))
+
+
+def test_damaged_bytes_are_refused_or_give_an_environment_but_nothing_else():
+    state = saving.dump(make_env(CARTPOLE))
+    random = np.random.default_rng(0)
+    for place in random.integers(2, len(state), 300):
+        damaged = bytearray(state)
+        damaged[place] ^= 1 << random.integers(8)
+        with suppress(RestoreError):
+            saving.load(bytes(damaged), make_env(CARTPOLE))
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_an_episode_begins_again_from_its_seed_or_its_generator(seed):
+    env = make_env(CARTPOLE)
+    env.reset(seed=1)
+    episode = saving.Episode()
+    episode.begins(env, seed)
+    expected = env.reset(seed=seed)[0]
+    for action in (0, 1, 1):
+        episode.acts(np.int64(action))
+    again, other = saving.Episode.of(episode.state() + b"\0" * 9), make_env(CARTPOLE)
+    other.reset(seed=2)
+    assert again.begin(other).tobytes() == expected.tobytes()
+    assert other.np_random.random() == env.np_random.random()
+    assert [(type(a), a) for a in again.actions(np.zeros((), np.int64))] == [
+        (np.int64, 0),
+        (np.int64, 1),
+        (np.int64, 1),
+    ]
+    assert again.state() == episode.state()
+
+
+def test_an_episode_without_actions_has_none():
+    again = saving.Episode.of(saving.Episode().state())
+    assert again.actions(np.zeros(3, np.float32)) == []
+
+
+def test_a_replay_that_does_not_find_the_way_back_is_refused():
+    spec = EnvSpec("tests.toy:Locked-v0", {"leaves": 40}, saving="replay")
+    ours, theirs = make_lanes(spec, [0], seed=0), make_lanes(spec, [7], seed=1)
+    ours.reset()
+    for steps in (39, 5):
+        theirs.restore(ours.state())
+        for _ in range(steps):
+            ours.step(np.zeros((1, 1), np.float32))
+    with pytest.raises(RestoreError, match=r"Locked-v0 cannot go on in lane 7: .*np_random only"):
+        theirs.restore(ours.state())
+
+
+@pytest.mark.parametrize(("before", "now"), [("pickle", "replay"), ("replay", "pickle")])
+def test_a_state_that_was_saved_in_another_way_is_refused(before, now):
+    ours = GymnasiumLanes(EnvSpec("CartPole-v1", saving=before), [0], 0)
+    ours.reset()
+    theirs = GymnasiumLanes(EnvSpec("CartPole-v1", saving=now), [0], 0)
+    with pytest.raises(RestoreError, match="CartPole-v1 saved its state in another way before"):
+        theirs.restore(ours.state())
+
+
+def test_lanes_that_cannot_be_saved_give_nothing_and_take_nothing():
+    lanes = GymnasiumLanes(EnvSpec("CartPole-v1", saving="none"), [0], 0)
+    lanes.reset()
+    assert lanes.state() is None
+    with pytest.raises(RestoreError):
+        lanes.restore(np.zeros((1, 80), np.uint8))

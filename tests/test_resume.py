@@ -1,0 +1,256 @@
+"""A run that is killed and resumed ends with the same bits as one that never was.
+
+Six rounds are compared with three rounds, a kill after the fourth, and a resumption from the
+checkpoint of the third: every column of every CSV file but times, and every number of the last
+checkpoint.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from tests.conftest import read
+from walle.agent import checkpoint
+from walle.agent.agent import Agent
+from walle.config import compose as compose_anew
+from walle.train import train
+
+compose = cache(lambda *overrides: compose_anew(list(overrides)))
+ROUNDS, CHECKPOINT, KILLED = 6, 3, 4
+SMALL = (
+    "batch_size=128",
+    "sampler.lanes=8",
+    f"total_steps={ROUNDS * 128}",
+    "eval.every=256",
+    "eval.episodes=2",
+    "checkpoint.every=null",
+    "logger.progress=quiet",
+    "env.episode_limit=40",
+)
+TASKS = {
+    "halfcheetah": ("env=halfcheetah",),
+    "ant": ("env=ant",),  # its lanes step in a Python loop
+    "cartpole": ("env=cartpole",),  # its state is a pickle
+    "lunar_lander": ("env=lunar_lander",),  # its state is an episode's actions
+    "robot": ("env=gym", "env.id=tests.toy_robot:ROBOT"),
+    "own": ("env=gym", "env.id=tests.toy:Season-v0"),  # its episodes depend on those before
+    "pendulum": ("env=pendulum",),
+}
+QUICK = {  # what makes an algorithm learn from the first rounds on, in little time
+    "ppo": ("algo.epochs=2",),
+    "ppo_kl": ("algo.epochs=2",),
+    "trpo": (),
+    "a2c": (),
+    **dict.fromkeys(
+        ("ddpg", "td3", "sac"),
+        (
+            *("algo.learning_starts=150", "algo.updates_per_step=0.1", "algo.minibatch_size=32"),
+            *("algo.buffer_size=300", "net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]"),
+        ),
+    ),
+}
+COLLECT = {
+    "fixed": (),
+    "episodes": ("sampler.collect=episodes", "env.episode_limit=12"),
+    "gru": ("net=gru", "net.hidden=16", "net.sequence=8", "algo.minibatch_size=64"),
+}
+
+
+class Case(NamedTuple):
+    """A run, and the settings that change when it is resumed."""
+
+    task: str
+    algo: str
+    lag: int = 0
+    collect: str = "fixed"
+    then: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+
+    @property
+    def overrides(self):
+        how = (f"sampler.max_lag={self.lag}", *COLLECT[self.collect], *self.more)
+        samplers = () if "sampler=serial" in self.more else ("sampler.n=2",)
+        return [*TASKS[self.task], f"algo={self.algo}", *SMALL, *QUICK[self.algo], *samplers, *how]
+
+    def __str__(self):
+        parts = (self.algo, self.task, f"lag {self.lag}", self.collect, *self.more, *self.then)
+        return ", ".join(parts)
+
+
+class KilledError(BaseException):
+    """Ends a run as SIGKILL would: nothing is saved."""
+
+
+def dies(monkeypatch, how):
+    """A run now writes its checkpoint after round 3, and ends by `how` after round 4."""
+    iterate = Agent._iterate
+
+    def iterated(agent, *arguments):
+        iterate(agent, *arguments)
+        if agent.iteration == CHECKPOINT:
+            agent.save_last()
+        if agent.iteration == KILLED:
+            how()
+
+    monkeypatch.setattr(Agent, "_iterate", iterated)
+    monkeypatch.setattr(Agent, "_save_after", lambda agent, error: None)
+
+
+def killed():
+    raise KilledError
+
+
+def killed_run(overrides, directory, how=killed):
+    with pytest.MonkeyPatch.context() as patch:
+        dies(patch, how)
+        with pytest.raises(KilledError):
+            train(compose(*overrides), directory)
+
+
+def resume(overrides, directory):
+    config = compose(*overrides)
+    state = checkpoint.earlier_state(directory, print, total_steps=config.total_steps)
+    assert state["iteration"] == CHECKPOINT
+    train(config, directory, resumed=state)
+
+
+def rows(directory, samplers):
+    """All CSV files without times; without names of samplers unless `samplers` asks for them."""
+    found = {}
+    for name in ("iterations", "episodes", "eval", "timing"):
+        table = read(directory / f"{name}.csv")
+        columns = [
+            column
+            for column in (table[0] if table else ())
+            if not column.endswith(("_s", "_share"))
+            and (samplers or column not in ("sampler", "process"))
+        ]
+        found[name] = [{column: row[column] for column in columns} for row in table]
+    if not samplers:
+        del found["timing"]  # a row for each process
+    return found
+
+
+def flat(value, name=""):
+    """Every number and tensor of a checkpoint by its name, but for times and the settings."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if key not in ("wall_s", "lengths", "config", "lanes"):
+                yield from flat(each, f"{name}/{key}")
+    elif isinstance(value, list):
+        for i, each in enumerate(value):
+            yield from flat(each, f"{name}/{i}")
+    else:
+        yield name, value
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and bytes_of(a) == bytes_of(b)
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+def bytes_of(tensor):
+    return tensor.numpy().tobytes()
+
+
+def lanes_of(state):
+    """Round, observation and memory of each lane; states are taken only now and then."""
+    return {
+        number: (block["round"], bytes_of(block["obs"][i]), bytes_of(block["memory"][i]))
+        for block in state["lanes"]
+        for i, number in enumerate(block["numbers"].tolist())
+    }
+
+
+def assert_same_run(whole, resumed, *, samplers):
+    expected, found = rows(whole, samplers), rows(resumed, samplers)
+    for name, table in expected.items():
+        assert found[name] == table, name
+    assert len(expected["iterations"]) >= ROUNDS - 1
+    for name in ("last.pt", "best.pt"):
+        ours, theirs = (checkpoint.load(each / "checkpoints" / name) for each in (whole, resumed))
+        a, b = dict(flat(ours)), dict(flat(theirs))
+        assert a.keys() == b.keys(), name
+        assert [key for key in a if not same(a[key], b[key])] == [], name
+        assert lanes_of(ours) == lanes_of(theirs) if name == "last.pt" else True
+
+
+def check(case, tmp_path):
+    train(compose(*case.overrides), tmp_path / "whole")
+    killed_run(case.overrides, tmp_path / "resumed")
+    iterations = len(read(tmp_path / "resumed" / "iterations.csv"))
+    assert iterations == KILLED, "nothing is left to cut"
+    resume([*case.overrides, *case.then], tmp_path / "resumed")
+    samplers = not any("sampler" in override for override in case.then)
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=samplers)
+
+
+SERIAL = ("sampler=serial", "sampler.n=1")
+THREE = ("sampler.n=3",)
+COVERING = [
+    Case("halfcheetah", "ppo", then=THREE),
+    Case("cartpole", "ppo", lag=1, collect="gru", then=THREE),
+    Case("lunar_lander", "trpo", collect="episodes", more=SERIAL),
+    Case("ant", "a2c", more=SERIAL),
+    Case("own", "ppo_kl", lag=1, then=("sampler.n=1",)),
+    Case("robot", "sac", more=SERIAL),
+    Case("pendulum", "td3", lag=1, then=THREE),
+]
+
+
+@pytest.mark.parametrize("case", COVERING, ids=str)
+def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
+    check(case, tmp_path)
+
+
+CONTINUOUS = ("halfcheetah", "ant", "robot", "pendulum")
+MATRIX = [
+    Case(task, algo, lag, collect, then)
+    for algo, tasks in (
+        ("ppo", TASKS),
+        ("ppo_kl", TASKS),
+        ("trpo", TASKS),
+        ("a2c", TASKS),
+        *((name, CONTINUOUS) for name in ("ddpg", "td3", "sac")),
+    )
+    for i, (collect, lag) in enumerate(
+        (collect, lag)
+        for collect in COLLECT
+        for lag in (0, 1)
+        if (algo == "ppo" or collect != "gru") and (tasks is TASKS or collect == "fixed")
+    )
+    for task in [list(tasks)[(i + 2 * len(algo)) % len(tasks)]]
+    for then in [[(), THREE, ("sampler.n=1",)][i % 3]]
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MATRIX, ids=str)
+def test_every_algorithm_in_every_mode_goes_on_bit_for_bit(case, tmp_path):
+    check(case, tmp_path)
+
+
+ADAPTIVE = ("algo.adapt=adaptive", "algo.baseline=linear", "algo.advantage=monte_carlo")
+FURTHER = [
+    Case("cartpole", "ppo", lag=3, then=THREE),
+    Case("halfcheetah", "ppo", then=SERIAL),
+    Case("lunar_lander", "ppo", then=THREE),
+    Case("cartpole", "trpo", collect="episodes", more=ADAPTIVE),
+    Case("halfcheetah", "ppo", more=("env.frame_skip=2", "env.time_feature=true"), then=THREE),
+    Case("halfcheetah", "ppo", more=("env.backend=gymnasium",), then=THREE),
+    Case("cartpole", "ppo", more=("learner.n=2",)),
+    Case("robot", "a2c", lag=1, more=("learner.n=2",), then=THREE),
+    Case("cartpole", "ppo", more=("algo.compile=true",)),
+    Case("pendulum", "sac", more=("algo.compile=true",)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FURTHER, ids=str)
+def test_other_settings_go_on_bit_for_bit(case, tmp_path):
+    check(case, tmp_path)
