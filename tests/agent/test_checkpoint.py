@@ -23,6 +23,7 @@ STATE = {
     "snapshot": PolicySnapshot(2, np.zeros(3, np.float32), rollout_steps=7),
     "best": None,
     "mean": np.float64(0.5),
+    "count": np.zeros(()),
 }
 
 
@@ -44,6 +45,7 @@ def test_data_come_back_as_tensors_lists_and_plain_values(tmp_path):
     assert PolicySnapshot.loaded(state["snapshot"]).vector.tolist() == [0, 0, 0]
     assert (state["best"], state["mean"]) == (None, 0.5)
     assert type(state["mean"]) is float
+    assert state["count"].shape == ()
 
 
 def test_a_view_does_not_write_all_of_its_storage(tmp_path):

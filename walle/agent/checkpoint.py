@@ -125,7 +125,7 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
 def as_data(value: Any) -> Any:
     """`value` with arrays as tensors, tuples as lists and named tuples as mappings."""
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(np.ascontiguousarray(value))
+        return torch.from_numpy(np.array(value, order="C"))  # a number stays 0-dimensional
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
