@@ -1,8 +1,8 @@
 """A run that is killed and resumed ends with the same bits as one that never was.
 
-Six rounds are compared with three rounds, a kill after the fourth, and a resumption from the
-checkpoint of the third: every column of every CSV file but times, and every number of the last
-checkpoint.
+Six rounds are compared with a run that wrote a checkpoint after the third round, was killed after
+the fourth, and was resumed: every column of every CSV file but times, and every number of the
+last checkpoint.
 """
 
 from __future__ import annotations
