@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -82,9 +83,7 @@ def build(
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
     figures = [_figure(title, draw, sweep, warmup) for title, draw in studies.items()]
-    links = {
-        run.name: Path(os.path.relpath(run.path, home)).as_posix() for run in sweep.runs if home
-    }
+    links = {run.name: _link(run.path, home) for run in sweep.runs if home}
     # Drawing adds notes to the sweep, so the account comes after the figures.
     account = [*words.account(sweep), words.warmup_sentence(warmup)]
     left_out = pd.DataFrame(sweep.left_out, columns=["left out", "reason"])
@@ -161,6 +160,11 @@ def svg(figure: style.Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _link(path: Path, home: Path) -> str:
+    """The address of `path` from a page in `home`; quoted, a name is no scheme and no fragment."""
+    return quote(os.fsencode(os.path.relpath(path, home)))
 
 
 def _replacements(sweep: Sweep, links: Mapping[str, str]) -> list[str]:

@@ -1,12 +1,15 @@
 import csv
 import os
+import sys
 
 import psutil
 import pytest
 import torch
 
 from walle.config import compose
+from walle.machine import THREAD_VARIABLES
 from walle.processes.private_files import cache_directory
+from walle.run import main
 from walle.train import train
 
 _LASTING = ("forkserver", "resource_tracker")  # Python's own; they serve the whole test session
@@ -64,6 +67,20 @@ def run(tmp_path):
         return train(compose([*SMALL, *overrides]), directory), directory
 
     return _run
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """The command `walle run` in this process, whose variables and signals stay as they were."""
+    for name in ("HYDRA_FULL_ERROR", *THREAD_VARIABLES):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr("walle.run.signal", lambda *_: None)
+
+    def _command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["walle", *arguments])
+        main()
+
+    return _command
 
 
 def read(path):

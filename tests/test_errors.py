@@ -1,8 +1,20 @@
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from walle.errors import ConfigError, check_bounds, nearest, not_negative, one_of, positive, within
+from walle.errors import (
+    ConfigError,
+    cause_text,
+    check_bounds,
+    directory_fault,
+    nearest,
+    not_negative,
+    one_of,
+    positive,
+    within,
+)
 
 
 @dataclass(kw_only=True)
@@ -50,3 +62,61 @@ def test_a_key_of_the_top_level_has_no_group():
 def test_the_nearest_name_or_all_of_them():
     assert nearest("sampler.m", ["sampler.n", "sampler.lanes"]) == "did you mean 'sampler.n'?"
     assert nearest("zzz", ["b", "a"]) == "choose one of: a, b"
+
+
+TRACEBACK = """WorkerError: sampler-1 failed:
+Traceback (most recent call last):
+  File "inner.py", line 3, in step
+    int("x")
+    ~~~^^^^^
+ValueError: invalid literal
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "walle.py", line 1, in step
+    return self.env.step(action)
+           ^^^^^^^^^^^^^^^^^^^^^
+  File "robot.py", line 6, in step
+    raise ValueError("the robot fell apart")
+ValueError: the robot fell apart
+   - in two pieces
+raised by B-v0 in lane 32
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("", ""),
+        ("ValueError: one line", "ValueError: one line"),
+        ("WorkerError: first line\nsecond line", "WorkerError: first line"),
+        (
+            "WorkerError: s failed:\nno reward\nraised by B in lane 3",
+            "WorkerError: s failed: no reward",
+        ),
+        (TRACEBACK, "WorkerError: sampler-1 failed: ValueError: the robot fell apart"),
+        ('E: cut\nTraceback:\n  File "cut.py", line 6', "E: cut"),
+    ],
+)
+def test_a_cause_is_one_line(error, cause):
+    assert cause_text(error) == cause
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("runs/#1/größe ..", None),
+        ("runs/" + 255 * "x", None),
+        ("runs/" + 128 * "ö", r"the name ö{20}\.\.\. has 256 bytes, more than 255; shorten it"),
+        (1000 * "abcd/", r"the path \S{20}\.\.\. has 4999 bytes, more than 3967; shorten it"),
+        ("runs/a\nb", r"the name 'a\\nb' has characters that cannot be printed; leave them out"),
+        (
+            "runs/\udcff",
+            r"the name '\\udcff' has characters that cannot be printed; leave them out",
+        ),
+    ],
+)
+def test_names_that_no_directory_can_have(path, fault):
+    found = directory_fault(Path(path))
+    assert (found is None) if fault is None else re.fullmatch(fault, found)

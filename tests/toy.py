@@ -1,6 +1,9 @@
 """Environments made for the tests; their ids begin with `tests.toy:`."""
 
+import multiprocessing
+import os
 import random
+import subprocess
 import threading
 import time
 
@@ -83,6 +86,16 @@ class Counter(gym.Env):
         if self._total == self._blind_at:
             obs = obs * np.nan
         return obs, reward, self._t >= self._limit, False, {}
+
+
+class Keyed(Counter):
+    """Works only with the `token` in the variable TOY_TOKEN, and keeps it as a client would."""
+
+    def __init__(self, token, raise_at=None):
+        super().__init__(raise_at=raise_at)
+        if token != os.environ["TOY_TOKEN"]:
+            raise ValueError("wrong token")
+        self._token = token
 
 
 class Dialled(gym.Env):
@@ -234,9 +247,35 @@ class Rude(gym.Env):
                 file.write("closed\n")
 
 
+class Keeper(gym.Env):
+    """Starts two programs, and never ends them; one of them leaves its session and its parent.
+
+    Their process ids are lines of the file `pids`. In a sampler process its steps hang if `hangs`.
+    """
+
+    def __init__(self, pids, hangs=False):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self._hangs = hangs and multiprocessing.parent_process() is not None
+        program = subprocess.Popen(["sleep", "600"])
+        daemon = "setsid sleep 600 >/dev/null 2>&1 & echo $!"
+        found = subprocess.check_output(daemon, shell=True, text=True)
+        with open(pids, "a") as file:
+            file.write(f"{program.pid}\n{found}")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        time.sleep(600 if self._hangs else 0)
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
+gym.register("Keyed-v0", entry_point="tests.toy:Keyed")
 gym.register("Dialled-v0", entry_point="tests.toy:Dialled")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")
@@ -244,3 +283,4 @@ gym.register("Season-v0", entry_point="tests.toy:Season")
 gym.register("Locked-v0", entry_point="tests.toy:Locked")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")
+gym.register("Keeper-v0", entry_point="tests.toy:Keeper")

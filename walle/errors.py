@@ -9,7 +9,11 @@ import difflib
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import field, fields
+from pathlib import Path
 from typing import Any, NamedTuple
+
+NAME_BYTES = 255  # in the usual file systems
+PATH_BYTES = 4095 - 128  # Linux's limit, less the names of a run's own files
 
 
 class WalleError(Exception):
@@ -50,6 +54,32 @@ def what_went_wrong(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0]}{place}"
+
+
+def cause_text(error: str) -> str:
+    """One line of a run's error: its first line, then the exception of the traceback below it.
+
+    Without a traceback, the line below a worker's name says what went wrong. Notes that stand
+    further below, and the traceback, are left to the run's log.
+    """
+    lines = error.strip().splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    raised = [line for line in lines[max(frames, default=len(lines)) :] if line[:1] > " "]
+    if not frames and lines and lines[0].endswith(":"):
+        raised = lines[1:]
+    return " ".join(lines[:1] + raised[:1])
+
+
+def directory_fault(path: Path) -> str | None:
+    """The reason why a run cannot have a directory with this path, and the cure; None if it can."""
+    for part in path.parts:
+        if not part.isprintable():
+            return f"the name {part!r} has characters that cannot be printed; leave them out"
+        if (size := len(part.encode())) > NAME_BYTES:
+            return f"the name {part[:20]}... has {size} bytes, more than {NAME_BYTES}; shorten it"
+    if (size := len(str(path).encode())) > PATH_BYTES:
+        return f"the path {str(path)[:20]}... has {size} bytes, more than {PATH_BYTES}; shorten it"
+    return None
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -15,21 +16,24 @@ from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluator
 from walle.agent.progress import make_progress
 from walle.agent.recorder import Outputs, Recorder
+from walle.agent.run_directory import update_status
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.collecting.episodes import EpisodeQuota, capacity
 from walle.collecting.lane_block import LaneBlock, deal
-from walle.config import to_dict
+from walle.config import to_dict, with_variables
 from walle.config.schemas import Config
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError
 from walle.machine import usable_cores
 from walle.processes.signals import Signals
-from walle.timing import Timer, TraceFile
+from walle.processes.watchdog import Watchdog
+from walle.timing import Timer, TraceFile, timestamp
 from walle.transport.process_sampling import ProcessSampling
+from walle.transport.replacing import News
 from walle.transport.rounds import split_lanes
 from walle.transport.sampler_process import SamplerTask
 from walle.transport.sampling import Patience, Sampling
@@ -78,7 +82,10 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     """
     known = {field.name for field in fields(config.env)}
     names = [field.name for field in fields(EnvSpec) if field.name in known]
-    env = EnvSpec(**{name: getattr(config.env, name) for name in names})
+    settings = {name: getattr(config.env, name) for name in names}
+    revealed = with_variables(config.env.kwargs)
+    hidden = None if revealed == config.env.kwargs else config.env.kwargs
+    env = EnvSpec(**{**settings, "kwargs": revealed, "hidden": hidden})
     probed = probe(env, config.seed)
     lane = probed.lane
     limit = lane.episode_limit
@@ -167,7 +174,10 @@ def make_sampling(
     shapes = [rollout_shape(run, len(task.lanes)) for task in tasks]
     check_memory(shapes, slots, config.batch_size)
     if config.sampler.name == "serial":
-        return SerialSampling(tasks[0], shapes[0], signals, learners)
+        news = News()
+        return SerialSampling(
+            tasks[0], shapes[0], signals, news, make_watchdog(run, news.say), learners
+        )
     return ProcessSampling(
         tasks,
         shapes,
@@ -215,6 +225,16 @@ def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
     )
 
 
+def make_watchdog(run: Run, say: Callable[[str], None]) -> Watchdog:
+    """Makes the watchdog over work in this process, with the samplers' time limit."""
+
+    def last_words(text: str) -> None:
+        ended = timestamp()
+        update_status(run.directory, state="failed", exit_code=1, error=text, ended=ended)
+
+    return Watchdog(run.config.sampler.timeout_s, say, last_words)
+
+
 def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
     """Makes the agent with its evaluator, its cadences and its recorder."""
     config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
@@ -246,6 +266,7 @@ def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: 
         should_evaluate=Every(config.eval.every, env_steps),
         should_save=Every(config.checkpoint.every, env_steps),
         shared=config.learner.n > 1,
+        watchdog=make_watchdog(run, outputs.progress.say),
     )
     if resumed:
         agent.load_state_dict(resumed)

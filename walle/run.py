@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
-from errno import EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS
+from errno import EACCES, EDQUOT, ENAMETOOLONG, ENOSPC, ENOTDIR, EROFS
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING
@@ -37,21 +38,25 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from walle.config import resumed_config, stored_config, validate
-    from walle.processes.forkserver import start_fork_server
+    from walle.config import as_typed, resumed_config, stored_config, validate
+    from walle.processes.forkserver import end_all_processes, start_fork_server
+    from walle.processes.process_tree import adopt_orphans, mark_processes
     from walle.processes.signals import SAVING, blocked_signals
 
+    adopt_orphans()
+    mark_processes()
+    atexit.register(end_all_processes)
     for number in SAVING:
         signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
     with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
         hydra = HydraConfig.get()
-        directory, typed = Path(hydra.runtime.output_dir), list(hydra.overrides.task)
+        directory, typed = Path(hydra.runtime.output_dir), as_typed(hydra.overrides.task)
         if composed.resume is None:
             config = validate(composed)
         else:
             config = resumed_config(stored_config(directory), composed, typed)
-        if config.sampler.name == "process":
-            start_fork_server()  # the server imports torch and MuJoCo in parallel to this process
+        workers = config.sampler.name == "process" or config.learner.n > 1
+        start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
         from walle.agent.checkpoint import earlier_state
         from walle.agent.run_directory import read_status
@@ -119,6 +124,9 @@ def _main() -> None:
             raise
         sys.exit(_report(f"{error}: give a group one of its options, as in logger=files", 2))
     except OSError as error:
+        if error.errno == ENAMETOOLONG:
+            cure = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
+            sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {cure}", 2))
         if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
             raise
         sys.exit(_report(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))

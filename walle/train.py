@@ -26,6 +26,7 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
+from walle.processes.forkserver import end_orphans
 from walle.processes.locks import run_directory
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
@@ -120,6 +121,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         TraceFile.create(trace_path)
     tasks = make_tasks(run, trace_path)
     with ExitStack() as stack:
+        stack.callback(end_orphans)
         learners = start_learners(config, run.problem)
         if learners is not None:
             stack.callback(learners.close)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from walle.errors import cause_text
+
 Scalar = int | float | str | bool
 TYPES: dict[str, type] = dict.fromkeys(("attempts", "physical_cores"), int)
 TYPES |= dict.fromkeys(("cores", "usable_cores", "overrides", "replacements"), list)
@@ -112,7 +114,7 @@ def find_runs(path: Path) -> list[Path]:
     Raises:
         BadInputError: `path` does not exist or has no run in it.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):  # unlike Path.is_dir, also for a name that is too long
         raise BadInputError(f"{path}: no such directory")
     found = sorted(_walk(path), key=_natural)
     if not found:
@@ -220,8 +222,7 @@ def _last_write(sweep: Path) -> float:
 def _failure(status: Mapping[str, Any]) -> str:
     if status.get("signal"):
         return f"signal {status['signal']}"
-    lines = str(status.get("error") or "").strip().splitlines()
-    return lines[-1] if lines else f"exit code {status.get('exit_code')}"
+    return cause_text(str(status.get("error") or "")) or f"exit code {status.get('exit_code')}"
 
 
 def _has_row(path: Path) -> bool:

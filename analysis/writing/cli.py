@@ -170,7 +170,7 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise BadInputError(_unwritable(error)) from error
 

@@ -5,10 +5,11 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
-from tests.analysis.synthetic import REPLACED, Job, write_sweep
+from tests.analysis.synthetic import REPLACED, Job, write_run, write_sweep
 from walle.analysis import report
 from walle.analysis.runs import load
 
@@ -69,6 +70,31 @@ def test_links_lead_to_the_runs(speedup_page: Path) -> None:
     links = [a for a in addresses if not a.startswith("data:")]
     assert len(links) == 15
     assert all((speedup_page.parent / link / "run.json").is_file() for link in links)
+
+
+def test_no_name_of_a_run_leads_elsewhere(tmp_path: Path) -> None:
+    names = ("javascript:alert(1)", "a#b", "q?x=1", "100%41", "<b>", "two\nlines", "x..")
+    for seed, name in enumerate(names):
+        write_run(tmp_path / "s #1" / name, Job(seed=seed))
+    page = tmp_path / "pages" / "r#.html"
+    assert report.main([str(tmp_path / "s #1"), "-o", str(page)]) == 0
+    links = [a for a in check(page.read_text()).addresses if not a.startswith("data:")]
+    assert len(links) == len(names)
+    for link in links:
+        there = urlsplit(urljoin(page.as_uri(), link))
+        assert (there.scheme, there.query, there.fragment) == ("file", "", "")
+        assert (Path(unquote(there.path)) / "run.json").is_file()
+
+
+def test_a_failure_is_told_with_its_cause_not_with_the_note(tmp_path: Path) -> None:
+    traceback = 'Traceback (most recent call last):\n  File "a.py", line 3, in step\n    go()\n'
+    error = (
+        f"WorkerError: sampler-0 failed:\n{traceback}ValueError: too hot\nraised by A in lane 3\n"
+    )
+    failed = Job(n=4, state="failed", status={"error": error})
+    text = report.build(load(write_sweep(tmp_path / "s", [Job(), failed])))
+    assert "<td>failed: WorkerError: sampler-0 failed: ValueError: too hot</td>" in text
+    assert "raised by" not in text
 
 
 def test_failures_and_their_reasons(tmp_path: Path) -> None:

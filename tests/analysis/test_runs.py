@@ -66,7 +66,10 @@ def test_a_directory_that_does_not_exist_or_has_no_run(tmp_path: Path) -> None:
 
 def test_failed_runs_are_left_out_with_their_reason(tmp_path: Path) -> None:
     killed = {"signal": "SIGKILL", "exit_code": None}
-    raised = {"error": "Traceback ...\nValueError: too hot", "exit_code": 1}
+    raised = {
+        "error": 'Error: at\nTraceback ...\n  File "a.py"\nValueError: too hot',
+        "exit_code": 1,
+    }
     left = {"exit_code": 3}
     jobs = [
         Job(),
@@ -78,7 +81,7 @@ def test_failed_runs_are_left_out_with_their_reason(tmp_path: Path) -> None:
     assert [run.name for run in sweep.runs] == ["0"]
     assert sweep.left_out == [
         ("1", "failed: signal SIGKILL"),
-        ("2", "failed: ValueError: too hot"),
+        ("2", "failed: Error: at ValueError: too hot"),
         ("3", "failed: exit code 3"),
     ]
     summary = sweep.summary()

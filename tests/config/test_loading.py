@@ -7,7 +7,6 @@ import pytest
 
 from walle.config import compose, config_directory, config_hash
 from walle.errors import ConfigError
-from walle.run import main
 
 ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
 
@@ -157,13 +156,39 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
     ],
 )
 def test_a_yaml_file_that_cannot_be_read_is_named_in_one_line(
-    tmp_path, monkeypatch, capsys, content, line
+    tmp_path, command, capsys, content, line
 ):
     (tmp_path / "mine.yaml").write_bytes(content)
-    monkeypatch.setattr(sys, "argv", ["walle", "-cd", str(tmp_path), "-cn", "mine"])
     with pytest.raises(SystemExit, match="2"):
-        main()
+        command("-cd", str(tmp_path), "-cn", "mine")
     assert re.fullmatch(f"walle: {line}\n", capsys.readouterr().err)
+
+
+LONG = 300 * "x"
+TOO_LONG = r"the name x{20}\.\.\. has 300 bytes, more than 255; shorten it"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([f"hydra.run.dir={LONG}"], rf"hydra\.run\.dir: {TOO_LONG}"),
+        ([f"hydra.output_subdir={LONG}"], rf"hydra\.output_subdir: {TOO_LONG}"),
+        ([f"resume={LONG}"], r"resume=x+: cannot be read: File name too long"),
+        (["-m", f"name={LONG}"], f"name: {TOO_LONG}"),
+        (["-m", f"hydra.sweep.dir={LONG}"], rf"hydra\.sweep\.dir: {TOO_LONG}"),
+        (["-m", f"hydra.sweep.subdir={LONG}"], f"#0 .* cannot have its directory: {TOO_LONG}"),
+        (["-m", "name=../x"], r"name=\.\./x would lead out of multirun/; give a name without.*"),
+        (["name='two\nlines'"], r"name: the name 'two\\nlines' has characters that cannot be.*"),
+    ],
+)
+def test_a_name_that_no_directory_can_have_is_refused_in_one_line(
+    tmp_path, monkeypatch, command, capsys, arguments, line
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        command(*arguments, "sampler=serial")
+    assert re.fullmatch(f"(walle: )?{line}\n", capsys.readouterr().err)
+    assert not list(tmp_path.glob("**/*.json"))
 
 
 def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path):

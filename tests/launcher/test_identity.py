@@ -11,6 +11,7 @@ from walle.launcher.identity import (
     difference,
     flatten,
     refuse_other_base,
+    with_references,
 )
 
 
@@ -21,6 +22,12 @@ def job(num=-1, *overrides, **config):
 def test_flatten_leaves_out_what_is_ignored():
     config = {"a": {"b": 1, "c": {}}, "d": [{"e": 2}], "name": "x", "f": {"name": "y"}}
     assert flatten(config, ["name"]) == {"a.b": 1, "a.c": {}, "d": [{"e": 2}], "f.name": "y"}
+
+
+def test_references_to_variables_stay_as_they_were_written():
+    written = {"a": "${oc.env:A}", "b": ["x", "${oc.env:B}"], "c": "${a}", "d": 1}
+    resolved = {"a": "hush", "b": ["x", "hush"], "c": "plain", "d": 1}
+    assert with_references(resolved, written) == {**written, "c": "plain"}
 
 
 def test_the_hash_sees_values_and_not_their_order():

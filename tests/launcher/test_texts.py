@@ -4,7 +4,6 @@ import pytest
 
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.texts import (
-    cause_text,
     duration_text,
     ending_text,
     job_label,
@@ -31,6 +30,7 @@ def test_durations(seconds, text):
 def test_a_label_holds_the_overrides_that_differ():
     assert job_label(["n=1", "+extra=2", "steps=9"], {"n", "extra"}) == "n=1 +extra=2"
     assert job_label(["steps=9"], {"n"}) == "(the only job)"
+    assert job_label(["text='two\nlines'"], {"text"}) == "text='two lines'"
 
 
 def test_repeats_name_the_jobs_and_count_the_rest():
@@ -39,41 +39,6 @@ def test_repeats_name_the_jobs_and_count_the_rest():
         "5 of 10 jobs repeat the configuration of another job, and are not run a second time: "
         "job=1, job=1; job=2, job=2; job=3, job=3; and 2 more"
     )
-
-
-TRACEBACK = """WorkerError: sampler-1 failed:
-Traceback (most recent call last):
-  File "inner.py", line 3, in step
-    int("x")
-    ~~~^^^^^
-ValueError: invalid literal
-
-During handling of the above exception, another exception occurred:
-
-Traceback (most recent call last):
-  File "walle.py", line 1, in step
-    return self.env.step(action)
-           ^^^^^^^^^^^^^^^^^^^^^
-  File "robot.py", line 6, in step
-    raise ValueError("the robot fell apart")
-ValueError: the robot fell apart
-   - in two pieces
-raised by B-v0 in lane 32
-"""
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        ("", ""),
-        ("ValueError: one line", "ValueError: one line"),
-        ("WorkerError: first line\nsecond line", "WorkerError: first line"),
-        (TRACEBACK, "WorkerError: sampler-1 failed: ValueError: the robot fell apart"),
-        ('E: cut\nTraceback:\n  File "cut.py", line 6', "E: cut"),
-    ],
-)
-def test_a_cause_is_one_line(error, cause):
-    assert cause_text(error) == cause
 
 
 def test_ends_in_words():

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 
+from walle.processes.forkserver import end_orphans
 from walle.processes.signals import FOR_AGENT
 from walle.processes.workers import become_worker, forkserver_context
 
@@ -46,6 +48,39 @@ def test_a_program_neither_ignores_nor_blocks_a_signal(worker):
     _, pipe = worker(_tell_signals_of_a_program)
     for mask in pipe.recv():
         assert [number for number in FOR_AGENT if mask >> (number - 1) & 1] == []
+
+
+def _tell_files_of_a_program(pipe):
+    names = subprocess.check_output(["ls", "/proc/self/fd"], text=True, close_fds=False)
+    pipe.send([int(name) for name in names.split()])
+
+
+def test_a_program_inherits_no_open_files(worker):
+    _, pipe = worker(_tell_files_of_a_program)
+    assert pipe.recv() == [0, 1, 2, 3]  # the last one is the folder that `ls` reads
+
+
+def _start_programs(pipe):
+    """One of them leaves its session and its parent."""
+    program = subprocess.Popen(["sleep", "600"])
+    daemon = "setsid sleep 600 >/dev/null 2>&1 & echo $!"
+    pipe.send([program.pid, int(subprocess.check_output(daemon, shell=True))])
+    time.sleep(600)
+
+
+def test_only_orphans_are_ended(worker):
+    (dead, first), (alive, second) = worker(_start_programs), worker(_start_programs)
+    orphans = [psutil.Process(pid) for pid in first.recv()]
+    kept = [psutil.Process(pid) for pid in second.recv()]
+    dead.kill()
+    dead.join()
+    end_orphans()
+    assert not any(orphan.is_running() for orphan in orphans)
+    assert all(program.is_running() for program in kept)
+    alive.kill()
+    alive.join()
+    end_orphans()
+    assert not any(program.is_running() for program in kept)
 
 
 def _sleep(pipe):

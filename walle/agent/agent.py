@@ -20,6 +20,7 @@ from walle.collecting.episodes import EpisodeQuota
 from walle.errors import Interrupted
 from walle.learning.optimizer import warm_up
 from walle.processes.signals import Signals
+from walle.processes.watchdog import Watchdog
 from walle.timing import Timer
 from walle.transport.rounds import Round
 from walle.transport.sampling import Sampling
@@ -47,6 +48,7 @@ class Agent:
         should_evaluate: Every,
         should_save: Every,
         shared: bool,
+        watchdog: Watchdog,
     ) -> None:
         """Begins with version 0 of the policy.
 
@@ -62,9 +64,10 @@ class Agent:
             quota: decides the number of episodes of a round, if rounds have whole episodes.
             should_evaluate: whether to evaluate after so many environment steps.
             should_save: whether to write a checkpoint after so many environment steps.
+            watchdog: ends an evaluation that hangs.
             shared: whether other learners, which may die, take part in updates.
         """
-        self._shared = shared
+        self._shared, self._watchdog = shared, watchdog
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
         self._checkpoints, self._config = directory / "checkpoints", config
@@ -201,7 +204,7 @@ class Agent:
             return
         self._evaluation_is_due = True
         with self._timer.section("evaluate"), self._sampling.busy(), suppress(Interrupted):
-            with signals.breaking_off():
+            with signals.breaking_off(), self._watchdog.over("the evaluation"):
                 found = self._evaluator.evaluate(
                     self._algorithm.snapshot(), self._evaluations, signals.arrived
                 )

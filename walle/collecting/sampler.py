@@ -16,7 +16,7 @@ from walle.timing import Timer
 from walle.types import SIDE_BY_SIDE, AnyArray, Filled, PolicySnapshot, Rollout
 
 _PARTS = 16  # groups of lanes that are kept, for the rounds in which lanes are lent
-_SELDOM = 100  # the states of lanes are taken at most every so many times their own cost
+_SELDOM = 200  # the states of lanes are taken at most every so many times their own cost
 
 
 class Sampler(Protocol):

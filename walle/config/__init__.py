@@ -11,8 +11,10 @@ from walle.config.loading import (
     validate,
 )
 from walle.config.resuming import resumed_config, stored_config
+from walle.config.variables import as_typed, with_variables
 
 __all__ = [
+    "as_typed",
     "compose",
     "config_directory",
     "config_hash",
@@ -23,4 +25,5 @@ __all__ = [
     "sweeps_directory",
     "to_dict",
     "validate",
+    "with_variables",
 ]

@@ -3,23 +3,57 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from walle.errors import ConfigError
+from walle.errors import ConfigError, directory_fault
 from walle.processes.locks import refuse_used
 
 
-class RefuseUsedDirectory(Callback):
-    """Ends a run before Hydra writes its files over those of another run that still goes on."""
+class RefuseDirectory(Callback):
+    """Ends a run or a sweep that cannot have its directory before Hydra writes anything there."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends the program with code 2 if another run uses the directory."""
-        try:
-            refuse_used(Path(config.hydra.run.dir))
-        except ConfigError as error:  # Hydra would turn it into a warning
-            print(f"walle: {error}", file=sys.stderr)
-            sys.exit(2)
+        """Ends the program with code 2 if the directory's name cannot be, or a run is in it."""
+        with _reported():
+            _refuse_name(config)
+            directory = Path(config.hydra.run.dir)
+            _refuse("hydra.run.dir", directory)
+            _refuse("hydra.output_subdir", Path(config.hydra.output_subdir or ""))
+            refuse_used(directory)
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Ends the program with code 2 if no directory can have the sweep's name."""
+        with _reported():
+            _refuse_name(config)
+            _refuse("hydra.sweep.dir", Path(config.hydra.sweep.dir))
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:  # Hydra would turn it into a warning
+        print(f"walle: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _refuse_name(config: DictConfig) -> None:
+    """Checks `name` itself: a message about the sweep's directory would not mention it."""
+    name = str(config.get("name") or "")
+    _refuse("name", Path(name))
+    if ".." in Path(name).parts:
+        raise ConfigError(
+            f"name={name} would lead out of multirun/; give a name without .., or another place "
+            "with hydra.sweep.dir=..."
+        )
+
+
+def _refuse(key: str, path: Path) -> None:
+    if fault := directory_fault(path):
+        raise ConfigError(f"{key}: {fault}")

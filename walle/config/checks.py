@@ -115,7 +115,7 @@ def _checked_sampler(config: Config) -> Config:
             f"sampler.max_lag={behind} with sampler=serial, which cannot overlap; "
             f"use {lock_step}sampler=process"
         )
-    if asked.name == "serial" and asked.slots is not None:
+    if asked.name == "serial" and asked.slots not in (None, lag.slots):  # a resumed run has them
         raise ConfigError(
             f"sampler.slots={asked.slots} with sampler=serial, which has no queue; drop it"
         )

@@ -14,12 +14,13 @@ from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
 
 from walle import algos
 from walle.config.checks import checked
 from walle.config.schemas import GROUPS, VARIANTS, Config, TopLevel
+from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
 
 
@@ -58,12 +59,20 @@ def validate(composed: DictConfig) -> Config:
     Raises:
         ConfigError: a value is wrong; the message has the cure.
     """
+    try:
+        return _validated(composed)
+    except InterpolationResolutionError as error:
+        raise ConfigError(f"{error.full_key}: {unresolvable(error)}") from None
+
+
+def _validated(composed: DictConfig) -> Config:
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
     groups["algo"] = _typed(
         "algo", composed.algo, algos.load(composed.algo.name).capabilities.settings
     )
+    groups["env"].kwargs = _unresolved(composed.env.kwargs, groups["env"].kwargs)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), TopLevel)
     return checked(Config(**groups, **vars(top)))
@@ -111,6 +120,12 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     return settings
 
 
+def _unresolved(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The environment's arguments, with `${oc.env:NAME}` where they refer to a variable."""
+    kept: dict[str, Any] = kept_references(OmegaConf.to_container(node, resolve=False), kwargs)
+    return kept
+
+
 def _whole(value: Any) -> Any:
     """Converts 1e6 to 1000000 for fields of integers; a field of floats converts it back."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -118,7 +133,9 @@ def _whole(value: Any) -> Any:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """Converts a configuration to plain values, for run.json and checkpoints."""
-    return _plain(OmegaConf.structured(config))
+    container = OmegaConf.to_container(OmegaConf.structured(config), resolve=False)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
 
 
 def _plain(node: DictConfig) -> dict[str, Any]:

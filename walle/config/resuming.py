@@ -47,6 +47,8 @@ def stored_config(directory: Path) -> dict[str, Any]:
         raise ConfigError(
             f"resume={directory}: no run has been here (no run.json); give a run's directory"
         ) from None
+    except OSError as error:
+        raise ConfigError(f"resume={directory}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"resume={directory}: {path} is damaged: {error}") from None
     return found

@@ -114,7 +114,7 @@ def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
             **spec.kwargs,
         )
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"env.kwargs={spec.kwargs}: EnvPool says: {error}") from error
+        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: EnvPool says: {error}") from error
 
 
 def _check(spec: EnvSpec, envpool: Any) -> None:

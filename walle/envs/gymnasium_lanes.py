@@ -215,7 +215,7 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     except gym.error.Error as error:
         raise ConfigError(f"env.id={spec.id!r}: {str(error).strip().splitlines()[0]}") from error
     except TypeError as error:
-        raise ConfigError(f"env.kwargs={spec.kwargs}: {spec.id} says: {error}") from error
+        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} says: {error}") from error
     return _flattened(env)
 
 

@@ -32,18 +32,26 @@ class EnvSpec:
         action: "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds,
             "raw" passes actions on. Entries without finite bounds always pass unchanged.
         time_feature: append t / episode_limit (t / 1000 without a limit) to the observation.
+        hidden: `kwargs` with `${oc.env:NAME}` where they have the value of an environment variable,
+            for messages; None if they have none.
         saving: how a Gymnasium environment's state is taken out: "pickle", or "replay" of the
             episode's actions; "none" if neither works. `walle.envs.saving` finds out.
     """
 
     id: str
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     backend: str = "auto"
     frame_skip: int = 1
     episode_limit: int | None = None
     action: str = "rescale"
     time_feature: bool = False
+    hidden: dict[str, Any] | None = None
     saving: Saving = "pickle"
+
+    @property
+    def shown_kwargs(self) -> dict[str, Any]:
+        """The arguments as a message may show them."""
+        return self.kwargs if self.hidden is None else self.hidden
 
 
 class Step(NamedTuple):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from walle.envs import EnvSpec, Lanes, make_lanes
+from walle.envs.lanes import Saving
 from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.types import AnyArray
 
@@ -43,7 +44,9 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         ConfigError: the environment or one of its arguments fails on the way.
     """
     (lane, step_s), unsaved = _tried(env, seed), ""
-    for kind in ("pickle", "replay"):
+    # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
+    kinds: tuple[Saving, ...] = ("pickle", "replay") if env.hidden is None else ("replay",)
+    for kind in kinds:
         described = replace(env, saving=kind)
         try:
             size = _state_bytes(described, seed, _Trial.of(step_s))
@@ -82,7 +85,7 @@ def _tried(env: EnvSpec, seed: int) -> tuple[Lanes, float]:
         raise
     except Exception as error:
         what = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
-        raise ConfigError(f"env.id={env.id} with env.kwargs={env.kwargs}: {what}") from error
+        raise ConfigError(f"env.id={env.id} with env.kwargs={env.shown_kwargs}: {what}") from error
 
 
 def _state_bytes(env: EnvSpec, seed: int, trial: _Trial) -> int:

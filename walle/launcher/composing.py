@@ -18,8 +18,9 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
+from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
-from walle.launcher.identity import Identity, config_hash, flatten, same
+from walle.launcher.identity import Identity, config_hash, flatten, same, with_references
 
 SHUFFLE_SEED = 0
 MESSAGES_SHOWN = 10
@@ -79,7 +80,8 @@ def compose(
     """
     config = context.config_loader.load_sweep_config(master, list(overrides))
     values = comparable_values(config)
-    flat = flatten(values, ignore)
+    written = OmegaConf.to_container(task_config(config), resolve=False, enum_to_str=True)
+    flat = with_references(flatten(values, ignore), flatten(cast(Any, written), ignore))
     return Composed(config, values, Identity(-1, tuple(overrides), config_hash(flat), flat))
 
 
@@ -214,6 +216,9 @@ def place(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
         num: its number.
         label: its name for people.
         sweep_dir: the sweep's directory; None for the one in the job's config.
+
+    Raises:
+        PlanError: no directory can have the name that the job's directory would have.
     """
     config = job.config
     with read_write(config), open_dict(config):
@@ -223,6 +228,8 @@ def place(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
             config.hydra.sweep.dir = sweep_dir
     with _hydra_config(config):
         directory = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
+    if fault := directory_fault(directory):
+        raise PlanError(f"#{num} ({label}) cannot have its directory: {fault}")
     return Job(label, config, directory, job.identity._replace(num=num), need(job.values))
 
 

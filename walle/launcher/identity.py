@@ -18,7 +18,8 @@ class Identity(NamedTuple):
         num: the job's number in the sweep; -1 before it has one.
         overrides: the job's overrides.
         config_hash: the hash of `config`.
-        config: the config's leaves, resolved, without the keys of `hash_ignore`.
+        config: the config's leaves without the keys of `hash_ignore`; resolved, except references
+            to environment variables.
     """
 
     num: int
@@ -39,6 +40,18 @@ def flatten(config: Mapping[str, Any], ignore: Collection[str] = ()) -> Flat:
         ignore: dotted keys to leave out, with all keys below them.
     """
     return dict(_leaves(config, "", frozenset(ignore)))
+
+
+def with_references(resolved: Flat, written: Flat) -> Flat:
+    """The resolved leaves, but those that refer to an environment variable as they were written.
+
+    So no file of the sweep holds the value, which may be a secret, and another value makes no other
+    job.
+    """
+    return {
+        path: written[path] if "${oc.env:" in str(written.get(path)) else value
+        for path, value in resolved.items()
+    }
 
 
 def _leaves(node: Mapping[str, Any], prefix: str, ignore: frozenset[str]) -> Iterator[Any]:

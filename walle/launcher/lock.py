@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +55,7 @@ def locked(sweep: Path, wait_s: float) -> Iterator[int]:
 
 def has_launcher(sweep: Path) -> bool:
     """True while a launcher runs the sweep in this directory."""
-    if not (sweep / LAUNCHER_LOCK).exists():
+    if not os.path.exists(sweep / LAUNCHER_LOCK):
         return False
     with lock_file(sweep / LAUNCHER_LOCK) as descriptor:
         return not try_lock(descriptor, fcntl.LOCK_SH)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.agent.run_directory import read_status, write_atomically
+from walle.errors import cause_text
 from walle.launcher.identity import Flat, Identity, common_part
-from walle.launcher.texts import cause_text
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
 TAIL_BYTES = 8192
@@ -93,6 +93,8 @@ def read_manifest(sweep: Path) -> Manifest:
             f"{sweep} holds no {MANIFEST}: give the directory of a sweep that the walle launcher "
             "ran, such as multirun/NAME"
         ) from None
+    except OSError as error:
+        raise RecordError(f"cannot read {error.filename}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # also wrong JSON or UTF-8
         raise RecordError(
             f"{sweep / MANIFEST} is damaged ({error!r}): restore or remove it"

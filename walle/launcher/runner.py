@@ -13,6 +13,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from walle.agent.run_directory import read_status, update_status
+from walle.errors import cause_text
 from walle.launcher import attempts
 from walle.launcher.allocation import Allocator, Grant
 from walle.launcher.composing import Job
@@ -23,7 +24,7 @@ from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar, size_of
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
-from walle.launcher.texts import cause_text, count_text, start_text
+from walle.launcher.texts import count_text, start_text
 from walle.machine import clock_mhz, oom_kills
 from walle.processes.signals import leave_terminal
 from walle.timing import timestamp

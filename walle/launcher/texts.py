@@ -52,7 +52,7 @@ def ranges_text(numbers: Iterable[int]) -> str:
 def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
     """The overrides that distinguish a job from the others, in one line."""
     own = [override for override in overrides if override.lstrip("+").partition("=")[0] in swept]
-    return " ".join(own) or "(the only job)"
+    return " ".join(" ".join(own).split()) or "(the only job)"
 
 
 def repeats_text(asked: Sequence[Sequence[str]], places: Sequence[int]) -> str:
@@ -76,17 +76,6 @@ def _listed(texts: Sequence[str]) -> str:
     """The first texts, and how many more there are."""
     more = len(texts) - TEXTS_SHOWN
     return "; ".join(texts[:TEXTS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-
-
-def cause_text(error: str) -> str:
-    """One line of a run's error: its first line, then the exception of the traceback below it.
-
-    The run's log has the traceback and what else the error says.
-    """
-    lines = error.strip().splitlines()
-    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
-    raised = [line for line in lines[max(frames, default=len(lines)) :] if line[:1] > " "]
-    return " ".join(lines[:1] + raised[:1])
 
 
 def start_text(attempt: int, *, resumed: bool) -> str:

@@ -43,12 +43,15 @@ class Program:
     """A compiled function of tensors, for inputs of fixed shapes."""
 
     def __init__(self, package: Path) -> None:
-        """Loads the package."""
-        from torch._inductor import aoti_load_package
+        """Loads the package.
 
+        `torch._inductor.aoti_load_package` makes the same loader, but takes two seconds to import
+        the compiler and to ask for the processor, which is part of the package's name here.
+        """
         self._unpacked = TemporaryDirectory(package.parent, ".unpacked")
         with self._unpacked.used():
-            self._run = aoti_load_package(str(package)).loader.boxed_run
+            loader = torch._C._aoti.AOTIModelPackageLoader(str(package), "model", False, 1, -1)
+        self._run = loader.boxed_run
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """The function's outputs for contiguous `inputs`."""
@@ -61,11 +64,10 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
     """Compiles `function` for inputs shaped like `example`; it must not change its inputs."""
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
     cache = cache_directory()
-    with _torch_files(cache):
-        graph = _trace(function, example)
-        path = cache / f"{_fingerprint(graph, example)}.pt2"
-        with locked(path.with_suffix(".lock")):  # one process compiles, the others wait
-            return _loaded(graph, example, path)
+    graph = _trace(function, example)
+    path = cache / f"{_fingerprint(graph, example)}.pt2"
+    with locked(path.with_suffix(".lock")):  # one process compiles, the others wait
+        return _loaded(graph, example, path)
 
 
 def _loaded(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> Program:
@@ -86,9 +88,10 @@ def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModul
 
 
 def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> None:
-    from torch._inductor import aoti_compile_and_package
-
     with ExitStack() as stack:
+        stack.enter_context(_torch_files(path.parent))
+        from torch._inductor import aoti_compile_and_package
+
         building = TemporaryDirectory(path.parent, ".building")
         stack.callback(building.remove)
         stack.enter_context(building.used())

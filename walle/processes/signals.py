@@ -17,7 +17,9 @@ from walle.errors import Interrupted
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAVING = (signal.SIGUSR1, signal.SIGUSR2)  # what Slurm sends some time before a time limit
 FOR_AGENT = (*ENDING, *SAVING)  # though a terminal or a scheduler sends them to the whole group
-DEATH = signal.SIGRTMIN + 9  # by which `Watch` wakes the main thread; nobody else sends it
+# Signals of our own: nobody else sends them.
+DEATH = signal.SIGRTMIN + 9  # wakes the main thread for `Watch`
+AGENT_ENDED = signal.SIGRTMIN + 10  # from the kernel to the fork server
 
 
 class Signals:

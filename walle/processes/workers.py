@@ -9,13 +9,21 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
 
 from walle.errors import ConfigError
-from walle.processes.forkserver import start_fork_server
+from walle.processes.forkserver import leave_fork_server, start_fork_server
+from walle.processes.process_tree import (
+    LINGER_S,
+    WORKER_MARK,
+    end_descendants,
+    end_processes,
+    marked_processes,
+)
 from walle.processes.signals import DEATH, FOR_AGENT
 
 
@@ -48,26 +56,51 @@ def become_worker(threads: int) -> None:
     The worker leads a session of its own: what a terminal or a scheduler sends to the agent's group
     reaches neither the worker nor the programs that its environments start. What is sent to the
     worker itself meets a handler that does nothing. Such a program inherits which signals are
-    ignored or blocked, but no handler, so every signal still works on it.
+    ignored or blocked, but no handler, so every signal still works on it. It inherits no open
+    files: a pipe that it held open would not read as closed when the worker ends.
     """
     os.setsid()
     for number in FOR_AGENT:
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)  # native code need not expect EINTR
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_AGENT)
-    threading.Thread(target=_die_with_agent, name="walle-lifeline", daemon=True).start()
+    leave_fork_server()
+    os.environ[WORKER_MARK] = str(os.getpid())
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # that of the listing itself
+            os.set_inheritable(descriptor, descriptor <= 2)
+    server = os.getppid()
+    threading.Thread(
+        target=_die_with_agent, args=[server], name="walle-lifeline", daemon=True
+    ).start()
+    Finalize(None, _end_without, args=[server], exitpriority=0)
     torch.set_num_threads(threads)
 
 
-def _die_with_agent() -> None:
-    """Ends this process when the agent's process ends, for whatever reason.
+def _die_with_agent(server: int) -> None:
+    """Ends this process and its programs when the agent's process ends, for whatever reason.
 
     A waiting worker sees its pipes close; this thread ends a busy worker.
     """
+    _agent_ends_within(None)
+    end_descendants(LINGER_S)
+    _end_without(server)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _end_without(server: int) -> None:
+    """Ends what this worker leaves behind if the fork server, which would do so, was killed."""
+    if os.getppid() == server:
+        return
+    end_descendants(LINGER_S)
+    if _agent_ends_within(LINGER_S):
+        end_processes(marked_processes, LINGER_S)
+
+
+def _agent_ends_within(seconds: float | None) -> bool:
     agent = multiprocessing.parent_process()
     assert agent is not None
-    multiprocessing.connection.wait([agent.sentinel])
-    os.kill(os.getpid(), signal.SIGKILL)
+    return bool(multiprocessing.connection.wait([agent.sentinel], seconds))
 
 
 class Watch:

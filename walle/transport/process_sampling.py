@@ -10,6 +10,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from walle.errors import Interrupted, WorkerError
+from walle.processes.forkserver import end_orphans
 from walle.processes.signals import Signals
 from walle.processes.worker import Worker, end_all
 from walle.processes.workers import Watch, allow_files
@@ -231,6 +232,7 @@ class ProcessSampling:
         if self._watch is not None:
             self._watch.watch(self._sentinels)
         dead.close()
+        end_orphans()
 
     def _read_messages(self, others: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
         """`ExperienceQueue.wait`, with a sampler's traceback as a WorkerError."""

@@ -6,6 +6,7 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 
 from walle.processes.signals import Signals
+from walle.processes.watchdog import Watchdog
 from walle.processes.workers import Watch
 from walle.transport.experience_queue import Received
 from walle.transport.lane_book import LaneBook
@@ -25,9 +26,20 @@ class SerialSampling:
         task: SamplerTask,
         shape: RolloutShape,
         signals: Signals,
+        news: News,
+        watchdog: Watchdog,
         others: OtherProcesses | None = None,
     ) -> None:
-        """Builds the lanes; if `task.core` is set, pins this process to it until `close`."""
+        """Builds the lanes; if `task.core` is set, pins this process to it until `close`.
+
+        Args:
+            task: describes the sampler.
+            shape: the shape of its rollouts.
+            signals: signals that interrupt a round.
+            news: tells what happens to the sampler.
+            watchdog: ends a round that hangs.
+            others: further processes whose death ends a round.
+        """
         self._cores = os.sched_getaffinity(0) if task.core is not None else None
         if task.core is not None:
             os.sched_setaffinity(0, {task.core})
@@ -38,7 +50,7 @@ class SerialSampling:
         self._task = task
         self._round = task.first_round
         self.lanes = LaneBook([task.blocks], saved=shape.lane_state > 0)
-        self.news = News()
+        self.news, self._watchdog = news, watchdog
         if self._filler.anew:
             self.news.say(begins_new_episodes(task.name))
         self._snapshot: PolicySnapshot | None = None
@@ -58,7 +70,11 @@ class SerialSampling:
     def receive(self) -> Round:
         """Collects a round."""
         assert self._snapshot is not None
-        with self.busy(), self._signals.breaking_off():
+        with (
+            self.busy(),
+            self._signals.breaking_off(),
+            self._watchdog.over(f"round {self._round} of the serial sampler"),
+        ):
             self._filler.fill(self._slot, self._snapshot, self._round)
         self._filler.timer.switch("wait_policy")
         self._round += 1

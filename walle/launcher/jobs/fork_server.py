@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from walle.launcher.jobs import job
-from walle.launcher.jobs.process_tree import adopt_orphans, die_with_parent, end_descendants
+from walle.processes.process_tree import adopt_orphans, die_with_parent, end_descendants
 
 LINGER_S = 1.0
 ORPHAN_GRACE_S = 5.0  # the next launcher waits longer than that for the jobs' lock

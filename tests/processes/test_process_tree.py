@@ -8,13 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(code: str) -> str:
     """What the code prints."""
     prelude = "import os, signal, subprocess, sys, time\n" + (
-        "from walle.launcher.jobs.process_tree import *\n"
+        "from walle.processes.process_tree import *\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", prelude + code],
@@ -101,3 +101,22 @@ os.kill(parent, 0)
     while alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_marked_processes_are_found_wherever_they_are():
+    """The second one has an environment of its own, and the third was started before the mark."""
+    found = run(
+        """
+def start(**more):
+    return subprocess.Popen(["sleep", "600"], start_new_session=True, **more)
+third = start()
+assert marked_processes() == []
+mark_processes()
+first, second = start(), start(env={})
+print(marked_processes() == [first.pid])
+end_processes(marked_processes, 0.2)
+print(first.wait() == -signal.SIGTERM, second.poll(), third.poll())
+second.kill(); third.kill()
+"""
+    )
+    assert found == "True\nTrue None None"
