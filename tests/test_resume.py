@@ -1,8 +1,8 @@
 """A run that is killed and resumed ends with the same bits as one that never was.
 
-Six rounds are compared with three rounds, a kill after the fourth, and a resumption from the
-checkpoint of the third: every column of every CSV file but times, and every number of the last
-checkpoint.
+Six rounds are compared with a run that wrote a checkpoint after the third round, was killed after
+the fourth, and was resumed: every column of every CSV file but times, and every number of the
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.conftest import read
-from walle.agent import checkpoint
+from walle.agent import agent, checkpoint
 from walle.agent.agent import Agent
 from walle.config import compose as compose_anew
 from walle.train import train
@@ -89,15 +89,15 @@ def dies(monkeypatch, how):
     """A run now writes its checkpoint after round 3, and ends by `how` after round 4."""
     iterate = Agent._iterate
 
-    def iterated(agent, *arguments):
-        iterate(agent, *arguments)
-        if agent.iteration == CHECKPOINT:
-            agent.save_last()
-        if agent.iteration == KILLED:
+    def iterated(dying, *arguments):
+        iterate(dying, *arguments)
+        if dying.iteration == CHECKPOINT:
+            dying.save_last()
+        if dying.iteration == KILLED:
             how()
 
     monkeypatch.setattr(Agent, "_iterate", iterated)
-    monkeypatch.setattr(Agent, "_save_after", lambda agent, error: None)
+    monkeypatch.setattr(Agent, "_save_after", lambda *_: None)
 
 
 def killed():
@@ -206,6 +206,23 @@ COVERING = [
 @pytest.mark.parametrize("case", COVERING, ids=str)
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     check(case, tmp_path)
+
+
+@pytest.mark.parametrize("case", [COVERING[1], COVERING[5]], ids=str)
+def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_path, monkeypatch):
+    def interrupted(algorithm):
+        raise KeyboardInterrupt
+
+    config = compose(*case.overrides)
+    train(config, tmp_path / "whole")
+    monkeypatch.setattr(agent, "warm_up", interrupted)  # while it compiles
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "resumed")
+    monkeypatch.undo()
+    state = checkpoint.earlier_state(tmp_path / "resumed", print)
+    assert state["iteration"] == 0
+    train(config, tmp_path / "resumed", resumed=state)
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=True)
 
 
 CONTINUOUS = ("halfcheetah", "ant", "robot", "pendulum")

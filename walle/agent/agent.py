@@ -244,7 +244,9 @@ class Agent:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the run between two iterations."""
-        replay = self._algorithm.replay
+        replay, replay_size = self._algorithm.replay, None
+        if replay is not None:  # an empty one is false
+            replay_size = {"inserted": replay.inserted, "size": len(replay)}
         return {
             **self._policy_state(),
             "version": self._version,
@@ -255,7 +257,7 @@ class Agent:
             "evaluations": self._evaluations,
             "evaluation_is_due": self._evaluation_is_due,
             "recorder": self._recorder.state_dict(),
-            "replay": replay and {"inserted": replay.inserted, "size": len(replay)},
+            "replay": replay_size,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

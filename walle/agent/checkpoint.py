@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 import platform
+import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from pickle import UnpicklingError
@@ -21,7 +22,6 @@ from walle.machine import cpu_model
 
 FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
-_DAMAGED = (RuntimeError, EOFError, OSError, ValueError, KeyError, UnpicklingError)
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -49,14 +49,24 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
 def save_last(directory: Path, state: Mapping[str, Any]) -> None:
     """Writes last.pt into `directory`; the one before stays as previous.pt."""
-    last, previous = directory / LAST, directory / PREVIOUS
-    kept = directory / f".{PREVIOUS}"
-    with suppress(FileNotFoundError):
+    last, kept = directory / LAST, directory / f".{PREVIOUS}"
+    kept.unlink(missing_ok=True)
+    try:
+        if last.exists():
+            _link_or_copy(last, kept)  # so that there is a last.pt at every moment
+        save(last, state)
+    except BaseException:
         kept.unlink(missing_ok=True)
-        os.link(last, kept)  # so that there is a last.pt at every moment
-    save(last, state)
-    with suppress(FileNotFoundError):
-        os.replace(kept, previous)
+        raise
+    if kept.exists():
+        os.replace(kept, directory / PREVIOUS)
+
+
+def _link_or_copy(path: Path, other: Path) -> None:
+    try:
+        os.link(path, other)
+    except OSError:  # not every file system has links
+        shutil.copyfile(path, other)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -69,10 +79,12 @@ def load(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise ConfigError(f"no checkpoint at {path}: give the path of a {LAST} or {BEST}")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except _DAMAGED as error:
+        state = _content(path)
+    except UnpicklingError as error:
+        raise ConfigError(f"{path} holds more than data, so it is not loaded") from error
+    except Exception as error:  # damaged bytes may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{path} is damaged or no checkpoint of walle's: {reason}") from None
+        raise ConfigError(f"{path} is damaged or no checkpoint of walle's: {reason}") from error
     found = state.get("format") if isinstance(state, dict) else None
     if found != FORMAT:
         raise ConfigError(
@@ -80,6 +92,15 @@ def load(path: Path) -> dict[str, Any]:
             "use the version that wrote it"
         )
     return dict(state)
+
+
+def _content(path: Path) -> Any:
+    """The content of a file whose checksums are right: torch.load would not compare them."""
+    with zipfile.ZipFile(path) as file:
+        damaged = file.testzip()
+    if damaged:
+        raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
@@ -93,7 +114,10 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     except ConfigError as error:
         if not (directory / PREVIOUS).exists():
             raise
-        state = load(directory / PREVIOUS)
+        try:
+            state = load(directory / PREVIOUS)
+        except ConfigError:
+            raise error from None
         say(f"{error}; going on from {PREVIOUS}")
         return state
 
@@ -101,7 +125,7 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
 def as_data(value: Any) -> Any:
     """`value` with arrays as tensors, tuples as lists and named tuples as mappings."""
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(np.ascontiguousarray(value))
+        return torch.from_numpy(np.array(value, order="C"))  # a number stays 0-dimensional
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):

@@ -55,8 +55,9 @@ class ReplayFiles:
         begin = max(inserted - size, inserted - replay.capacity)
         first = begin // _ROWS_A_FILE * _ROWS_A_FILE
         parts = [self._rows(place, replay.width) for place in range(first, inserted, _ROWS_A_FILE)]
-        rows = np.concatenate(parts)[begin - first :][: inserted - begin] if parts else None
-        if rows is None or len(rows) < inserted - begin:
+        nothing = np.empty((0, replay.width), np.float32)
+        rows = np.concatenate([nothing, *parts])[begin - first :][: inserted - begin]
+        if len(rows) < inserted - begin:
             raise ConfigError(
                 f"{self._directory} lacks rows of the replay buffer: the checkpoint needs rows "
                 f"{begin} to {inserted - 1}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from walle.machine import THREAD_VARIABLES
 from walle.processes.inside_fork_server import AGENT
-from walle.processes.private_files import environment
+from walle.processes.private_files import TemporaryDirectory, cache_directory, environment
 from walle.processes.process_tree import (
     LINGER_S,
     WORKER_MARK,
@@ -21,6 +21,8 @@ from walle.processes.process_tree import (
 )
 from walle.processes.signals import FOR_AGENT, blocked_signals
 
+_LONGEST_PLACE = 80  # a socket's name has 107 bytes at most
+_kept: list[TemporaryDirectory] = []  # as long as this process
 _KEEPER = "walle.processes.inside_fork_server"
 _WORKERS = (
     "walle.transport.sampler_process",
@@ -48,8 +50,23 @@ def start_fork_server(*, for_workers: bool = True) -> None:
     with blocked_signals(*FOR_AGENT):
         resource_tracker.ensure_running()  # started first, as it unblocks SIGINT and SIGTERM
     variables = dict.fromkeys(THREAD_VARIABLES, "1") | {AGENT: str(os.getpid())}
+    _keep_sockets_private()
     with environment(variables), blocked_signals(*FOR_AGENT):
         forkserver.ensure_running()
+
+
+def _keep_sockets_private() -> None:
+    """Puts the server's socket into a directory that the next run removes if this one is killed.
+
+    Multiprocessing would make a directory pymp-* in TMPDIR, which a killed process leaves there.
+    """
+    settings: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if "tempdir" in settings:
+        return
+    directory = TemporaryDirectory(cache_directory(), ".sockets")
+    if len(str(directory.path)) <= _LONGEST_PLACE:
+        settings["tempdir"] = str(directory.path)
+        _kept.append(directory)
 
 
 def end_orphans() -> None:
