@@ -284,3 +284,42 @@ gym.register("Locked-v0", entry_point="tests.toy:Locked")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")
 gym.register("Keeper-v0", entry_point="tests.toy:Keeper")
+
+
+class FailsOnce(gym.Env):
+    """Counts steps; at step `at` of the environment's life fails as `how` says, but only once.
+
+    The file `marker` tells that it has failed already; without a marker it fails every time.
+    """
+
+    def __init__(self, at=100, how="hang", marker=None):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self._at, self._how, self._marker = at, how, marker
+        self._t = self._total = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return self.np_random.random(2), {}
+
+    def step(self, action):
+        self._t += 1
+        self._total += 1
+        if self._total == self._at and self._first():
+            if self._how == "hang":
+                time.sleep(10**6)
+            os._exit(7)
+        return self.np_random.random(2), float(action), self._t == 9, False, {}
+
+    def _first(self):
+        if self._marker is None:
+            return True
+        try:
+            os.close(os.open(self._marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+
+gym.register("FailsOnce-v0", entry_point="tests.toy:FailsOnce")

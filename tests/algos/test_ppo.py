@@ -10,7 +10,9 @@ from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
 from walle.processes.signals import Signals
+from walle.processes.watchdog import Watchdog
 from walle.timing import AGENT_SECTIONS, Timer
+from walle.transport.replacing import News
 from walle.transport.serial_sampling import SerialSampling
 
 GAMMA = 0.9
@@ -23,7 +25,9 @@ def trained(rounds, *overrides):
     algorithm = make_algorithm(config, problem)
     run = Run(config, Path(), probed, problem, algorithm, Timer(AGENT_SECTIONS), 0)
     (task,) = make_tasks(run, None)
-    sampling = SerialSampling(task, rollout_shape(run, config.lanes), Signals())
+    sampling = SerialSampling(
+        task, rollout_shape(run, config.lanes), Signals(), News(), Watchdog(None, print, print)
+    )
     for _ in range(rounds):
         sampling.publish(algorithm.snapshot())
         algorithm.update(sampling.receive().rollout)

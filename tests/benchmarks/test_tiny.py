@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-COVERED = {"end_to_end", "learn", "off_policy"}  # by tests named after them
+COVERED = {"end_to_end", "learn", "off_policy", "soak"}  # by tests named after them
 
 
 def output(name, *arguments, cwd):
@@ -71,6 +71,24 @@ def test_seeded_runs_find_a_change(tmp_path):
     saved.write_text(json.dumps({"a2c": "0" * 16}))
     with pytest.raises(AssertionError):
         output("seeded_runs", "--only", "a2c", "--compare", saved, cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_saving(tmp_path):
+    small = ("--env", "cartpole", "--rounds", "3", "--steps", "6144", "--every", "2048")
+    said = output("saving", *small, "--json", tmp_path / "found.json", cwd=tmp_path)
+    assert [line.split()[0] for line in said.splitlines()][-3:] == ["hand", "save", "resume"]
+    assert 0 < json.loads((tmp_path / "found.json").read_text())["save_share"] < 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_balance(tmp_path):
+    small = ("--repetitions", "1", "total_steps=40960", "--json", tmp_path / "found.json")
+    said = output("balance", *small, cwd=tmp_path)
+    assert "equal cores: " in said
+    assert len(json.loads((tmp_path / "found.json").read_text())["one busy core"]) == 1
 
 
 def test_every_benchmark_is_tried():

@@ -19,7 +19,7 @@ SAVING = (signal.SIGUSR1, signal.SIGUSR2)  # what Slurm sends some time before a
 FOR_AGENT = (*ENDING, *SAVING)  # though a terminal or a scheduler sends them to the whole group
 # Signals of our own: nobody else sends them.
 DEATH = signal.SIGRTMIN + 9  # wakes the main thread for `Watch`
-AGENT_ENDED = signal.SIGRTMIN + 10  # from the kernel to the fork server
+AGENT_ENDED = signal.SIGRTMIN + 11  # from the kernel to the fork server
 
 
 class Signals:

@@ -26,6 +26,8 @@ from walle.processes.process_tree import (
 )
 from walle.processes.signals import DEATH, FOR_AGENT
 
+_UNKNOWN = 255  # multiprocessing's exit code without its fork server
+
 
 def forkserver_context() -> Any:
     """A multiprocessing context whose fork server runs and has loaded the workers' modules."""
@@ -182,5 +184,15 @@ def how_it_ended(process: Any) -> str:
     process.join()
     code = process.exitcode
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    hint = "; was it out of memory?" if code == -signal.SIGKILL else ""
-    return f"{process.name} (pid {process.pid}) {how}{hint}"
+    return f"{process.name} (pid {process.pid}) {how}{_hint(code)}"
+
+
+def _hint(code: int) -> str:
+    """The likely reason of an exit code, or of a signal's negative number."""
+    if code == -signal.SIGKILL:
+        return "; was it out of memory?"
+    if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL):
+        return "; a fault in native code, perhaps the environment's"
+    if code == _UNKNOWN:
+        return "; the fork server, which knows how processes ended, has died"
+    return "; the environment, or a library, called os._exit" if code >= 0 else ""
