@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 from errno import EACCES, EDQUOT, ENAMETOOLONG, ENOSPC, ENOTDIR, EROFS
 from pathlib import Path
@@ -141,16 +142,19 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     directory = arguments[place].partition("=")[2].strip("'\"")
     if directory in ("", "null"):
         return arguments
-    if any(flag in arguments for flag in ("-m", "--multirun")):
-        reason = "a sweep resumes by itself; start it again as before"
-        sys.exit(_report(f"resume={directory} with -m: {reason}", 2))
     try:
         stored_config(Path(directory))
     except ConfigError as error:
         sys.exit(_report(error, 2))
-    quoted = "'{}'".format(directory.replace("\\", "\\\\").replace("'", "\\'"))
-    own = [f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
-    return [*arguments[:place], f"resume={quoted}", *arguments[place + 1 :], *own]
+    # Hydra reads a backslash as itself unless a quote follows it.
+    quoted = "'{}'".format(re.sub(r"(\\*)('|$)", _escaped, directory))
+    own = [f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
+    return [*arguments[:place], *own, *arguments[place + 1 :]]
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """The backslashes before a quote or before the end of a text, and the quote."""
+    return 2 * found[1] + ("\\'" if found[2] else "")
 
 
 def _flag(arguments: list[str], *names: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.lanes import StateArray
+from walle.errors import RestoreError
 from walle.types import AnyArray, FloatArray, IntArray
 
 
@@ -69,16 +71,19 @@ def settled(block: LaneBlock, env: EnvSpec, seed: int) -> LaneBlock:
     """
     if not len(block.actions) and block.state.size:
         return block
-    lanes = make_lanes(env, block.numbers.tolist(), seed)
-    if block.state.size:
-        lanes.restore(block.state)
-    else:
-        lanes.reset()
-    for action in block.actions:
-        lanes.step(action)
-    state = lanes.state()
-    lanes.close()
+    numbers, obs = block.numbers.tolist(), block.obs
+    with closing(make_lanes(env, numbers, seed)) as lanes:
+        if block.state.size:
+            lanes.restore(block.state)
+        else:
+            lanes.reset()
+        for action in block.actions:
+            obs = lanes.step(action).obs
+        state = lanes.state()
     assert state is not None
+    if np.asarray(obs, block.obs.dtype).tobytes() != block.obs.tobytes():
+        where = f"lanes {numbers[0]} to {numbers[-1]}"
+        raise RestoreError(f"{env.id}: the same actions led elsewhere in {where}")
     return block._replace(state=state, actions=block.actions[:0])
 
 

@@ -28,8 +28,13 @@ class RefuseDirectory(Callback):
             refuse_used(directory)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends the program with code 2 if no directory can have the sweep's name."""
+        """Ends with code 2 if no directory can have the sweep's name, or one run is to resume."""
         with _reported():
+            if config.get("resume"):
+                raise ConfigError(
+                    f"resume={config.resume} with a sweep, which resumes by itself: start the "
+                    "sweep again as before"
+                )
             _refuse_name(config)
             _refuse("hydra.sweep.dir", Path(config.hydra.sweep.dir))
 

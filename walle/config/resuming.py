@@ -72,7 +72,7 @@ def resumed_config(
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):
             continue
-        if key in GROUPS and isinstance(override.value(), str):
+        if key in (*GROUPS, "algo") and isinstance(override.value(), str):
             _choose(found, composed, key)
         else:
             _change(found, composed, key)

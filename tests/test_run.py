@@ -1,0 +1,132 @@
+"""`walle run resume=DIR`, as a user types it."""
+
+import json
+
+import pytest
+
+from tests.conftest import read
+from tests.test_train import learned
+from walle.agent import checkpoint
+from walle.run import _into_its_directory
+
+SMALL = (
+    "env=cartpole",
+    "sampler=serial",
+    "batch_size=128",
+    "sampler.lanes=8",
+    "algo.epochs=2",
+    "eval.every=null",
+    "logger.progress=quiet",
+)
+
+
+@pytest.fixture
+def refused(command, capsys):
+    """Runs a command that must end with code 2 and one line, and returns the line."""
+
+    def _refused(*arguments):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            command(*arguments)
+        found = capsys.readouterr()
+        assert (ended.value.code, found.err.count("\n"), found.out) == (2, 1, "")
+        return found.err
+
+    return _refused
+
+
+@pytest.mark.parametrize("name", ["run", "a b, [c]=d'e\"f\\g$h"])
+def test_a_run_goes_on_in_its_directory_as_far_as_asked(tmp_path, command, capsys, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name).rename(tmp_path / "short")
+    whole, short = tmp_path / "whole", tmp_path / "short"
+    # With a schedule of its own, a longer run begins as a shorter one does.
+    schedule = "schedule_steps=512"
+    command(*SMALL, schedule, "total_steps=512", f"hydra.run.dir={whole}")
+    command(*SMALL, schedule, "total_steps=256", f"hydra.run.dir={short}")
+    hydra = {path.name: path.read_bytes() for path in (short / ".hydra").iterdir()}
+    directory = short.rename(tmp_path / name)
+    capsys.readouterr()
+    command(f"resume={directory}", "total_steps=512")
+    assert "going on after iteration 2, 256 steps" in capsys.readouterr().out
+    assert learned(directory) == learned(whole)
+    assert len(learned(directory)) == 4
+    status = json.loads((directory / "status.json").read_text())
+    assert (status["state"], status["attempts"]) == ("completed", 2)
+    provenance = json.loads((directory / "run.json").read_text())
+    assert provenance["config"]["total_steps"] == 512
+    (resumption,) = provenance["resumptions"]
+    assert resumption["overrides"][1:] == ["total_steps=512"]
+    assert hydra == {path.name: path.read_bytes() for path in (directory / ".hydra").iterdir()}
+    assert not (directory / "attempts").exists()
+
+
+@pytest.fixture(scope="module")
+def completed(tmp_path_factory):
+    """The directory of a run with all its steps."""
+    from walle.config import compose
+    from walle.train import train
+
+    directory = tmp_path_factory.mktemp("completed") / "run"
+    train(compose([*SMALL, "total_steps=256"]), directory)
+    (directory / "run.log").touch()  # Hydra's
+    return directory
+
+
+def files(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_completed_run_is_not_begun_again(completed, refused):
+    before = files(completed)
+    line = refused(f"resume={completed}")
+    assert "has learned from 256 steps already; give more total_steps to go on" in line
+    assert files(completed) == before
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path, refused):
+    line = refused(f"resume={tmp_path}/typo")
+    assert line.startswith(f"walle: resume={tmp_path}/typo: no run has been here (no run.json)")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("more", [["-m"], ["seed=1,2", "--multirun"], ["-cn", "speedup"]])
+def test_a_sweep_cannot_resume_one_run(completed, refused, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    assert "which resumes by itself: start the sweep again as before" in refused(
+        f"resume={completed}", *more
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_contradiction_is_refused_before_anything_changes(completed, refused):
+    before = files(completed)
+    line = refused(f"resume={completed}", "total_steps=512", "seed=3")
+    assert "seed=3 contradicts the run, which has seed=0" in line
+    assert files(completed) == before
+
+
+def test_damaged_checkpoints_are_refused_before_anything_changes(completed, refused):
+    kept = files(completed / "checkpoints")
+    for name in kept:
+        name.write_bytes(b"no checkpoint")
+    before = files(completed)
+    line = refused(f"resume={completed}", "total_steps=512")
+    assert "last.pt is damaged or no checkpoint of walle's" in line
+    assert files(completed) == before
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
+    command(*SMALL, "total_steps=256", f"hydra.run.dir={tmp_path}")
+    for name in (checkpoint.LAST, checkpoint.PREVIOUS):
+        (tmp_path / "checkpoints" / name).unlink(missing_ok=True)
+    command(f"resume={tmp_path}")
+    assert "has no checkpoint; the run begins again" in capsys.readouterr().out
+    assert [row["iteration"] for row in read(tmp_path / "iterations.csv")] == ["1", "2"]
+
+
+def test_nothing_is_resumed_unless_asked():
+    for arguments in (["walle", "resume=null"], ["walle", "resume="]):
+        assert _into_its_directory(arguments) == arguments

@@ -1,0 +1,65 @@
+"""Arrays in shared memory that belongs to no file system."""
+
+import gc
+import os
+
+from walle.processes.workers import forkserver_context
+from walle.transport.arena import Arena
+
+LAYOUT = [((3,), "int64"), ((2, 5), "float32"), ((0, 4), "uint8"), ((7,), "bool")]
+
+
+def test_arrays_have_the_shapes_of_the_layout_and_are_zero():
+    arrays = Arena(LAYOUT).arrays()
+    assert [(array.shape, array.dtype.name) for array in arrays] == LAYOUT
+    assert not any(array.any() for array in arrays)
+
+
+def test_arrays_are_aligned_and_do_not_overlap():
+    arrays = Arena(LAYOUT).arrays()
+    for number, array in enumerate(arrays, 1):
+        assert array.ctypes.data % 64 == 0 or not array.size
+        array[...] = number
+    for number, array in enumerate(arrays, 1):
+        assert (array == array.dtype.type(number)).all()
+
+
+def test_every_call_gives_views_of_the_same_memory():
+    arena = Arena(LAYOUT)
+    arena.arrays()[0][:] = [1, 2, 3]
+    assert arena.arrays()[0].tolist() == [1, 2, 3]
+
+
+def test_nothing_at_all_has_a_place_too():
+    assert [array.size for array in Arena([((0,), "int64")]).arrays()] == [0]
+    assert Arena([]).arrays() == []
+
+
+def add_one(arena):
+    arena.arrays()[0][:] += 1
+
+
+def test_another_process_sees_and_changes_the_numbers():
+    arena = Arena(LAYOUT)
+    numbers = arena.arrays()[0]
+    numbers[:] = [1, 2, 3]
+    process = forkserver_context().Process(target=add_one, args=[arena])
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
+    assert numbers.tolist() == [2, 3, 4]
+    process.close()
+
+
+def test_the_memory_lives_as_long_as_an_array_and_the_descriptor_as_the_arena():
+    before = len(os.listdir("/proc/self/fd"))
+    arena = Arena([((1000,), "float64")])
+    (array,) = arena.arrays()
+    array[:] = 5
+    del arena
+    gc.collect()
+    assert (array == 5).all()
+    assert len(os.listdir("/proc/self/fd")) == before + 1  # mmap has a descriptor of its own
+    del array
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
