@@ -183,8 +183,16 @@ def how_it_ended(process: Any) -> str:
     """Describes how a process ended, in a clause that begins with its name."""
     process.join()
     code = process.exitcode
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with {code}"
     return f"{process.name} (pid {process.pid}) {how}{_hint(code)}"
+
+
+def _signal_name(number: int) -> str:
+    """The name of a signal; real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _hint(code: int) -> str:
