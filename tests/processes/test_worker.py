@@ -1,13 +1,18 @@
-"""How a worker ended, in words."""
+"""A worker process as the agent sees it: whether it runs, how it ended, and how it is ended."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
-from walle.processes.worker import Worker
+from walle.processes.worker import Worker, end_all
+
+LONG_S, SOON_S = 1000.0, 30.0
 
 COMMAND = """
 import json, os, signal, time
@@ -34,6 +39,74 @@ texts.append(new.how_it_ended())
 end_all([*told, late, new], 0)
 print(json.dumps(texts))
 """
+
+
+@pytest.fixture
+def worker():
+    """Starts workers, of which none is left."""
+    started = []
+
+    def _worker(target, *args, name="sampler-3"):
+        started.append(Worker(name, target, args))
+        return started[-1]
+
+    yield _worker
+    for each in started:
+        if psutil.pid_exists(each.pid):
+            each.kill()
+
+
+def test_a_worker_ends_when_its_function_returns(worker):
+    found = worker(time.sleep, 0)
+    assert found.ended(SOON_S)
+    assert found.how_it_ended().startswith(f"sampler-3 (pid {found.pid}) exited with 0")
+    found.close()
+
+
+def test_a_worker_that_runs_has_not_ended(worker):
+    found = worker(time.sleep, LONG_S)
+    assert not found.ended()
+    assert not found.ended(within_s=-1.0)
+    assert psutil.Process(found.pid).is_running()
+    found.kill()
+    assert found.ended()
+    assert "was killed by SIGKILL; was it out of memory?" in found.how_it_ended()
+    found.kill()  # once more is no error
+    found.close()
+
+
+def test_a_stopped_worker_can_be_killed(worker):
+    found = worker(time.sleep, LONG_S)
+    os.kill(found.pid, signal.SIGSTOP)
+    assert not found.ended(0.1)
+    found.kill()
+    assert found.ended()
+    found.close()
+
+
+def test_a_worker_that_ended_before_it_could_be_watched_has_ended(worker, monkeypatch):
+    def too_late(_):
+        raise ProcessLookupError
+
+    monkeypatch.setattr("os.pidfd_open", too_late)
+    found = worker(os._exit, 0)
+    assert found.ended()
+    found.kill()
+    found.close()
+
+
+def test_closing_frees_every_descriptor(worker):
+    worker(time.sleep, 0).close()  # the fork server runs from now on
+    before = len(os.listdir("/proc/self/fd"))
+    worker(time.sleep, 0).close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_rest_is_killed_when_the_grace_is_over(worker):
+    quick, slow = worker(time.sleep, 0), worker(time.sleep, LONG_S, name="sampler-4")
+    assert quick.ended(SOON_S)
+    end_all([slow, quick], grace_s=0.2)
+    assert not psutil.pid_exists(slow.pid) or psutil.Process(slow.pid).status() == "zombie"
 
 
 def test_the_death_of_the_fork_server_is_told_from_an_exit_with_255():
@@ -72,9 +145,16 @@ def test_an_end_is_told_with_its_likely_reason(target, argument, words):
     worker.close()
 
 
+def test_a_real_time_signal_has_only_a_number():
+    worker = Worker("sampler-4", time.sleep, (LONG_S,))
+    os.kill(worker.pid, signal.SIGRTMIN + 3)
+    assert worker.ended(60)
+    assert worker.how_it_ended().endswith(f"was killed by signal {signal.SIGRTMIN + 3}")
+    worker.close()
+
+
 def kill_self(name):
     import resource
-    import signal
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.Signals[name], signal.SIG_DFL) if name != "SIGKILL" else None

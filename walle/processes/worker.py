@@ -54,7 +54,7 @@ class Worker:
         who = f"{self.name} (pid {self.pid})"
         if code == _UNKNOWN and fork_server_died(self._server):
             return f"{who} ended, and the fork server, which could say how, had died"
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with {code}"
         return f"{who} {how}{_hint(code)}"
 
     def close(self) -> None:
@@ -62,6 +62,14 @@ class Worker:
         self._process.join()
         self._process.close()
         os.close(self.sentinel)
+
+
+def _signal_name(number: int) -> str:
+    """The name of a signal; real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _hint(code: int) -> str:
