@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -21,6 +22,7 @@ from walle.processes.process_tree import (
 )
 from walle.processes.signals import FOR_AGENT, blocked_signals
 
+_DYING_S = 0.5  # the kernel closes a process's pipes a moment before its end shows
 _LONGEST_PLACE = 80  # a socket's name has 107 bytes at most
 _kept: list[TemporaryDirectory] = []  # as long as this process
 _KEEPER = "walle.processes.inside_fork_server"
@@ -67,6 +69,27 @@ def _keep_sockets_private() -> None:
     if len(str(directory.path)) <= _LONGEST_PLACE:
         settings["tempdir"] = str(directory.path)
         _kept.append(directory)
+
+
+def fork_server() -> int:
+    """The process id of the fork server that runs."""
+    return int(_server()._forkserver_pid)
+
+
+def fork_server_died(server: int) -> bool:
+    """Whether a fork server of this process has died, even if another one was started since.
+
+    Args:
+        server: its process id, as `fork_server` gave it.
+    """
+    deadline = time.monotonic() + _DYING_S
+    while server == _server()._forkserver_pid:
+        if os.waitid(os.P_PID, server, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # does not reap it
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def end_orphans() -> None:

@@ -10,7 +10,11 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
 
-from walle.processes.workers import forkserver_context, how_it_ended
+from walle.processes.forkserver import fork_server, fork_server_died
+from walle.processes.workers import forkserver_context
+
+_UNKNOWN = 255  # what multiprocessing says without its fork server; a process may say so too
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 
 
 class Worker:
@@ -25,6 +29,7 @@ class Worker:
         context = forkserver_context()
         self._process: Any = context.Process(target=target, args=args, name=name, daemon=True)
         self._process.start()
+        self._server = fork_server()
         self.name, self.pid = name, int(self._process.pid)
         try:
             self.sentinel = os.pidfd_open(self.pid)
@@ -44,13 +49,38 @@ class Worker:
 
     def how_it_ended(self) -> str:
         """Describes how the process ended, in a clause that begins with its name."""
-        return how_it_ended(self._process)
+        self._process.join()
+        code = self._process.exitcode
+        who = f"{self.name} (pid {self.pid})"
+        if code == _UNKNOWN and fork_server_died(self._server):
+            return f"{who} ended, and the fork server, which could say how, had died"
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with {code}"
+        return f"{who} {how}{_hint(code)}"
 
     def close(self) -> None:
         """Frees the handles of a process that has ended."""
         self._process.join()
         self._process.close()
         os.close(self.sentinel)
+
+
+def _signal_name(number: int) -> str:
+    """The name of a signal; most real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _hint(code: int) -> str:
+    """The likely reason of an exit code, or of a signal's negative number."""
+    if code == -signal.SIGKILL:
+        return "; was it out of memory?"
+    if -code in _FAULTS:
+        return "; native code of the environment or of a library failed"
+    if code >= 0:  # a worker that ends in order is not asked, and an exception is reported
+        return "; the environment or a library called os._exit or exit in C"
+    return ""
 
 
 def end_all(workers: Sequence[Worker], grace_s: float) -> None:

@@ -26,8 +26,6 @@ from walle.processes.process_tree import (
 )
 from walle.processes.signals import DEATH, FOR_AGENT
 
-_UNKNOWN = 255  # multiprocessing's exit code without its fork server
-
 
 def forkserver_context() -> Any:
     """A multiprocessing context whose fork server runs and has loaded the workers' modules."""
@@ -177,30 +175,3 @@ class Watch:
         if self._thread is not None:
             self._thread.join()
         os.close(self._changed)
-
-
-def how_it_ended(process: Any) -> str:
-    """Describes how a process ended, in a clause that begins with its name."""
-    process.join()
-    code = process.exitcode
-    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with {code}"
-    return f"{process.name} (pid {process.pid}) {how}{_hint(code)}"
-
-
-def _signal_name(number: int) -> str:
-    """The name of a signal; real-time signals have none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _hint(code: int) -> str:
-    """The likely reason of an exit code, or of a signal's negative number."""
-    if code == -signal.SIGKILL:
-        return "; was it out of memory?"
-    if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL):
-        return "; a fault in native code, perhaps the environment's"
-    if code == _UNKNOWN:
-        return "; the fork server, which knows how processes ended, has died"
-    return "; the environment, or a library, called os._exit" if code >= 0 else ""
