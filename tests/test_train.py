@@ -192,7 +192,8 @@ def test_every_environment_is_closed(run, tmp_path, sampler):
         f"sampler={sampler}", "eval.every=512", "eval.episodes=3", "env.episode_limit=20",
     )  # fmt: skip
     # A trial, two lanes that hand a state over, the environment that holds it, and a pattern of it.
-    probe, lanes, evaluation = 1 + 2 + 2, 8, 3
+    # Each of two evaluations puts a state back into three lanes: a lane and a pattern are closed.
+    probe, lanes, evaluation = 1 + 2 + 2, 8, 3 + 2 * 3 * 2
     assert told.read_text().count("closed") == probe + lanes + evaluation
 
 

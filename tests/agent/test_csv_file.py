@@ -53,3 +53,75 @@ def test_a_file_that_was_deleted_is_noticed(tmp_path):
         file.append([{"x": 1}])
     file.close()
     assert (tmp_path / "a.csv").read_text() == ""
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A file with three rows, and its length before the last one."""
+    file = CsvFile(tmp_path / "a.csv", ["x", "name"])
+    file.append([{"x": 1, "name": "ä"}, {"x": 2, "name": "b"}])  # a letter of two bytes
+    length = file.length
+    file.append([{"x": 3, "name": "c"}])
+    file.close()
+    return tmp_path / "a.csv", length
+
+
+def test_an_earlier_file_is_cut_at_the_checkpoint_and_goes_on(written):
+    path, length = written
+    file = CsvFile(path, ["x", "name"], length)
+    assert path.read_text() == "x,name\n1,ä\n2,b\n"
+    file.append([{"x": 4, "name": "d"}])
+    assert path.read_text() == "x,name\n1,ä\n2,b\n4,d\n"
+    assert file.length == path.stat().st_size
+    file.close()
+
+
+def test_the_columns_of_an_earlier_file_stay(written):
+    path, length = written
+    file = CsvFile(path, None, length)
+    with pytest.raises(ValueError, match=r"has columns \('x', 'name'\), got \('x',\)"):
+        file.append([{"x": 4}])
+    file.close()
+
+
+def test_half_a_row_that_a_crash_left_is_cut(written):
+    path, length = written
+    with path.open("a") as file:
+        file.write("4,")
+    CsvFile(path, None, path.stat().st_size - 2).close()
+    assert path.read_text().splitlines()[-1] == "3,c"
+    CsvFile(path, None, length).close()
+    assert path.read_text().splitlines()[-1] == "2,b"
+
+
+@pytest.mark.parametrize("there", [b"x,name\n", None])
+def test_an_earlier_file_that_lacks_rows_is_refused(written, there):
+    path, length = written
+    path.unlink()
+    if there is not None:
+        path.write_bytes(there)
+    with pytest.raises(ConfigError, match=rf"a\.csv has \d bytes, .* the first {length}: put the"):
+        CsvFile(path, ["x", "name"], length)
+    assert (path.read_bytes() if there else None) == there
+
+
+def test_a_file_without_rows_at_the_checkpoint_begins_again(tmp_path):
+    """The columns come with the first row, so there was no file yet."""
+    file = CsvFile(tmp_path / "a.csv")
+    assert file.length == 0
+    file.append([{"x": 1}])
+    file.close()
+    again = CsvFile(tmp_path / "a.csv", None, 0)
+    assert not (tmp_path / "a.csv").exists()
+    again.append([{"y": 2}])
+    again.close()
+    assert read(tmp_path / "a.csv") == [{"y": "2"}]
+
+
+def test_a_header_alone_is_kept(tmp_path):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    length = file.length
+    file.append([{"x": 1}])
+    file.close()
+    CsvFile(tmp_path / "a.csv", ["x"], length).close()
+    assert (tmp_path / "a.csv").read_text() == "x\n"

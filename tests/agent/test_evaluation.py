@@ -54,3 +54,47 @@ def test_every_evaluation_begins_with_an_empty_memory():
 
 def test_an_evaluation_can_be_interrupted(evaluate):
     assert evaluate(lambda: True) is None
+
+
+@pytest.mark.parametrize("saving", ["pickle", "none"])
+def test_an_evaluation_depends_on_its_number_and_not_on_those_before(saving):
+    """But for an environment that keeps something across episodes and cannot be saved."""
+    policy = CategoricalPolicy(2, 2, (4,), torch.tanh)
+    vector = policy.init(torch.Generator().manual_seed(0))
+    snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
+    env = EnvSpec("tests.toy:Season-v0", saving=saving)  # its rewards fall from episode to episode
+    many, one = (Evaluator(env, policy, 2, None, episodes=2, seed=0) for _ in range(2))
+    found = [many.evaluate(snapshot, number, lambda: False) for number in (0, 1, 2)]
+    alone = one.evaluate(snapshot, 2, lambda: False)
+    assert (alone == found[2]) == (saving == "pickle")
+    for evaluator in (many, one):
+        evaluator.close()
+
+
+def test_every_evaluation_begins_other_episodes(evaluate_number):
+    marks = [evaluate_number(number) for number in (0, 1, 0)]
+    assert marks[0] == marks[2] != marks[1]
+
+
+@pytest.fixture
+def evaluate_number():
+    """The observations of an evaluation with that number."""
+    policy = CategoricalPolicy(4, 2, (4,), torch.tanh)
+    vector = policy.init(torch.Generator().manual_seed(0))
+    snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(4), torch.ones(4))).numpy())
+    evaluator = Evaluator(EnvSpec("CartPole-v1"), policy, 4, None, episodes=2, seed=0)
+    seen, likeliest = [], evaluator._likeliest
+
+    def noted(obs):
+        seen.append(obs.tobytes())
+        return likeliest(obs)
+
+    evaluator._likeliest = noted
+
+    def _evaluate_number(number):
+        seen.clear()
+        evaluator.evaluate(snapshot, number, lambda: False)
+        return list(seen)
+
+    yield _evaluate_number
+    evaluator.close()
