@@ -1,8 +1,11 @@
+import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -17,6 +20,7 @@ from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.train import train
 
+FATAL = ("learner.restarts=0",)
 SLOW = ("env=slow", "env.step_ms=1000")  # 17 minutes a round with two samplers
 SERIAL = ("sampler=serial", "env=hopper", "total_steps=512")
 
@@ -103,7 +107,7 @@ def started(tmp_path, request):
     )
     file = tmp_path / "iterations.csv"
     try:
-        if asked:
+        if set(SLOW) <= set(asked):
             wait_until((tmp_path / "episodes.csv").exists)  # the learners have joined
             time.sleep(1)
         else:
@@ -123,14 +127,14 @@ def learner_of(everything):
 @pytest.mark.parametrize(
     "started",
     [
-        (),
-        pytest.param(SLOW, marks=pytest.mark.slow),
-        pytest.param((*SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
+        FATAL,
+        pytest.param((*FATAL, *SLOW), marks=pytest.mark.slow),
+        pytest.param((*FATAL, *SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
     ],
     indirect=True,
     ids=["learning", "collecting", "collecting serially"],
 )
-def test_a_killed_learner_ends_the_run_and_is_named(started, tmp_path):
+def test_a_killed_learner_ends_a_run_without_restarts_and_is_named(started, tmp_path):
     run, everything = started
     learner = learner_of(everything)
     learner.kill()
@@ -141,6 +145,27 @@ def test_a_killed_learner_ends_the_run_and_is_named(started, tmp_path):
     assert f"learner-1 (pid {learner.pid}) was killed by SIGKILL" in stderr
     assert status(tmp_path)["state"] == "failed"
     assert gone(everything)
+
+
+@pytest.mark.timeout(120)
+def test_a_run_goes_on_after_a_learners_death(run, tmp_path):
+    asked = ("env=cartpole", "sampler.n=2", "learner.n=2", "algo.compile=false", "total_steps=2048")
+    _, unbroken = run(*asked)
+    file = tmp_path / "run1" / "iterations.csv"
+
+    def kill():
+        wait_until(lambda: file.exists() and file.read_text().count("\n") > 3)
+        (learner,) = [p for p in multiprocessing.active_children() if p.name == "learner-1"]
+        os.kill(learner.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    _, directory = run(*asked)
+    killer.join()
+    assert vectors(directory)["vector"].equal(vectors(unbroken)["vector"])
+    assert len(read(directory / "iterations.csv")) == len(read(unbroken / "iterations.csv"))
+    (found,) = json.loads((directory / "status.json").read_text())["replacements"]
+    assert (found["sampler"], found["exact"]) == ("learner-1", True)
 
 
 @pytest.mark.parametrize("whom", ["agent", "group"])
