@@ -323,3 +323,25 @@ class FailsOnce(gym.Env):
 
 
 gym.register("FailsOnce-v0", entry_point="tests.toy:FailsOnce")
+
+
+class Stuck(gym.Env):
+    """A step in the agent's process hangs, and touches the file `stuck`, once `begun` exists."""
+
+    def __init__(self, begun, stuck):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self._begun, self._stuck = begun, stuck
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        if multiprocessing.parent_process() is None and os.path.exists(self._begun):
+            open(self._stuck, "w").close()
+            time.sleep(10**6)
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+gym.register("Stuck-v0", entry_point="tests.toy:Stuck")

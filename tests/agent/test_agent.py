@@ -1,7 +1,16 @@
 import math
+import os
+import signal
+import threading
+import time
 
+import pytest
+
+from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.evaluation import Evaluation, Evaluator
+from walle.agent.run_directory import read_status
+from walle.errors import WorkerError
 
 
 def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):
@@ -9,3 +18,40 @@ def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):
     monkeypatch.setattr(Evaluator, "evaluate", lambda *_: Evaluation([next(returns)], [1]))
     _, directory = run("env=cartpole", "eval.every=256", "eval.episodes=1", "sampler=serial")
     assert checkpoint.load(directory / "checkpoints" / "best.pt")["env_steps"] == 512
+
+
+@pytest.fixture
+def stuck(tmp_path):
+    """The settings of a run whose first evaluation hangs, and the file that it touches then."""
+    file, begun = tmp_path / "stuck", tmp_path / "run0" / "status.json"
+    kwargs = f"+env.kwargs={{begun: {begun}, stuck: {file}}}"
+    task = ("env=gym", "env.id=tests.toy:Stuck-v0", "env.episode_limit=9", "sampler.n=2")
+    return (*task, kwargs, "eval.every=256", "eval.episodes=1"), file
+
+
+def test_an_interrupt_breaks_off_an_evaluation_that_hangs(run, stuck):
+    settings, file = stuck
+
+    def interrupt():
+        deadline = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    result, directory = run(*settings)
+    thread.join()
+    assert file.exists()
+    assert result.signal == signal.SIGINT
+    assert read_status(directory)["state"] == "interrupted"
+    assert len(read(directory / "iterations.csv")) == 1  # the round is not lost
+    assert checkpoint.load(directory / "checkpoints" / "last.pt")["env_steps"] == 256
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_hangs_is_named_and_ends_the_run(run, stuck, tmp_path):
+    settings, _ = stuck
+    with pytest.raises(WorkerError, match="evaluation has lasted longer than 6 s"):
+        run(*settings, "sampler.timeout_s=3")
+    assert read_status(tmp_path / "run0")["state"] == "failed"

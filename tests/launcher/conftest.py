@@ -53,6 +53,9 @@ def act(do):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(Path("saved").write_text("")))
         Path("ready").touch()
         time.sleep(600)
+    if do == "warned":
+        signal.signal(signal.SIGUSR1, lambda *_: Path("warned").touch())
+        Path("ready").touch()
     if do == "memory":
         raise MemoryError
     if do == "leave":

@@ -147,6 +147,25 @@ def test_a_closed_terminal_stops_cleanly(app):
     assert app.processes() == []
 
 
+def test_a_warning_reaches_the_jobs_and_ends_nothing(app):
+    launcher = app.start("job=0", "do=warned", "sleep_s=2")
+    app.wait_until(lambda: (app.directory / "ready").exists())
+    for number in (signal.SIGUSR2, signal.SIGUSR1):
+        launcher.send_signal(number)
+    assert launcher.wait(timeout=30) == 0, app.said()
+    assert (app.directory / "warned").exists()
+    assert [row["state"] for row in app.index()] == ["completed"]
+
+
+def test_a_second_hang_up_kills_no_job(app):
+    launcher = app.start("job=0", "do=save", "hydra.launcher.cores=[0]")
+    app.wait_until(lambda: (app.directory / "ready").exists())
+    for _ in range(2):
+        launcher.send_signal(signal.SIGHUP)
+    assert launcher.wait(timeout=30) == 128 + signal.SIGHUP
+    assert (app.directory / "saved").exists()
+
+
 def test_returned_values_that_cannot_travel_fail_the_job_alone(app):
     text = (app.directory / "app.py").read_text()
     text = text.replace("return cfg.job * 10", "return iter(sys.stdin) if cfg.job else {1, 2}")

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 
 import pytest
@@ -32,3 +34,46 @@ def test_the_limit_grows_with_the_longest_work_so_far(monkeypatch):
     with watchdog.over("a round"):
         pass
     assert watchdog.limit_s == 200
+
+
+STUCK = """
+import signal, sys, time
+from walle.processes import watchdog
+
+watchdog.NATIVE_S = 0.2
+signal.pthread_sigmask(signal.SIG_BLOCK, [watchdog.SILENT])  # as if native code did not return
+
+def last_words(text):
+    print(text, flush=True)
+    if sys.argv[1] == "full disk":
+        raise OSError("No space left on device")
+
+with watchdog.Watchdog(0.1, print, last_words).over("the evaluation"):
+    time.sleep(60)
+print("too late")
+"""
+
+
+@pytest.mark.parametrize("disk", ["disk", "full disk"])
+def test_a_process_stuck_in_native_code_ends_with_last_words(disk):
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK, disk], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    text = "the evaluation has lasted longer than 0 s (sampler.timeout_s), and native code does not"
+    assert done.stdout.splitlines()[1].startswith(text)
+    assert done.stderr.startswith(f"walle: {text}")
+    assert ("No space left" in done.stderr) == (disk == "full disk")
+
+
+def test_work_that_goes_on_after_the_error_is_ended_too():
+    """An environment may catch every exception and try again."""
+    code = STUCK.replace("signal.pthread_sigmask", "(lambda *_: None)").replace(
+        "    time.sleep(60)\n",
+        "    while True:\n        try:\n            time.sleep(60)\n"
+        "        except Exception:\n            continue\n",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "disk"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.count("\n")) == (1, 2)

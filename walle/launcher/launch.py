@@ -41,7 +41,7 @@ from walle.launcher.resources import (
     thread_settings,
     visible_gpus,
 )
-from walle.launcher.runner import Runner, stop_signals
+from walle.launcher.runner import Runner, collected_signals
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf, check_settings
 from walle.launcher.texts import count_text, ending_text, failure_list, repeats_text, resume_text
@@ -118,7 +118,7 @@ class Launch:
         except (PlanError, ConfigChangedError, RecordError, LockedError, PreparationError) as error:
             self._restore()
             refuse(error, self._cure(error))
-        except KeyboardInterrupt:  # while planning; `stop_signals` takes over when jobs run
+        except KeyboardInterrupt:  # while planning; `collected_signals` takes over when jobs run
             print("stopped before any job was started", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
         pairs = zip(asked, places, strict=True)
@@ -158,17 +158,20 @@ class Launch:
         self._planner.confirm(plan)
         write_manifest(self._sweep_dir, plan.manifest)
         signals: list[int] = []
+        saving: list[int] = []
         log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep_dir}{_kept_text(plan)}")
         if warning := oversubscribed_warning(plan, self._resources):
             log.warning(warning)
         try:
-            with stop_signals(signals):
-                verdicts = self._run_jobs(plan, lock_fd, signals) if plan.order else {}
+            with collected_signals(signals, saving):
+                verdicts = self._run_jobs(plan, lock_fd, signals, saving) if plan.order else {}
         finally:
             write_index(self._sweep_dir)
         return self._report(plan, verdicts, signals)
 
-    def _run_jobs(self, plan: Plan, lock_fd: int, signals: Sequence[int]) -> dict[int, Verdict]:
+    def _run_jobs(
+        self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]
+    ) -> dict[int, Verdict]:
         state = HydraState(self._task_function, self._context, Singleton.get_state())
         environ = job_environment(os.environ, thread_settings(self._settings.threads))
         server = ForkServer(state, self._settings.preload, environ, lock_fd)
@@ -177,7 +180,7 @@ class Launch:
         screen = open_screen(len(plan.jobs), len(plan.done))
         try:
             runner = Runner(plan, allocator, self._settings, server.start, screen)
-            return runner.run(signals)
+            return runner.run(ending, saving)
         finally:
             screen.close()
             server.close()

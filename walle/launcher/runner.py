@@ -26,28 +26,37 @@ from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.texts import count_text, start_text
 from walle.machine import clock_mhz, oom_kills
-from walle.processes.signals import leave_terminal
+from walle.processes.signals import ENDING, FOR_AGENT, leave_terminal
 from walle.timing import timestamp
 
 POLL_S = 0.25
 
 
 @contextmanager
-def stop_signals(received: list[int]) -> Iterator[None]:
-    """Appends SIGINT, SIGTERM and SIGHUP to `received` in the body, instead of ending the process.
+def collected_signals(ending: list[int], saving: list[int]) -> Iterator[None]:
+    """Appends signals to two lists in the body, instead of ending the process.
 
     Signals that were ignored before stay ignored. Outside the main thread nothing changes.
+
+    Args:
+        ending: gets SIGINT, SIGTERM and SIGHUP.
+        saving: gets SIGUSR1 and SIGUSR2.
     """
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for signum in FOR_AGENT:
             if signal.getsignal(signum) != signal.SIG_IGN:
-                before[signum] = signal.signal(signum, lambda number, _: received.append(number))
+                received = ending if signum in ENDING else saving
+                before[signum] = signal.signal(signum, _appender(received))
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _appender(received: list[int]) -> Callable[[int, Any], None]:
+    return lambda number, _: received.append(number)
 
 
 @dataclass
@@ -100,20 +109,23 @@ class Runner:
         self._active: dict[int, Active] = {}
         self._tries = dict.fromkeys(range(len(plan.jobs)), 0)
         self._failures = 0
-        self._handled = 0  # how many of the received signals have been passed on
+        self._seen = self._handled = 0  # signals that ask for the end: received, and passed on
         self._verdicts: dict[int, Verdict] = {}
 
-    def run(self, signals: Sequence[int]) -> dict[int, Verdict]:
+    def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
         """Runs until every job has ended or the sweep was stopped.
 
         Args:
-            signals: the requests to stop so far; grows while this runs.
+            ending: the signals that ask for the end so far; grows while this runs.
+            saving: the signals that ask the jobs for a checkpoint; emptied, and grows again.
 
         Returns:
             how each job ended, by index; a job that never started is left out.
         """
         while True:
-            self._pass_on(signals)
+            self._pass_on(ending)
+            while saving:
+                self._signal_jobs(saving.pop(0))
             while (grant := self._allocator.next()) is not None:
                 self._begin(grant)
             if not self._active:
@@ -223,19 +235,28 @@ class Runner:
             active.end_at = now_s + self._settings.grace_s
 
     def _pass_on(self, signals: Sequence[int]) -> None:
-        """Asks the jobs to stop at the first signal, and kills them at the second."""
-        for signum in signals[self._handled :]:
-            self._handled += 1
-            self._allocator.stop()
+        """Asks the jobs to stop at the first signal, and kills them at the second.
+
+        A SIGHUP is never the second: one closing of a terminal sends two.
+        """
+        for signum in signals[self._seen :]:
+            self._seen += 1
             if signum == signal.SIGHUP:
                 leave_terminal()
+                if self._handled:
+                    continue
+            self._handled += 1
+            self._allocator.stop()
             if self._handled == 1:
                 self._screen.stop(
                     "stopping: the running jobs are asked to end; a second Ctrl-C kills them"
                 )
             polite = signal.SIGINT if signum == signal.SIGINT else signal.SIGTERM
-            for active in self._active.values():
-                active.process.signal(polite if self._handled == 1 else signal.SIGKILL)
+            self._signal_jobs(polite if self._handled == 1 else signal.SIGKILL)
+
+    def _signal_jobs(self, signum: int) -> None:
+        for active in self._active.values():
+            active.process.signal(signum)
 
 
 def _request(job: Job, grant: Grant) -> Request:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -85,5 +87,12 @@ class Watchdog:
             return
         signal.pthread_kill(main, SILENT)
         if not done.wait(NATIVE_S):
-            self._last_words(f"{text}, and native code does not return")
-            os._exit(1)
+            self._end(f"{text}, and native code does not return")
+
+    def _end(self, text: str) -> None:
+        print(f"walle: {text}", file=sys.stderr, flush=True)
+        try:
+            self._last_words(text)
+        except Exception:  # noqa: BLE001 - nobody else would hear of it
+            traceback.print_exc()
+        os._exit(1)

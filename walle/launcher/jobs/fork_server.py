@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from walle.launcher.jobs import job
 from walle.processes.process_tree import adopt_orphans, die_with_parent, end_descendants
+from walle.processes.signals import SAVING
 
 LINGER_S = 1.0
 ORPHAN_GRACE_S = 5.0  # the next launcher waits longer than that for the jobs' lock
@@ -78,6 +79,8 @@ def main(link_fd: int, lock_fd: int) -> None:
             has ended, so that a launcher with the lock knows that no earlier job is running.
     """
     link = Connection(link_fd)
+    for number in SAVING:
+        signal.signal(number, signal.SIG_IGN)  # here, and in a job until it handles them
     adopt_orphans()
     try:
         state = _prepare(link)
