@@ -23,6 +23,7 @@ from walle.transport.slots import RolloutShape
 
 POLL_S = 1e-4
 WORTH_S = 2e-3  # lending costs about half a millisecond
+WORTH_SHARE = 0.15  # of the time so far: equal cores differ by less
 
 
 class Loan(IntEnum):
@@ -79,18 +80,18 @@ class Record:
     def __init__(self, arena: Arena, lanes: int) -> None:
         """Views the shared memory."""
         self.lanes = lanes
-        self._file = arena.descriptor
+        self._arena = arena  # keeps the descriptor open
         ints, self.speeds, self._width, self._state, self._memory = arena.arrays()
         self.ints = memoryview(ints.data)
 
     @contextmanager
     def locked(self) -> Iterator[memoryview]:
         """The integers, while no other process changes the loan."""
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        fcntl.lockf(self._arena.descriptor, fcntl.LOCK_EX)
         try:
             yield self.ints
         finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+            fcntl.lockf(self._arena.descriptor, fcntl.LOCK_UN)
 
     def write(self, states: LaneStates, first: int) -> None:
         """Keeps the states of the lanes from `first` on."""
@@ -139,7 +140,7 @@ class Owner:
             return False  # the borrower waits
         seconds = time.perf_counter() - self._began
         remaining_s = seconds / step * (self._ints[Field.STEPS] - step)
-        if self._record.lanes > 1 and remaining_s > WORTH_S:
+        if self._record.lanes > 1 and remaining_s > max(WORTH_S, WORTH_SHARE * seconds):
             self._record.speeds[1] = step * self._record.lanes / seconds
             return True
         with self._record.locked() as ints:
