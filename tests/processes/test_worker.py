@@ -1,5 +1,6 @@
 """A worker process as the agent sees it: whether it runs, how it ended, and how it is ended."""
 
+import gc
 import json
 import os
 import signal
@@ -97,9 +98,10 @@ def test_a_worker_that_ended_before_it_could_be_watched_has_ended(worker, monkey
 
 def test_closing_frees_every_descriptor(worker):
     worker(time.sleep, 0).close()  # the fork server runs from now on
+    gc.collect()  # what earlier tests left must not be closed in between
     before = len(os.listdir("/proc/self/fd"))
     worker(time.sleep, 0).close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_the_rest_is_killed_when_the_grace_is_over(worker):

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from contextlib import suppress
 
 from walle.processes.workers import forkserver_context
 from walle.transport.arena import Arena
@@ -52,14 +53,24 @@ def test_another_process_sees_and_changes_the_numbers():
 
 
 def test_the_memory_lives_as_long_as_an_array_and_the_descriptor_as_the_arena():
-    before = len(os.listdir("/proc/self/fd"))
     arena = Arena([((1000,), "float64")])
     (array,) = arena.arrays()
     array[:] = 5
+    file = os.fstat(arena.descriptor)
+    assert descriptors_of(file) == 2  # mmap has a descriptor of its own
     del arena
     gc.collect()
     assert (array == 5).all()
-    assert len(os.listdir("/proc/self/fd")) == before + 1  # mmap has a descriptor of its own
+    assert descriptors_of(file) == 1
     del array
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors_of(file) == 0
+
+
+def descriptors_of(file):
+    """How many of this process's descriptors refer to the anonymous `file`, a stat result."""
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one of the listing itself is closed again
+            found += os.path.samestat(os.fstat(int(descriptor)), file)
+    return found
