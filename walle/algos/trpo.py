@@ -28,7 +28,7 @@ from torch.func import grad_and_value
 from walle.algos.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from walle.algos.base import Capabilities
 from walle.algos.baselines import Baseline, FitSettings, LinearBaseline, NeuralBaseline
-from walle.algos.compiling import Compiling
+from walle.algos.compiling import Compiling, describe
 from walle.algos.episodes import EpisodeClock
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
@@ -111,7 +111,13 @@ class TRPO(OnPolicy):
             self.gae_lambda = 1.0
         parts = self.baseline.compilable(problem)
         reason = "learning eager: a linear baseline takes no gradient steps"
-        self.compiling = Compiling(settings.compile, problem.device, parts, without_parts=reason)
+        self.compiling = Compiling(
+            settings.compile,
+            problem.device,
+            parts,
+            without_parts=reason,
+            description=describe(self, net, problem),
+        )
 
     def make_baseline(self) -> Baseline:
         """The value function that `algo.baseline` names."""
