@@ -144,7 +144,8 @@ class TRPO(OnPolicy):
         The baseline is fitted second: fitted first, it would take this round's returns out of the
         advantages.
         """
-        t = torch.from_numpy(self.clock(rollout.ended, rollout.lane)).to(self.vector.device)
+        elapsed = self.clock(rollout.ended, rollout.lane, rollout.begins)
+        t = torch.from_numpy(elapsed).to(self.vector.device)
         batch = self.batch(experience, t)
         metrics = self.improve_policy(batch)
         metrics["value_loss"] = self.baseline.fit(batch.obs, batch.target, t.flatten())
