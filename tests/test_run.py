@@ -90,6 +90,14 @@ def test_a_directory_without_a_run_is_refused(tmp_path, refused):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_goes_on_in_no_other_directory(completed, refused, tmp_path):
+    before = files(completed)
+    line = refused(f"hydra.run.dir={tmp_path}/other", f"resume={completed}")
+    assert f"resume={completed} with hydra.run.dir={tmp_path}/other: a run goes on in its" in line
+    assert files(completed) == before
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("more", [["-m"], ["seed=1,2", "--multirun"], ["-cn", "speedup"]])
 def test_a_sweep_cannot_resume_one_run(completed, refused, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)

@@ -142,6 +142,9 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     directory = arguments[place].partition("=")[2].strip("'\"")
     if directory in ("", "null"):
         return arguments
+    if elsewhere := [each for each in arguments if each.startswith("hydra.run.dir=")]:
+        reason = "a run goes on in its own directory; drop one of the two"
+        sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
         stored_config(Path(directory))
     except ConfigError as error:
