@@ -34,6 +34,7 @@ SMALL = (
     "checkpoint.every=null",
     "logger.progress=quiet",
     "env.episode_limit=40",
+    "algo.compile=false",
 )
 TASKS = {
     "halfcheetah": ("env=halfcheetah",),
