@@ -109,6 +109,18 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     return problem, probed
 
 
+def late_episodes(config: Config, problem: Problem) -> str | None:
+    """A line for a run that ends before an episode of full length can; None for any other run."""
+    longest, lanes, total = problem.longest_episode, config.lanes, config.total_steps
+    if longest is None or config.whole_episodes or longest * lanes <= total:
+        return None
+    return (
+        f"episodes of {longest:,} steps in {lanes} lanes end after {longest * lanes:,} steps, the"
+        f" run after {total:,}: returns come from evaluations and from episodes that end early;"
+        " for more use fewer sampler.lanes or more total_steps"
+    )
+
+
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     """Builds the algorithm of `config` with its initial parameters.
 

@@ -92,6 +92,16 @@ class Agent:
         """Mean return of the last episodes."""
         return self._recorder.return_mean
 
+    @property
+    def eval_mean(self) -> float | None:
+        """Mean return of the last evaluation."""
+        return self._recorder.eval_mean
+
+    @property
+    def best(self) -> float | None:
+        """The highest mean return of an evaluation."""
+        return self._best
+
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
 

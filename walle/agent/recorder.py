@@ -65,7 +65,11 @@ class Iteration(NamedTuple):
 
 
 class Recorder:
-    """A recorder writes iterations and evaluations into all outputs."""
+    """A recorder writes iterations and evaluations into all outputs.
+
+    Attributes:
+        eval_mean: mean return of the last evaluation; None before the first one.
+    """
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class Recorder:
         self._out, self._tracker, self._lock_step = outputs, tracker, lock_step
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
+        self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
         self._files = {
             name: CsvFile(outputs.directory / f"{name}.csv", known, lengths.get(name))
             for name, known in columns.items()
@@ -97,6 +102,7 @@ class Recorder:
         """State needed to resume: episodes, the files' lengths, the run's wall clock so far."""
         return {
             "tracker": self._tracker.state_dict(),
+            "eval_mean": self.eval_mean,
             "lengths": {name: file.length for name, file in self._files.items()},
             "wall_s": self.wall_s,
         }
@@ -149,7 +155,7 @@ class Recorder:
             self._out.trace.write(spans)
         for sink in self._out.sinks:
             sink.iteration(row)
-        self._out.progress.show(row)
+        self._out.progress.show(row, self.eval_mean)
 
     def _episodes(self, found: Iteration, wall_s: float) -> list[Episode]:
         """The episodes that ended in the round."""
@@ -171,6 +177,7 @@ class Recorder:
 
     def evaluation(self, env_steps: int, found: Evaluation) -> None:
         """Writes an evaluation's row."""
+        self.eval_mean = float(np.mean(found.returns))
         row: dict[str, Value] = {
             "env_steps": env_steps,
             "wall_s": self.wall_s,
@@ -186,6 +193,7 @@ class Recorder:
         """Closes the files, the sinks and the progress line."""
         summary: dict[str, Value] = {
             "env_steps": env_steps,
+            "eval_mean": self.eval_mean,
             "return_mean": self.return_mean,
             "wall_s": self.wall_s,
         }
