@@ -44,7 +44,13 @@ from walle.launcher.resources import (
 from walle.launcher.runner import Runner, collected_signals
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf, check_settings
-from walle.launcher.texts import count_text, ending_text, failure_list, repeats_text, resume_text
+from walle.launcher.texts import (
+    count_text,
+    ending_text,
+    failure_list,
+    repeats_text,
+    resume_text,
+)
 
 log = logging.getLogger(__name__)
 
