@@ -17,7 +17,13 @@ from walle.config import config_directory, validate
 
 ROOT = Path(__file__).resolve().parents[1]
 SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
-TINY = ("batch_size=320", "total_steps=640", "seed=0", "eval.every=null")
+TINY = (
+    "batch_size=320",
+    "total_steps=640",
+    "seed=0",
+    "eval.every=null",
+    "hydra.launcher.check_cores=false",
+)
 OFF_POLICY = ("off_policy", "replay")  # these act at random for 5,000 steps first
 
 
