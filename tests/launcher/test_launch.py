@@ -12,7 +12,11 @@ import pytest
 
 
 def test_nothing_is_left_of_a_sweep_that_never_began(app):
-    for wrong in ("+hydra.launcher.on_failure=stop", "hydra.launcher.dry_run=true", "no_such_key=1"):
+    for wrong in (
+        "+hydra.launcher.on_failure=stop",
+        "hydra.launcher.dry_run=true",
+        "no_such_key=1",
+    ):
         app.run("job=0,1", wrong)
         assert not app.out.exists(), wrong
     (app.directory / "rules.py").write_text("def check(cfg):\n    raise ValueError('never')\n")
