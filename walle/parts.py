@@ -196,6 +196,7 @@ def make_sampling(
         vector_length=len(run.algorithm.snapshot().vector),
         slots=slots,
         enough=1 if run.algorithm.capabilities.every_rollout else config.batch_size,
+        max_staleness=config.algo.staleness_bound,
         signals=signals,
         patience=Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s),
         others=learners,

@@ -165,6 +165,8 @@ class Agent:
         self._timer.switch("update")
         lag = self._version - round_.rollout.policy_version
         with self._sampling.busy():
+            for rollout in round_.dropped or ():
+                self._algorithm.skip(rollout)
             metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
         self._timer.switch("other")
         if self._quota is not None:

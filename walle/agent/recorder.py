@@ -12,7 +12,7 @@ import numpy as np
 from walle.agent.csv_file import CsvFile, Value
 from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker, spread
 from walle.agent.evaluation import Evaluation
-from walle.agent.iteration_rows import durations, lags, timing_row
+from walle.agent.iteration_rows import dropped, durations, lags, timing_row
 from walle.agent.progress import Progress
 from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
@@ -143,6 +143,7 @@ class Recorder:
             **durations(found.seconds, found.collect_s, lock_step=self._lock_step),
             "env_steps_per_s": found.round.rollout.env_steps / sum(found.seconds.values()),
             **lags(found.version, found.lag),
+            **dropped(found.round.dropped),
             **self._returns(episodes),
             **found.metrics,
         }
@@ -161,6 +162,8 @@ class Recorder:
         """The episodes that ended in the round."""
         steps_before = found.env_steps - found.round.rollout.env_steps
         episodes: list[Episode] = []
+        for rollout in found.round.dropped or ():  # each is older than its lanes in the round
+            episodes += self._tracker.add(rollout, steps_before, wall_s)
         for lanes in found.round.lanes:
             episodes += self._tracker.add(lanes, steps_before, wall_s)
             steps_before += lanes.env_steps

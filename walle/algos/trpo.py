@@ -131,6 +131,11 @@ class TRPO(OnPolicy):
         """The value function's optimizers; the policy takes only one step a round."""
         return self.baseline.optimizers()
 
+    def skip(self, rollout: Rollout) -> None:
+        """Updates the normalisers, and the steps since each lane's episode began."""
+        super().skip(rollout)
+        self.clock(rollout.ended, rollout.lane)
+
     @torch.no_grad()
     def batch(self, experience: Experience, t: Tensor) -> StepBatch:
         """The round's steps; `t` [T, L] counts the steps since the episode began."""
@@ -159,7 +164,7 @@ class TRPO(OnPolicy):
         loss, kl = partial(self.surrogate, batch), self.kl_from(batch.obs)
         gradient, before = grad_and_value(loss)(self.vector)
         fisher = hessian_product(
-            self.kl_from(batch.obs[:: s.fisher_every]), self.vector, s.cg_damping
+            self.kl_from(self.fisher_rows(batch.obs)), self.vector, s.cg_damping
         )
         step, expected = full_step(gradient, fisher, max_kl=max_kl, iterations=s.cg_iterations)
         with torch.no_grad():
@@ -184,6 +189,18 @@ class TRPO(OnPolicy):
             "step_fraction": found.fraction,
             "entropy": float(self.policy.entropy(dist).mean()),
         }
+
+    def fisher_rows(self, obs: Tensor) -> Tensor:
+        """The rows of [N, O] that Fisher's matrix is estimated from: one in `fisher_every`.
+
+        They are drawn anew for every round. Every k-th row would belong to the same lanes in each
+        round, because the rows of a step lie side by side.
+        """
+        every = self.settings.fisher_every
+        if every == 1:
+            return obs
+        drawn = torch.randperm(len(obs), generator=self.generator)[: -(-len(obs) // every)]
+        return obs[drawn.to(obs.device)]
 
     def surrogate(self, batch: StepBatch, vector: Tensor) -> Tensor:
         """-E[π(a|s) / π_old(a|s) A], over the whole round."""
