@@ -16,6 +16,7 @@ import pandas as pd
 from walle.analysis.drawing import published, style
 from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
 from walle.analysis.measuring.cells import repeats_text, require
+from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
 from walle.analysis.measuring.design import design, resolve_key
 from walle.analysis.runs import Sweep
@@ -32,6 +33,7 @@ FLAGS = {
     "--iqm": "draw the interquartile mean",
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
+    "--compiling": cli.COMPILING,
 }
 IQM_RUNS = 4
 BASELINE = "baseline"
@@ -56,6 +58,7 @@ def study(
     iqm: bool = False,
     baseline: Sweep | None = None,
     paper: bool = False,
+    compiling: bool = False,
 ) -> cli.Study:
     """Learning curves with bands.
 
@@ -67,12 +70,13 @@ def study(
         iqm: interquartile mean in place of the mean.
         baseline: further runs, drawn in grey with one line a task.
         paper: mark the published returns of each task (only with `steps`).
+        compiling: count the compiler's time on the wall clock.
     """
     by = resolve_key(sweep, by)
     column, label = X_AXES[x]
-    found = _lines(sweep, by, column, y, iqm=iqm)
+    found = _lines(sweep, by, column, y, iqm=iqm, compiling=compiling)
     if baseline is not None:
-        found += _lines(baseline, None, column, y, iqm=iqm)
+        found += _lines(baseline, None, column, y, iqm=iqm, compiling=compiling)
     tasks = list(dict.fromkeys(line.task for line in found))
     figure, axes = style.small_multiples(len(tasks), height=2.5)
     looks = _looks(found)
@@ -98,7 +102,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
-    return cli.run(args, "returns", study, ("by", "x", "y", "iqm", "baseline", "paper"))
+    options = ("by", "x", "y", "iqm", "baseline", "paper", "compiling")
+    return cli.run(args, "returns", study, options)
 
 
 def task_of(run: Run) -> str:
@@ -106,9 +111,11 @@ def task_of(run: Run) -> str:
     return str(run.config.get("env.id", run.config.get("env.name", "")))
 
 
-def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[Line]:
+def _lines(
+    sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool, compiling: bool
+) -> list[Line]:
     """The lines of a figure over `by`; without `by` a single line for each task."""
-    frame = sweep.iterations
+    frame = clock(sweep, compiling=compiling)
     require(frame, x, y)
     lines = []
     for (task, label), runs in _groups(sweep, by).items():

@@ -10,6 +10,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import BadInputError, Scalar, counted, listed
 from walle.analysis.measuring import stats
+from walle.analysis.measuring.clocks import clock, counted_rows
 from walle.analysis.measuring.design import design
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -23,40 +24,49 @@ class Cell:
     Attributes:
         line: the label of the figure's line, '' when there is only one line.
         by: the value on the axis.
+        mean: the mean over the runs, or another centre of them.
         values: the sample: a mean for each run or, for a single run, a value for each iteration.
-        draws: [draws] bootstrap means of `values`.
+        draws: [draws] draws of `mean`, for comparisons with other cells.
+        size: the number of values that a draw resampled; infinity for draws of the full width.
+        dof: the degrees of freedom of the spread of the draws.
         names: the runs.
         seeds: the number of different seeds among the runs.
         oversubscribed: whether a run needed more cores than it had.
+        own: the bounds of the mean's own interval, where they are not those of the draws.
     """
 
     line: str
     by: Scalar
+    mean: float
     values: FloatArray
     draws: FloatArray
+    size: float
+    dof: float
     names: tuple[str, ...]
     seeds: int
     oversubscribed: bool
+    own: tuple[float, float] | None = None
 
     @property
     def key(self) -> tuple[str, Scalar]:
         """The line and the value on the axis."""
         return self.line, self.by
 
-    @property
-    def mean(self) -> float:
-        """The mean over the runs."""
-        return float(self.values.mean())
-
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
-        bounds = stats.interval_bounds(self.draws, self.values.size, positive=positive)
-        return stats.Interval(self.mean, *bounds)
+        return stats.Interval(self.mean, *(self.own or self._bounds(self.draws, positive)))
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
-        bounds = stats.interval_bounds(1 / self.draws, self.values.size, positive=True)
-        return stats.Interval(1 / self.mean, *bounds)
+        return stats.Interval(1 / self.mean, *self._bounds(1 / self.draws, positive=True))
+
+    def _bounds(self, draws: FloatArray, positive: bool) -> tuple[float, float]:
+        return stats.interval_bounds(draws, self.size, positive=positive, dof=self.dof)
+
+    @property
+    def per_run(self) -> FloatArray:
+        """[runs] the mean of each run."""
+        return self.values if self.runs > 1 else self.values.mean(keepdims=True)
 
     @property
     def runs(self) -> int:
@@ -74,21 +84,15 @@ def repeats_text(runs: int, seeds: int) -> str:
     return counted(runs, "seed" if seeds == runs else "run")
 
 
-def after_warmup(frame: pd.DataFrame, warmup: int) -> pd.DataFrame:
-    """Drops the first `warmup` iterations of each run (and process, in timing.csv)."""
-    owner = ["run", "process"] if "process" in frame else ["run"]
-    if not warmup or not len(frame):
-        return frame
-    return frame[frame.groupby(owner, observed=True).cumcount() >= warmup]
-
-
 def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
-    """The iterations after the warm-up; notes the runs that have none.
+    """The iterations after the warm-up, without compiling; notes the runs that have none.
+
+    The warm-up is the first `warmup` iterations after each start of a run, and after it went on.
 
     Raises:
         BadInputError: no run has an iteration after the warm-up.
     """
-    frame = after_warmup(sweep.iterations, warmup)
+    frame = clock(sweep)[counted_rows(sweep, warmup)]
     short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]
     if len(short) == len(sweep.runs):
         raise BadInputError(
@@ -125,11 +129,13 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         if not names:
             continue
         runs = [per_run[name] for name in names]
-        values = np.array([r.mean() for r in runs]) if len(runs) > 1 else runs[0]
+        alone = len(runs) == 1
+        values = runs[0] if alone else np.array([r.mean() for r in runs])
+        size = min(values.size, stats.effective_size(values)) if alone else values.size
         seeds = len({repeats[name] for name in names})
         hollow = bool(strained & set(names))
-        draws = stats.resample_means(values, rng)
-        cells.append(Cell(line, value, values, draws, names, seeds, hollow))
+        draws, mean = stats.resample_means(values, rng, size), float(values.mean())
+        cells.append(Cell(line, value, mean, values, draws, size, size - 1, names, seeds, hollow))
     return cells
 
 
