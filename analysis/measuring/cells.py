@@ -24,33 +24,49 @@ class Cell:
     Attributes:
         line: the label of the figure's line, '' when there is only one line.
         by: the value on the axis.
-        mean: the mean over the runs, or another centre of them.
         values: the sample: a mean for each run or, for a single run, a value for each iteration.
         draws: [draws] draws of `mean`, for comparisons with other cells.
-        size: the number of values that a draw resampled; infinity for draws of the full width.
-        dof: the degrees of freedom of the spread of the draws.
         names: the runs.
         seeds: the number of different seeds among the runs.
         oversubscribed: whether a run needed more cores than it had.
+        resampled: the number of values in a draw, infinity for draws of the full width; None: as
+            many as `values`.
+        freedom: the degrees of freedom of the draws' spread; None: one less than `resampled`.
+        centre: a centre of the runs other than their mean.
         own: the bounds of the mean's own interval, where they are not those of the draws.
     """
 
     line: str
     by: Scalar
-    mean: float
     values: FloatArray
     draws: FloatArray
-    size: float
-    dof: float
     names: tuple[str, ...]
     seeds: int
     oversubscribed: bool
+    resampled: float | None = None
+    freedom: float | None = None
+    centre: float | None = None
     own: tuple[float, float] | None = None
 
     @property
     def key(self) -> tuple[str, Scalar]:
         """The line and the value on the axis."""
         return self.line, self.by
+
+    @property
+    def mean(self) -> float:
+        """The mean over the runs, or `centre` in its place."""
+        return float(self.values.mean()) if self.centre is None else self.centre
+
+    @property
+    def size(self) -> float:
+        """The number of values in a draw; infinity for draws of the full width."""
+        return float(self.values.size) if self.resampled is None else self.resampled
+
+    @property
+    def dof(self) -> float:
+        """The degrees of freedom of the draws' spread."""
+        return self.size - 1 if self.freedom is None else self.freedom
 
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
@@ -134,8 +150,8 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         size = min(values.size, stats.effective_size(values)) if alone else values.size
         seeds = len({repeats[name] for name in names})
         hollow = bool(strained & set(names))
-        draws, mean = stats.resample_means(values, rng, size), float(values.mean())
-        cells.append(Cell(line, value, mean, values, draws, size, size - 1, names, seeds, hollow))
+        draws = stats.resample_means(values, rng, size=size)
+        cells.append(Cell(line, value, values, draws, names, seeds, hollow, resampled=size))
     return cells
 
 

@@ -49,7 +49,7 @@ def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
     return Fitted(law, [scaling.fit(n, times, coherence=coherence) for times in draws], cells)
 
 
-def describe(cells: list[Cell], learn_s: float | None, unit: str) -> list[str]:
+def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
     """Sentences: the fits of both laws, and where learning becomes the bottleneck.
 
     Args:

@@ -78,7 +78,8 @@ def _with_spread(cell: Cell, centre: float, spreads: Spreads, rng: np.random.Gen
     reach = math.exp(stats.student(total.dof) * total.deviation / shrink)
     draws = centre * np.exp(within.deviation / shrink * stats.normal_draws(rng))
     own = (centre / reach, centre * reach)
-    return replace(cell, mean=centre, draws=draws, size=math.inf, dof=within.dof, own=own)
+    wide = replace(cell, resampled=math.inf, freedom=within.dof)
+    return replace(wide, centre=centre, draws=draws, own=own)
 
 
 def _centres(cells: list[Cell], blocks: Blocks) -> list[float]:

@@ -37,7 +37,7 @@ def generator() -> np.random.Generator:
 
 
 def resample_means(
-    x: npt.ArrayLike, rng: np.random.Generator, size: int | None = None, draws: int = DRAWS
+    x: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAWS, *, size: int | None = None
 ) -> FloatArray:
     """[draws]: means of resamples of `x` with replacement, each of `size` values or as long."""
     x = np.asarray(x, float)
