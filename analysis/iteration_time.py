@@ -66,7 +66,7 @@ def study(
         published.extend_ticks(axes, paper_points)
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
-    sentences = words.sample(warmup, cells) + words.seconds(sweep, iterations, by)
+    sentences = words.sample(warmup, cells) + words.seconds(sweep, iterations, cells, by)
     if paper:
         sentences += published.caveat(set(sweep.values("batch_size")))
     return cli.Study(figure, _table(cells, by, column), sentences)

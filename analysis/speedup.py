@@ -67,7 +67,9 @@ def study(
     cells = {COLLECTION: times.measure_seconds(sweep, iterations, "collect_s", by)}
     if end_to_end:
         cells[END_TO_END] = times.measure_seconds(sweep, iterations, "iteration_s", by)
-    sentences = words.sample(warmup, cells[COLLECTION]) + words.seconds(sweep, iterations, by)
+    sentences = words.sample(warmup, cells[COLLECTION]) + words.seconds(
+        sweep, iterations, cells[COLLECTION], by
+    )
     sentences += words.lanes(sweep, cells[COLLECTION], by)
     if time_to_return is not None:
         reached, missing = all_reached(sweep, time_to_return, by, compiling=compiling)

@@ -32,6 +32,16 @@ class Spreads(NamedTuple):
     total: Spread
     within: Spread
 
+    @property
+    def freedom(self) -> float:
+        """The degrees of freedom of `total`: few where whole blocks differ (Satterthwaite 1946)."""
+        between = self.total.dof - self.within.dof
+        if not between or not self.total.deviation:
+            return self.total.dof
+        inside = self.within.deviation**2 * self.within.dof
+        outside = max(0.0, self.total.deviation**2 * self.total.dof - inside)
+        return (outside + inside) ** 2 / (outside**2 / between + inside**2 / self.within.dof)
+
 
 def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     """The cells with one relative variance of repeats for all of them.
@@ -75,7 +85,7 @@ def _with_spread(cell: Cell, centre: float, spreads: Spreads, rng: np.random.Gen
     median = cell.runs > 2 and spreads.total != spreads.within
     shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if median else 1)
     total, within = spreads
-    reach = math.exp(stats.student(total.dof) * total.deviation / shrink)
+    reach = math.exp(stats.student(spreads.freedom) * total.deviation / shrink)
     draws = centre * np.exp(within.deviation / shrink * stats.normal_draws(rng))
     own = (centre / reach, centre * reach)
     wide = replace(cell, resampled=math.inf, freedom=within.dof)

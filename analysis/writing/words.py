@@ -10,6 +10,7 @@ from walle.analysis.loading.directories import counted
 from walle.analysis.measuring import times
 from walle.analysis.measuring.cells import Cell
 from walle.analysis.measuring.design import sort_key
+from walle.analysis.measuring.spread import blocks_of
 from walle.analysis.runs import Sweep
 
 SAME = 0.01  # lengths that differ by less are the same
@@ -51,15 +52,20 @@ def warmup_sentence(warmup: int) -> str:
     return f"Warm-up: the first {which} of each run is left out."
 
 
-def seconds(sweep: Sweep, iterations: pd.DataFrame, by: str) -> list[str]:
-    """Sentences about the steps that seconds are given for, and iterations of other lengths."""
+def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) -> list[str]:
+    """Sentences about the steps that seconds are for, iterations of other lengths, and blocks."""
     unit = times.unit_of(sweep)
     steps = times.steps_per_iteration(sweep, iterations, by)
     said = f"All seconds are per {unit.words}"
-    if max(steps.values()) < (1 + SAME) * min(steps.values()):
-        return [f"{said}."]
-    each = ", ".join(f"{number:,.0f} at {by}={value}" for value, number in steps.items())
-    return [f"{said}, as iterations differ in their steps: {each}."]
+    if max(steps.values()) >= (1 + SAME) * min(steps.values()):
+        each = ", ".join(f"{number:,.0f} at {by}={value}" for value, number in steps.items())
+        said += f", as iterations differ in their steps: {each}"
+    blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
+    paired = (
+        f"The runs were measured in {counted(len(blocks), 'block')}: seconds relate to those of "
+        "the first point by the median over the blocks of their ratio within a block."
+    )
+    return [f"{said}.", *([paired] if blocks else [])]
 
 
 def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
