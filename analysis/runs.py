@@ -36,6 +36,7 @@ from walle.analysis.loading.directories import (
     read_json,
     read_run,
 )
+from walle.analysis.loading.repeats import without_copies
 from walle.analysis.loading.tables import read_tables
 
 __all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]
@@ -210,7 +211,8 @@ def load(*directories: str | Path) -> Sweep:
         where = ", ".join(map(str, paths))
         reasons = listed([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
         raise BadInputError(f"{where}: none of {len(left_out)} runs can be used ({reasons})")
-    sweep = Sweep(paths, runs, left_out)
+    runs, copies = without_copies(runs)
+    sweep = Sweep(paths, runs, [*left_out, *copies])
     for path in paths:
         _note_not_started(sweep, path)
     return sweep

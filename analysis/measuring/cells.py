@@ -179,6 +179,13 @@ def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
     return {str(run): values.to_numpy(float) for run, values in groups}
 
 
+def learnt(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
+    """[rows, 2]: the environment steps and the column of iterations.csv, of each run."""
+    require(frame, "env_steps", column)
+    groups = frame.groupby("run", observed=True)
+    return {str(run): rows[["env_steps", column]].to_numpy(float) for run, rows in groups}
+
+
 def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     """The cells of each line, in their order."""
     found: dict[str, list[Cell]] = {}
