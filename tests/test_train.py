@@ -21,6 +21,8 @@ TIMES = {
     "wall_s",
     "iteration_s",
     "collect_s",
+    "collect_max_s",
+    "compile_s",
     "learn_s",
     "other_s",
     "collect_share",
@@ -92,6 +94,8 @@ def test_overlap_lags_by_exactly_one_and_saves_time(run):
     for row in rows[2:]:
         both = float(row["collect_s"]) + float(row["learn_s"])
         assert float(row["iteration_s"]) < both
+    assert all(float(row["collect_s"]) < float(row["collect_max_s"]) for row in rows)
+    assert [float(row["compile_s"]) > 0 for row in rows] == [True] + [False] * 5
 
 
 @pytest.mark.parametrize("sampler", ["sampler=serial", "sampler.n=2"])
@@ -134,10 +138,11 @@ def test_what_a_run_writes(run):
     assert "environ" not in json.dumps(provenance)
     rows = read(directory / "iterations.csv")
     assert [row["env_steps"] for row in rows] == ["256", "512", "768"]
-    assert list(rows[0])[:24] == [
-        *("iteration", "env_steps", "episodes", "wall_s", "iteration_s", "collect_s", "learn_s"),
-        *("other_s", "collect_share", "learn_share", "env_steps_per_s", "policy_version"),
-        *("lag_mean", "lag_max", "return_mean", "return_round_mean", "return_round_min"),
+    assert list(rows[0])[:26] == [
+        *("iteration", "env_steps", "episodes", "wall_s", "iteration_s", "collect_s"),
+        *("collect_max_s", "learn_s", "other_s", "compile_s", "collect_share", "learn_share"),
+        *("env_steps_per_s", "policy_version", "lag_mean", "lag_max"),
+        *("return_mean", "return_round_mean", "return_round_min"),
         *("return_round_max", "return_round_std", "length_mean", "loss", "grad_norm", "kl"),
         "clip_fraction",
     ]

@@ -131,4 +131,4 @@ def test_a_sampler_that_waits_is_not_busy():
         {"act": 5.0, "env_step": 6.0, "wait_slot": 50.0, "wait_policy": 50.0},
     ]
     named = [(f"sampler-{i}", row) for i, row in enumerate(rows)]
-    assert Round(None, named, 0, 0, []).busy_s == (10 + 11) / 2
+    assert Round(None, named, 0, 0, []).busy_s == [10, 11]

@@ -12,7 +12,7 @@ import numpy as np
 from walle.agent.csv_file import CsvFile, Value
 from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker, spread
 from walle.agent.evaluation import Evaluation
-from walle.agent.iteration_rows import dropped, durations, lags, timing_row
+from walle.agent.iteration_rows import Collection, dropped, durations, lags, timing_row
 from walle.agent.progress import Progress
 from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
@@ -49,7 +49,7 @@ class Iteration(NamedTuple):
         round: the experience.
         version: the policy's version before the update.
         lag: [L] the lag of each lane's policy behind `version`.
-        collect_s: seconds of collection.
+        collection: seconds of collection.
         seconds: seconds of each of the agent's sections.
         metrics: the algorithm's metrics.
     """
@@ -59,7 +59,7 @@ class Iteration(NamedTuple):
     round: Round
     version: int
     lag: IntArray
-    collect_s: float
+    collection: Collection
     seconds: dict[str, float]
     metrics: dict[str, float]
 
@@ -140,7 +140,7 @@ class Recorder:
             "env_steps": found.env_steps,
             "episodes": self._tracker.count,
             "wall_s": wall_s,
-            **durations(found.seconds, found.collect_s, lock_step=self._lock_step),
+            **durations(found.seconds, found.collection, lock_step=self._lock_step),
             "env_steps_per_s": found.round.rollout.env_steps / sum(found.seconds.values()),
             **lags(found.version, found.lag),
             **dropped(found.round.dropped),
