@@ -13,7 +13,7 @@ from walle.agent import agent, checkpoint
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.processes.locks import DirectoryLost
-from walle.train import train
+from walle.training import train
 
 TIMES = {
     "wall_s",
