@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium as gym
 import mujoco
 import numpy as np
-from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
 from walle.envs.gymnasium_lanes import make_env
 from walle.envs.lanes import EnvSpec
@@ -76,7 +75,7 @@ class RobotEnv(gym.Env[Any, Any]):
         self.metadata = {**self.metadata, "render_fps": round(fps)}
         self._size = (width, height)
         self._begun: AnyArray | None = None  # the lane has begun the next episode by itself
-        self._renderer: MujocoRenderer | None = None
+        self._renderer: Any = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -112,13 +111,15 @@ class RobotEnv(gym.Env[Any, Any]):
         """The picture, [height, width, 3] of bytes."""
         self.sync()
         if self._renderer is None:
+            from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+
             self._renderer = MujocoRenderer(self.model, self.data, None, *self._size)
         return self._renderer.render(self.render_mode)
 
     def close(self) -> None:
         """Frees the renderer."""
         if self._renderer is not None:
-            self._renderer.close()  # type: ignore[no-untyped-call]
+            self._renderer.close()
 
 
 class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):
