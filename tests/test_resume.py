@@ -21,7 +21,7 @@ from tests.conftest import read
 from walle.agent import agent, checkpoint
 from walle.agent.agent import Agent
 from walle.config import compose as compose_anew
-from walle.train import train
+from walle.training import train
 
 compose = cache(lambda *overrides: compose_anew(list(overrides)))
 ROUNDS, CHECKPOINT, KILLED = 6, 3, 4

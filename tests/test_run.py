@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.conftest import read
-from tests.test_train import learned
+from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.run import _into_its_directory
 
@@ -65,7 +65,7 @@ def test_a_run_goes_on_in_its_directory_as_far_as_asked(tmp_path, command, capsy
 def completed(tmp_path_factory):
     """The directory of a run with all its steps."""
     from walle.config import compose
-    from walle.train import train
+    from walle.training import train
 
     directory = tmp_path_factory.mktemp("completed") / "run"
     train(compose([*SMALL, "total_steps=256"]), directory)

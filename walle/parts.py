@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,12 +79,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     Raises:
         ConfigError: the environment does not work, or does not fit the settings.
     """
-    known = {field.name for field in fields(config.env)}
-    names = [field.name for field in fields(EnvSpec) if field.name in known]
-    settings = {name: getattr(config.env, name) for name in names}
-    revealed = with_variables(config.env.kwargs)
-    hidden = None if revealed == config.env.kwargs else config.env.kwargs
-    env = EnvSpec(**{**settings, "kwargs": revealed, "hidden": hidden})
+    env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
     probed = probe(env, config.seed)
     lane = probed.lane
     limit = lane.episode_limit

@@ -61,7 +61,7 @@ def _run(composed: DictConfig) -> float | None:
 
         from walle.agent.checkpoint import earlier_state
         from walle.agent.run_directory import read_status
-        from walle.train import train
+        from walle.training import train
 
     launched = hydra.mode == RunMode.MULTIRUN
     resumed = None

@@ -149,7 +149,7 @@ def test_tanh_to_float_accuracy():
 
 def test_importing_the_agent_or_a_sampler_loads_no_compiler():
     code = (
-        "import sys, walle.train, walle.algos.ppo, walle.collecting.sampler;"
+        "import sys, walle.training, walle.algos.ppo, walle.collecting.sampler;"
         "print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -29,6 +29,7 @@ from walle.parts import (
 )
 from walle.processes.forkserver import end_orphans
 from walle.processes.locks import run_directory
+from walle.processes.main_script import require_main_guard
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 from walle.transport.replacing import News, Restarts
@@ -73,7 +74,7 @@ class RunResult(NamedTuple):
 
 def train(
     config: Config,
-    directory: Path,
+    directory: str | Path,
     overrides: Sequence[str] = (),
     resumed: dict[str, Any] | None = None,
     *,
@@ -89,11 +90,14 @@ def train(
         launched: whether the launcher of a sweep has begun status.json and counted this attempt.
 
     Raises:
-        ConfigError: the environment or the settings cannot work, or another run uses the directory;
-            no sampler has started.
+        ConfigError: the environment or the settings cannot work, another run uses the directory, or
+            a script calls this outside of its `__main__` guard; no sampler has started.
         WorkerError: a sampler or a learner ended.
         DirectoryLost: the directory was deleted or moved.
     """
+    directory = Path(directory)
+    if config.sampler.name == "process" or config.learner.n > 1:
+        require_main_guard("walle.train")
     earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
     start_ns = time.monotonic_ns() - earlier_ns
     timer = Timer(AGENT_SECTIONS, trace=config.trace)

@@ -15,7 +15,7 @@ from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.parts import late_episodes, make_problem
 from walle.processes.locks import DirectoryLost
-from walle.train import RunResult, train
+from walle.training import RunResult, train
 
 TIMES = {
     "wall_s",
