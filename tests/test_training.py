@@ -13,7 +13,7 @@ from walle.agent import agent, checkpoint
 from walle.agent.progress import describe
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
-from walle.parts import late_episodes, make_problem
+from walle.parts import crowded, late_episodes, make_problem
 from walle.processes.locks import DirectoryLost
 from walle.training import RunResult, train
 
@@ -197,6 +197,14 @@ def test_a_run_that_ends_before_its_episodes_says_so():
     assert line("total_steps=12_800") is None
     assert "episodes of 200 steps in 64 lanes end after 12,800 steps" in line("total_steps=12_799")
     assert line("total_steps=4096", "algo=trpo", "sampler.collect=episodes") is None
+
+
+def test_more_samplers_than_cores_are_told(monkeypatch):
+    monkeypatch.setattr("walle.parts.usable_cores", lambda: [0, 1])
+    assert crowded(compose(["sampler.n=2"])) is None
+    assert crowded(compose(["sampler.n=8", "env=slow"])) is None
+    assert crowded(compose(["sampler=serial"])) is None
+    assert crowded(compose(["sampler.n=8"])).startswith("8 samplers share 2 cores: more than")
 
 
 def test_every_checkpoint_holds_policy_and_settings(run):

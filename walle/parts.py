@@ -103,6 +103,17 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     return problem, probed
 
 
+def crowded(config: Config) -> str | None:
+    """A line for more samplers than cores; None if each has a core, or its environment waits."""
+    cores = len(usable_cores())
+    if config.sampler.name != "process" or config.n <= cores or config.env.name == "slow":
+        return None
+    return (
+        f"{config.n} samplers share {cores} cores: more than one for each core is faster only if"
+        " environments wait; sampler.n=null takes a sampler for each core"
+    )
+
+
 def late_episodes(config: Config, problem: Problem) -> str | None:
     """A line for a run that ends before an episode of full length can; None for any other run."""
     longest, lanes, total = problem.longest_episode, config.lanes, config.total_steps

@@ -73,6 +73,8 @@ def _run(composed: DictConfig) -> float | None:
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
         print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
+        if result.signal is not None and not launched:
+            print(f"go on with: python -m walle.run resume={os.path.relpath(directory)}")
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
@@ -81,7 +83,10 @@ def _run(composed: DictConfig) -> float | None:
 def main() -> None:
     """Runs Hydra; a user's mistake gives one line on stderr and exit code 2."""
     try:
-        _main()
+        from walle.processes.signals import reader_may_leave
+
+        with reader_may_leave():
+            _main()
     except KeyboardInterrupt:  # before a run began
         sys.exit(130)
 
@@ -91,6 +96,20 @@ def _main() -> None:
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
+
+    if {"-h", "--help"} & set(sys.argv):
+        from walle.config.help import help_text
+
+        print(help_text(sys.argv[1:]))
+        return
+    if "--version" in sys.argv:
+        from walle import __version__
+
+        print(f"walle {__version__}")
+        return
+    sweeping = [each for each in sys.argv[1:] if each in ("-m", "--multirun")]
+    # Hydra refuses overrides on both sides of a flag
+    sys.argv = [sys.argv[0], *sweeping, *(a for a in sys.argv[1:] if a not in sweeping)]
 
     import hydra
     from hydra.errors import HydraException

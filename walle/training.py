@@ -18,6 +18,7 @@ from walle.config.schemas import Config
 from walle.errors import Interrupted, WorkerDeathError, WorkerError
 from walle.parts import (
     Run,
+    crowded,
     late_episodes,
     make_agent,
     make_algorithm,
@@ -154,8 +155,9 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         if learners is not None:
             learners.join(run.algorithm.optimizers(), config.device)
         outputs = make_outputs(run, trace_path)
-        if run.resumed is None and (line := late_episodes(config, run.problem)):
-            outputs.progress.say(line)
+        if run.resumed is None:
+            for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
+                outputs.progress.say(line)
         agent = make_agent(run, tasks, sampling, outputs)
         stack.callback(agent.close)
         with suppress(Interrupted):

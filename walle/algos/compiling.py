@@ -65,7 +65,8 @@ def choose(
     if missing:
         return Choice(False, missing)
     if minibatches < repaid_after:
-        return Choice(False, f"{minibatches:,} minibatches would not repay it ({repaid_after:,})")
+        reason = f"compiling pays from {repaid_after:,} minibatches on, and the run has"
+        return Choice(False, f"{reason} {minibatches:,}")
     return Choice(True, f"{minibatches:,} minibatches repay it")
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -151,8 +152,7 @@ class Launch:
             (self._sweep_dir / MULTIRUN).write_bytes(self._multirun)
         elif not (self._sweep_dir / MANIFEST).exists():
             (self._sweep_dir / MULTIRUN).unlink(missing_ok=True)
-            if self._sweep_dir.is_dir() and not any(self._sweep_dir.iterdir()):
-                self._sweep_dir.rmdir()
+            _remove_empty(self._sweep_dir)
 
     def _show(self, plan: Plan) -> list[JobReturn]:
         """Prints the plan."""
@@ -235,6 +235,15 @@ def check_system() -> None:
             f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "
             f"is {sys.platform}: use hydra/launcher=basic"
         )
+
+
+def _remove_empty(directory: Path) -> None:
+    """Removes the directory, and those above it up to the working directory, that are empty."""
+    with suppress(OSError):  # one of them is not empty, or does not exist
+        for path in (directory, *directory.parents):
+            if path.resolve() == Path.cwd():
+                return
+            path.rmdir()
 
 
 def refuse(error: Exception, cure: str = "") -> NoReturn:

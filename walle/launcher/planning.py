@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
+from walle.agent.provenance import command_line
 from walle.agent.run_directory import read_status
 from walle.launcher import composing
 from walle.launcher.attempts import can_resume
@@ -210,7 +210,7 @@ class Planner:
             records[job.num] = JobRecord(job.identity, where, job.need.cores, block)
         launch = {
             "started": timestamp(),
-            "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+            "command": command_line(),
             "to_resume": self._to_resume(),
             "directory": os.getcwd(),
             "host": os.uname().nodename,

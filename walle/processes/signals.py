@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,17 @@ FOR_AGENT = (*ENDING, *SAVING)  # though a terminal or a scheduler sends them to
 # Signals of our own: nobody else sends them.
 DEATH = signal.SIGRTMIN + 9  # wakes the main thread for `Watch`
 AGENT_ENDED = signal.SIGRTMIN + 11  # from the kernel to the fork server
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Ends a command without a traceback when the reader of its output, such as `head`, leaves."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
 
 
 class Signals:
