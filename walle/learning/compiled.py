@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from walle.learning import onednn
-from walle.processes.private_files import TemporaryDirectory, cache_directory, environment, locked
+from walle.processes.locks import locked_file
+from walle.processes.private_files import TemporaryDirectory, cache_directory, environment
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -66,7 +67,7 @@ def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
     cache = cache_directory()
     graph = _trace(function, example)
     path = cache / f"{_fingerprint(graph, example)}.pt2"
-    with locked(path.with_suffix(".lock")):  # one process compiles, the others wait
+    with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
         return _loaded(graph, example, path)
 
 
