@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import read
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import train
+from walle.training import train
 
 SMALL = ("algo=a3c", "env=cartpole", "eval.every=null", "logger.progress=quiet")
 SHAPE = ("batch_size=128", "sampler.lanes=8", "sampler.n=4", "total_steps=1280")

@@ -36,7 +36,7 @@ from torch.func import grad_and_value
 from walle.algos.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from walle.algos.base import Capabilities
 from walle.algos.baselines import Baseline, FitSettings, LinearBaseline, NeuralBaseline
-from walle.algos.compiling import Compiling
+from walle.algos.compiling import Compiling, describe
 from walle.algos.episodes import EpisodeClock
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
@@ -119,7 +119,13 @@ class TRPO(OnPolicy):
             self.gae_lambda = 1.0
         parts = self.baseline.compilable(problem)
         reason = "learning eager: a linear baseline takes no gradient steps"
-        self.compiling = Compiling(settings.compile, problem.device, parts, without_parts=reason)
+        self.compiling = Compiling(
+            settings.compile,
+            problem.device,
+            parts,
+            without_parts=reason,
+            description=describe(self, net, problem),
+        )
 
     def make_baseline(self) -> Baseline:
         """The value function that `algo.baseline` names."""
@@ -151,7 +157,8 @@ class TRPO(OnPolicy):
         The baseline is fitted second: fitted first, it would take this round's returns out of the
         advantages.
         """
-        t = torch.from_numpy(self.clock(rollout.ended, rollout.lane)).to(self.vector.device)
+        elapsed = self.clock(rollout.ended, rollout.lane, rollout.begins)
+        t = torch.from_numpy(elapsed).to(self.vector.device)
         batch = self.batch(experience, t)
         metrics = self.improve_policy(batch)
         metrics["value_loss"] = self.baseline.fit(batch.obs, batch.target, t.flatten())

@@ -216,13 +216,14 @@ def duration_s(status: Mapping[str, Any]) -> float | None:
 
 
 class Progress(NamedTuple):
-    """The last whole row of a run's iterations.csv; None for an absent or empty cell."""
+    """The last whole rows of a run's iterations.csv and eval.csv; None for an absent cell."""
 
     iteration: int | None = None
     env_steps: int | None = None
     wall_s: float | None = None
     return_mean: float | None = None
     env_steps_per_s: float | None = None
+    eval_mean: float | None = None
 
     def remaining_s(self, total_steps: Any) -> float | None:
         """Seconds that the run still needs at its mean speed so far; None where that is unknown.
@@ -237,18 +238,23 @@ class Progress(NamedTuple):
 
 def read_progress(job: Path) -> Progress:
     """Reads how far a run has come; all None for a job without iterations.csv."""
-    file = job / "iterations.csv"
+    row = _last_row(job / "iterations.csv")
+    row["eval_mean"] = _last_row(job / "eval.csv").get("return_mean", "")
+    return Progress(
+        **{name: _number(row.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
+    )
+
+
+def _last_row(file: Path) -> dict[str, str]:
+    """The cells of the last whole row of a CSV file; empty without one."""
     if not file.exists():
-        return Progress()
+        return {}
     with file.open(encoding="utf-8", errors="replace") as stream:
         names = stream.readline().strip().split(",")
     text = _end_of(file)
     whole = text[: text.rfind("\n") + 1].splitlines()  # the writer may not have ended the last row
     rows = [cells for line in whole if len(cells := line.split(",")) == len(names)]
-    row = dict(zip(names, rows[-1], strict=True)) if rows else {}
-    return Progress(
-        **{name: _number(row.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
-    )
+    return dict(zip(names, rows[-1], strict=True)) if rows else {}
 
 
 def _number(cell: str | None, name: str) -> float | int | None:

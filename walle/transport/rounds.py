@@ -37,11 +37,10 @@ class Round(NamedTuple):
     dropped: list[Rollout] | None = None
 
     @property
-    def busy_s(self) -> float:
-        """The mean working time of the samplers for this round in seconds, without waiting."""
+    def busy_s(self) -> list[float]:
+        """[rollouts] seconds that the sampler worked for each rollout, without waiting."""
         idle = ("wait_policy", "wait_slot")
-        busy = [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
-        return sum(busy) / len(busy)
+        return [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
 
 
 def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
