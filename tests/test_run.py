@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
+from walle.agent.run_directory import read_status
 from walle.run import _into_its_directory
 
 ROOT = str(Path(__file__).resolve().parents[1])
@@ -38,6 +39,17 @@ def refused(command, capsys):
         return found.err
 
     return _refused
+
+
+@pytest.mark.slow
+def test_a_run_and_a_job_of_the_same_settings_have_one_hash(tmp_path):
+    settings = [*SMALL, "total_steps=128", "algo.compile=false", "seed=3", "sampler.timeout_s=600"]
+    places = (f"hydra.run.dir={tmp_path / 'run'}", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    for more in ([], ["-m"]):
+        arguments = [sys.executable, "-m", "walle.run", *more, *settings, *places]
+        subprocess.run(arguments, check=True, timeout=100, capture_output=True)
+    found = [read_status(tmp_path / each)["config_hash"] for each in ("run", "sweep/0")]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", ["run", "a b, [c]=d'e\"f\\g$h"])

@@ -9,7 +9,7 @@ import sys
 from errno import EACCES, EDQUOT, ENAMETOOLONG, ENOSPC, ENOTDIR, EROFS
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -69,7 +69,8 @@ def _run(composed: DictConfig) -> float | None:
         resumed = earlier_state(directory, print, total_steps=config.total_steps)
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
-    result = train(config, directory, typed, resumed, launched=launched)
+    identity = None if launched else _identity(composed)
+    result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
         print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
@@ -78,6 +79,21 @@ def _run(composed: DictConfig) -> float | None:
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
+
+
+def _identity(composed: DictConfig) -> str:
+    """The hash that a sweep would give to a job with this configuration."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    from walle.launcher.identity import comparable_leaves, config_hash
+
+    resolved, written = (
+        cast(Any, OmegaConf.to_container(composed, resolve=resolve, enum_to_str=True))
+        for resolve in (True, False)
+    )
+    ignore = HydraConfig.get().launcher.get("hash_ignore") or ()
+    return config_hash(comparable_leaves(resolved, written, ignore))
 
 
 def main() -> None:

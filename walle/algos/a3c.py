@@ -8,7 +8,10 @@ Departures from the paper, besides the departures of `walle.algos.a2c`:
       of by every thread into shared memory without locks: no update overwrites part of another,
       and the gradient is taken at the newest parameters;
     - the lag between acting and newest parameters is measured (lag_mean, lag_max), and corrected
-      by V-trace (Espeholt et al. 2018) unless `correction` chooses another way.
+      by V-trace (Espeholt et al. 2018) unless `correction` chooses another way;
+    - a sampler's rollout has many lanes, where a thread of the paper has one environment, and it is
+      complete before the gradient is taken, also where an episode ends within it;
+    - rollouts older than `max_staleness` versions are dropped on request.
 """
 
 from __future__ import annotations

@@ -5,7 +5,13 @@ Departures from the paper:
       (`recompute_advantages`; Andrychowicz et al. 2021, section 3.5, "GAE"), and are normalised
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
-    - the step size falls linearly, and gradients are clipped by their norm;
+    - a round is short rollouts of many lanes, 64 of 32 steps, where the paper's tasks of MuJoCo had
+      one rollout of 2,048 steps; λ is 0.9 instead of 0.95;
+    - an episode that a time limit cuts bootstraps from its last observation;
+    - policy and critic are separate networks, as in the paper's tasks of MuJoCo, but take their
+      steps with one optimizer, so that `value_weight` and the bound on the gradient's norm couple
+      them; weights begin orthogonal, and the policy's last layer small (Engstrom et al. 2020);
+    - the step size falls linearly on all tasks, and gradients are clipped by their norm;
     - the updates of a round end when the KL divergence passes 1.5 times `target_kl`, and the value
       loss is clipped on request (`value_clip`);
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;

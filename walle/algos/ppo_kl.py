@@ -4,6 +4,18 @@ The policy takes up to 20 full-batch steps on -E[ρ A] + β KL + η max(0, KL - 
 when the KL exceeds four times its target; β and a multiplier of the step size adapt between rounds.
 The value function is a separate network, fitted on the data of this round and the previous one.
 
+Departures from Heess et al. 2017 ("Emergence of locomotion behaviours in rich environments"), from
+which WALL-E took the algorithm:
+    - one agent takes every gradient, on the rollouts of all samplers, instead of averaging the
+      gradients of workers; a policy has no memory;
+    - advantages are generalised estimates instead of K-step returns, and are normalised;
+    - the step size adapts too, and the value function learns from two rounds: both come from
+      WALL-E's code, as do the constants of `adapt`.
+
+Departures from the penalty of Schulman et al. 2017, section 4: β changes by 1.5 instead of 2, where
+the KL divergence is twice or half its target instead of 1.5 times; there is the squared excess; the
+policy's steps are full-batch.
+
 Departures from WALL-E's code:
     - an episode cut by its time limit bootstraps from the true successor instead of counting as
       terminal, so a rollout need not end with its episode;

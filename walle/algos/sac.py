@@ -1,7 +1,10 @@
 """Soft actor-critic with a learned temperature (Haarnoja et al. 2018a, 2018b).
 
 Departures from the papers:
-    - log α is learned instead of α, as in the authors' code;
+    - log α is learned instead of α, as in the authors' code; log σ is kept within [-20, 2] there
+      and here;
+    - there is no separate state-value function, as in 2018b and unlike 2018a;
+    - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes.

@@ -5,6 +5,8 @@ the target's action, and policy and targets move once in `policy_delay` updates 
 
 Departures from the paper:
     - two hidden layers of 256 units and minibatches of 256, as in the authors' later code;
+    - the target's action is kept within [-1, 1] after the noise, as in the authors' code;
+    - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps, the same number
       for every task;
     - collection and updates alternate by rounds: each round's steps are followed by

@@ -4,10 +4,18 @@ The policy takes one step a round along the natural gradient, found by conjugate
 is scaled to the KL bound, then shortened until the measured KL keeps the bound and the loss falls.
 
 Departures from the papers:
-    - advantages are generalised estimates (Schulman et al. 2016) unless `advantage=monte_carlo`;
-      rollouts hold parts of episodes unless `sampler.collect=episodes`; a return that is cut by a
+    - the surrogate has advantages, where Schulman et al. 2015 had returns of single paths or vines;
+      they are normalised over the round;
+    - these are generalised estimates (Schulman et al. 2016) unless `advantage=monte_carlo`; the
+      neural value function takes steps of Adam on minibatches, where Schulman et al. 2016 gave it a
+      trust region of its own;
+    - rollouts hold parts of episodes unless `sampler.collect=episodes`; a return that is cut by a
       time limit or by the end of a rollout is completed with the value function;
     - observations are normalised, and rewards scaled, by running moments;
+    - Fisher's matrix is that of the whole round by default, where the paper took a tenth of it
+      (`fisher_every`), and `cg_damping` is added to its diagonal;
+    - the line search accepts a step that brings `accept_ratio` of the expected improvement, where
+      the paper asks for any improvement;
     - if the line search accepts no step, the policy does not change; Frans & Hafner's code took the
       full step even then;
     - under lag the surrogate begins at the newest policy, and experience of an older policy is

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
-from walle.launcher.identity import Identity, config_hash, flatten, same, with_references
+from walle.launcher.identity import Identity, comparable_leaves, config_hash, flatten, same
 
 MESSAGES_SHOWN = 10
 
@@ -81,7 +81,7 @@ def compose(
     config = context.config_loader.load_sweep_config(master, list(overrides))
     values = comparable_values(config)
     written = OmegaConf.to_container(task_config(config), resolve=False, enum_to_str=True)
-    flat = with_references(flatten(values, ignore), flatten(cast(Any, written), ignore))
+    flat = comparable_leaves(values, cast(Any, written), ignore)
     return Composed(config, values, Identity(-1, tuple(overrides), config_hash(flat), flat))
 
 

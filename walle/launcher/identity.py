@@ -42,6 +42,19 @@ def flatten(config: Mapping[str, Any], ignore: Collection[str] = ()) -> Flat:
     return dict(_leaves(config, "", frozenset(ignore)))
 
 
+def comparable_leaves(
+    resolved: Mapping[str, Any], written: Mapping[str, Any], ignore: Collection[str]
+) -> Flat:
+    """The leaves of a composed config by which jobs and runs are recognised.
+
+    Args:
+        resolved: the task's part of the config, with its references resolved.
+        written: the same with its references.
+        ignore: dotted keys to leave out, with all keys below them.
+    """
+    return with_references(flatten(resolved, ignore), flatten(written, ignore))
+
+
 def with_references(resolved: Flat, written: Flat) -> Flat:
     """The resolved leaves, but those that refer to an environment variable as they were written.
 

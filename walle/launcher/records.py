@@ -49,7 +49,7 @@ class Manifest(NamedTuple):
         settings: of the latest launch: order, repeat, exclusive, cores, gpus, threads.
         jobs: by ascending number.
         launches: an entry for each launch: its time, command, the overrides with which the same
-            command goes on, and its order of jobs.
+            command goes on, its order of jobs, and `machine`, what `timed.MachineCheck` found.
     """
 
     swept: tuple[str, ...]

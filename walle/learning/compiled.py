@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from walle.learning import onednn
-from walle.processes.private_files import TemporaryDirectory, cache_directory, environment, locked
+from walle.processes.locks import locked_file
+from walle.processes.private_files import TemporaryDirectory, cache_directory, environment
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -85,7 +86,7 @@ def compile_function(
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
     graph = _trace(function, example)
     path = directory / f"{_fingerprint(graph, example)}.pt2"
-    with locked(path.with_suffix(".lock")):  # one process compiles, the others wait
+    with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
         program = _loaded(graph, example, path)
     if known:
         _write(known, path.name)

@@ -47,6 +47,14 @@ def try_lock(descriptor: int, kind: int) -> bool:
     return True
 
 
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Waits until nobody else holds the file's lock, and holds it in the body."""
+    with lock_file(path) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 class DirectoryLost(WalleError):  # noqa: N818 - it names the fault
     """The directory of a run was deleted or moved while the run wrote to it."""
 

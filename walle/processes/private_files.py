@@ -1,4 +1,4 @@
-"""Directories that no other user can change, and locks that one process at a time holds."""
+"""Directories that no other user can change, and temporary ones that leave nothing behind."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 from unittest.mock import patch
+
+from walle.processes.locks import locked_file, try_lock
 
 
 def cache_directory() -> Path:
@@ -81,14 +83,6 @@ def _trusted_owners() -> set[int]:
     return owners
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a file lock; the kernel releases it when this process ends."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 class TemporaryDirectory:
     """A new directory that lasts as long as this object.
 
@@ -98,12 +92,12 @@ class TemporaryDirectory:
 
     def __init__(self, parent: Path, suffix: str) -> None:
         """Makes a directory in `parent`, with a name that ends in `suffix`."""
-        with locked(parent / f"{suffix.lstrip('.')}.lock"):
+        with locked_file(parent / f"{suffix.lstrip('.')}.lock"):
             for path in parent.glob(f"*{suffix}"):
                 _remove_abandoned(path)
             self.path = Path(tempfile.mkdtemp(suffix, dir=parent))
             lock = (self.path / "lock").open("w")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try_lock(lock.fileno(), fcntl.LOCK_EX)  # nobody else knows the file yet
         self.remove = weakref.finalize(self, _remove, self.path, lock)
 
     @contextmanager
@@ -117,12 +111,10 @@ class TemporaryDirectory:
 def _remove_abandoned(path: Path) -> None:
     """Removes a directory whose process has ended, if need be before it made its lock."""
     lock = (path / "lock").open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-    else:
+    if try_lock(lock.fileno(), fcntl.LOCK_EX):
         _remove(path, lock)
+    else:
+        lock.close()
 
 
 def _remove(path: Path, lock: IO[str]) -> None:

@@ -71,6 +71,7 @@ def busy_core():
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_sweep_beside_a_busy_program_says_so(app, busy_core):
     cores = f"hydra.launcher.cores=[{busy_core}]"
     code, output = app.run("job=0", "sleep_s=1", "hydra.launcher.exclusive=true", cores)
