@@ -59,7 +59,7 @@ def study(
         if of == "collect" and positive:
             _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
     axes.set_xlabel(style.axis_name(by))
-    axes.set_ylabel(f"{LABELS[of]} per {times.unit_of(sweep).words} (s)")
+    axes.set_ylabel(f"{LABELS[of]} (s)\nper {times.unit_of(sweep).words}")
     hollow = any(cell.oversubscribed for cell in cells)
     style.scale_axes(axes, places, log=log and positive, hollow=hollow)
     if paper_points is not None:

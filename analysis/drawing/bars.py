@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from walle.analysis.measuring.stats import Interval
 
 NAME = "interval"  # the gid of a bar
+ASIDE_POINTS = 5.0
 REACH = 0.5  # the part of an estimate by which its bar may widen the axis
 
 
@@ -29,6 +31,16 @@ def draw(axes: Axes, x: float, interval: Interval, color: str) -> None:
     axes.add_artist(bar)  # which, unlike a plotted line, leaves the limits alone
     reach = REACH * abs(value)
     axes.update_datalim([(x, max(low, value - reach)), (x, min(high, value + reach))])
+
+
+def dots(axes: Axes, x: float, values: Iterable[float], color: str) -> None:
+    """Draws small dots a little to the left of `x`, which count for the axis."""
+    from matplotlib.transforms import ScaledTranslation
+
+    aside = ScaledTranslation(-ASIDE_POINTS / 72, 0, axes.figure.dpi_scale_trans)
+    for value in values:
+        axes.update_datalim([(x, value)])
+        axes.plot([x], [value], ".", color=color, markersize=3, transform=axes.transData + aside)
 
 
 def cut(axes: Axes) -> None:

@@ -181,8 +181,7 @@ def point(
     bars.draw(axes, x, interval, look.color)
     inside = "white" if hollow else look.color
     axes.plot([x], [interval.value], look.marker, color=look.color, mfc=inside, zorder=3)
-    for value in dots:
-        axes.plot([x], [value], ".", color=look.color, markersize=3, alpha=0.6, zorder=2.5)
+    bars.dots(axes, x, dots, look.color)
 
 
 def axis_name(by: str) -> str:
