@@ -9,7 +9,7 @@ from walle.transport.rounds import Round, assemble_round, split_lanes
 from walle.transport.slots import RolloutShape, Slot
 
 STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
-LANE_FIELDS = ("lane", "policy_version", "state")
+LANE_FIELDS = ("lane", "policy_version", "state", "begins")
 TASKS = [  # what a round asks of the samplers' tasks
     SimpleNamespace(name="sampler-0", lanes=(0, 1)),
     SimpleNamespace(name="sampler-1", lanes=(2,)),

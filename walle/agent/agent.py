@@ -93,6 +93,16 @@ class Agent:
         """Mean return of the last episodes."""
         return self._recorder.return_mean
 
+    @property
+    def eval_mean(self) -> float | None:
+        """Mean return of the last evaluation."""
+        return self._recorder.eval_mean
+
+    @property
+    def best(self) -> float | None:
+        """The highest mean return of an evaluation."""
+        return self._best
+
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
 
@@ -156,6 +166,8 @@ class Agent:
         self._timer.switch("update")
         lag = self._version - round_.rollout.policy_version
         with self._sampling.busy():
+            for rollout in round_.dropped or ():
+                self._algorithm.skip(rollout)
             metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
         self._timer.switch("other")
         if self._quota is not None:

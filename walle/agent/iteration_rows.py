@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from walle.agent.csv_file import Value
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS
-from walle.types import IntArray
+from walle.types import IntArray, Rollout
 
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
 
@@ -62,6 +62,14 @@ def lags(version: int, lag: IntArray) -> dict[str, Value]:
         "lag_mean": float(lag.mean()),
         "lag_max": int(lag.max()),
     }
+
+
+def dropped(rollouts: Sequence[Rollout] | None) -> dict[str, Value]:
+    """The cells dropped_rollouts and dropped_steps; no cells where none is ever dropped."""
+    if rollouts is None:
+        return {}
+    steps = sum(rollout.env_steps for rollout in rollouts)
+    return {"dropped_rollouts": len(rollouts), "dropped_steps": steps}
 
 
 def timing_row(process: str, iteration: int, seconds: dict[str, float]) -> dict[str, Value]:
