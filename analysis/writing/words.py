@@ -62,8 +62,8 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
         said += f", as iterations differ in their steps: {each}"
     blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
     paired = (
-        f"The runs were measured in {counted(len(blocks), 'block')}: seconds relate to those of "
-        "the first point by the median over the blocks of their ratio within a block."
+        f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with the "
+        "first one within each block, and the median over the blocks counts."
     )
     return [f"{said}.", *([paired] if blocks else [])]
 
