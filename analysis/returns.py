@@ -18,7 +18,7 @@ from walle.analysis.loading.directories import BadInputError, Run, Scalar, liste
 from walle.analysis.loading.repeats import identical_groups, identical_label
 from walle.analysis.measuring.cells import learnt, repeats_text, require
 from walle.analysis.measuring.clocks import clock
-from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
+from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid, possible
 from walle.analysis.measuring.design import design, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
@@ -128,7 +128,15 @@ def _lines(
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
             seeds = rows["seed"].nunique()
-            lines.append(Line(task, label, len(values), seeds, curve(grid, values, iqm=iqm)))
+            lines.append(
+                Line(
+                    task,
+                    label,
+                    len(values),
+                    seeds,
+                    curve(grid, values, iqm=iqm, within=possible(y)),
+                )
+            )
     if not lines:
         raise BadInputError(f"{y} is empty in every run: no episode has ended yet")
     return lines
