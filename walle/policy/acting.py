@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -204,5 +203,4 @@ class Policy:
         from walle.envs.single import make_single
 
         drawing = {} if render_mode is None else {"render_mode": render_mode}
-        spec = replace(self.spec, kwargs={**self.spec.kwargs, **kwargs})
-        return make_single(spec, **drawing)
+        return make_single(self.spec, **drawing, **kwargs)
