@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,7 @@ from walle.parts import (
     Run,
     make_agent,
     make_algorithm,
+    make_film,
     make_outputs,
     make_problem,
     make_sampling,
@@ -32,9 +33,6 @@ from walle.processes.main_script import require_main_guard
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 from walle.transport.replacing import News, Restarts
-
-if TYPE_CHECKING:
-    pass
 
 
 class RunResult(NamedTuple):
@@ -123,7 +121,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
         TraceFile.create(trace_path)
-    tasks = make_tasks(run, trace_path)
+    tasks, film = make_tasks(run, trace_path), make_film(run)
     with ExitStack() as stack:
         stack.callback(end_orphans)
         learners = start_learners(config, run.problem)
@@ -134,7 +132,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         news.listen(sampling.news.tell)
         if learners is not None:
             learners.join(run.algorithm.optimizers(), config.device)
-        agent = make_agent(run, tasks, sampling, make_outputs(run, trace_path))
+        agent = make_agent(run, tasks, sampling, make_outputs(run, trace_path), film)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)

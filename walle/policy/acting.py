@@ -180,6 +180,11 @@ class Policy:
             self._actor, self._rows = self.actor(rows), rows
         return self._actor
 
+    def use(self, snapshot: PolicySnapshot) -> None:
+        """Acts with the parameters and the normaliser of another snapshot."""
+        self.snapshot = snapshot
+        self._actor.load(snapshot)
+
     def actor(self, lanes: int) -> Actor:
         """The policy as it acts in that many lanes, whose actions are not yet rescaled."""
         actor = Actor(self.network, self.obs_dim, lanes, self.obs_clip)
