@@ -143,6 +143,8 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
     Raises:
         ConfigError: it cannot; the message says what to install.
     """
+    if not has_display():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would complain on stderr
     try:
         env = policy.env("rgb_array", **_size_arguments(policy, size))
     except ConfigError as error:
@@ -150,6 +152,11 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
     if hasattr(env.unwrapped, "model") and hasattr(env.unwrapped, "data"):
         choose_mujoco_backend()
     return env
+
+
+def has_display() -> bool:
+    """Whether a window can be opened."""
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _size_arguments(policy: Policy, size: tuple[int, int]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from walle.agent.evaluation import LONGEST
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError
 from walle.policy.acting import Policy
+from walle.policy.rendering import has_display
 from walle.streams import afterwards_seed
 
 Show = Callable[[], bool]
@@ -29,7 +29,7 @@ def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
     Raises:
         ConfigError: there is no display.
     """
-    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if not has_display():
         raise ConfigError(
             "--watch needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; use "
             "video=FILE.mp4 here"
