@@ -25,8 +25,8 @@ def make_single(spec: EnvSpec, **kwargs: Any) -> Env:
     """The environment that `spec` describes, with repeated actions and the clock if it has them.
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds it gives the
-    observations of a lane, bit for bit, and its rewards up to rounding. For `env.backend=envpool` it is Gymnasium's task of the
-    same id, whose numbers are others.
+    observations of a lane, bit for bit, and its rewards up to rounding. For `env.backend=envpool`
+    it is Gymnasium's task of the same id, whose numbers are others.
 
     Args:
         spec: the environment and what surrounds it.
