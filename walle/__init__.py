@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from walle.config import compose
+    from walle.errors import ConfigError
     from walle.policy.acting import Policy
     from walle.policy.evaluating import evaluate
     from walle.policy.loading import load
     from walle.training import train
 
 __version__ = "0.2.0"
-__all__ = ["Policy", "__version__", "compose", "evaluate", "load", "train"]
+__all__ = ["ConfigError", "Policy", "__version__", "compose", "evaluate", "load", "train"]
 
 _HOMES = {
+    "ConfigError": "walle.errors",
     "Policy": "walle.policy.acting",
     "compose": "walle.config",
     "evaluate": "walle.policy.evaluating",

@@ -3,6 +3,7 @@
     walle eval outputs/hopper episodes=200
     walle eval multirun/seeds csv=evaluations.csv
     walle eval outputs/hopper deterministic=false which=last
+    walle eval outputs/hopper episodes=1 video=hopper.mp4
 
 Every policy meets the same episodes, which no training and no evaluation of a run has seen.
 """
@@ -13,7 +14,7 @@ import atexit
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,9 @@ SETTINGS = {
     "which": Setting(str, None, "best or last checkpoint; by default the best if there is one"),
     "processes": Setting(int, None, "policies that are evaluated at once; by default all cores"),
     "csv": Setting(str, None, "a file for the table, with a row for each policy"),
+    "video": Setting(str, None, "an .mp4 or .gif file for the first episode, policies in a grid"),
 }
+SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or the task's own"}
 
 
 class Target(NamedTuple):
@@ -64,9 +67,13 @@ def main() -> int:
 
 
 def _main(arguments: Sequence[str]) -> int:
-    paths, values, _ = parse(arguments, __doc__ or "", SETTINGS)
-    table, processes = values.pop("csv"), values.pop("processes")
+    paths, values, switches = parse(arguments, __doc__ or "", SETTINGS, SWITCHES)
+    table, video = values.pop("csv"), values.pop("video")
+    processes = values.pop("processes")
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
+    if switches["watch"]:
+        return _watch(targets[0], values)
+    make_video = _film(targets, Path(video), values) if video else None
     results, failed = [], 0
     for target, found in evaluate_all(targets, values, processes):
         if isinstance(found, str):
@@ -81,7 +88,38 @@ def _main(arguments: Sequence[str]) -> int:
     if table and results:
         _write(Path(table), results)
         print(f"numbers: {table}")
+    if make_video:
+        print(f"video: {video}, {make_video():.1f} s")
     return 1 if failed else 0
+
+
+def _watch(target: Target, values: Mapping[str, Any]) -> int:
+    from walle.policy.loading import load
+    from walle.policy.watching import watch
+
+    watch(
+        load(target.path, values["which"]),
+        seed=values["seed"],
+        deterministic=values["deterministic"],
+    )
+    return 0
+
+
+def _film(targets: Sequence[Target], path: Path, values: Mapping[str, Any]) -> Callable[[], float]:
+    """Checks that a video can be made, before the evaluation; returns what makes it."""
+    from walle.policy.loading import load
+    from walle.policy.rendering import film
+    from walle.policy.video import most_fps, write
+
+    several = len(targets) > 1
+    found = film(
+        [load(target.path, values["which"]) for target in targets],
+        [_settings(target.settings) or target.name for target in targets] if several else [],
+        seed=values["seed"],
+        deterministic=values["deterministic"],
+        most_fps=most_fps(path),
+    )
+    return lambda: write(found, path)
 
 
 def find_targets(path: Path, *, several: bool) -> list[Target]:

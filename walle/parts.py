@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle import algos
-from walle.agent.agent import Agent
+from walle.agent.agent import Agent, Film
 from walle.agent.cadence import Every
 from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluator
@@ -243,6 +243,28 @@ def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
     )
 
 
+def make_film(run: Run) -> Film | None:
+    """Makes what films an episode now and then, if the run is to have videos.
+
+    Raises:
+        ConfigError: a package is missing, or the environment cannot be drawn.
+    """
+    every, resumed = run.config.logger.video_every, run.resumed
+    if every is None:
+        return None
+    # These imports are slow, and few runs have videos.
+    from walle.policy.acting import Origin
+    from walle.policy.filming import Filming
+    from walle.policy.loading import policy_from
+
+    config = run.config
+    origin = Origin(run.directory, config.algo.name, 0, config.seed)
+    policy = policy_from(run.algorithm, run.probed.env, origin)
+    ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
+    due = Every(every, resumed["env_steps"] if resumed else 0)
+    return Filming(run.directory, ending, due, policy)
+
+
 def make_watchdog(run: Run, say: Callable[[str], None]) -> Watchdog:
     """Makes the watchdog over work in this process, with the samplers' time limit."""
 
@@ -253,7 +275,13 @@ def make_watchdog(run: Run, say: Callable[[str], None]) -> Watchdog:
     return Watchdog(run.config.sampler.timeout_s, say, last_words)
 
 
-def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
+def make_agent(
+    run: Run,
+    tasks: list[SamplerTask],
+    sampling: Sampling,
+    outputs: Outputs,
+    film: Film | None = None,
+) -> Agent:
     """Makes the agent with its evaluator, its cadences and its recorder."""
     config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
     sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
@@ -285,6 +313,7 @@ def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: 
         should_save=Every(config.checkpoint.every, env_steps),
         shared=config.learner.n > 1,
         watchdog=make_watchdog(run, outputs.progress.say),
+        film=film,
     )
     if resumed:
         agent.load_state_dict(resumed)

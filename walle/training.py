@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,6 +22,7 @@ from walle.parts import (
     late_episodes,
     make_agent,
     make_algorithm,
+    make_film,
     make_outputs,
     make_problem,
     make_sampling,
@@ -34,9 +35,6 @@ from walle.processes.main_script import require_main_guard
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 from walle.transport.replacing import News, Restarts
-
-if TYPE_CHECKING:
-    pass
 
 
 class RunResult(NamedTuple):
@@ -147,7 +145,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
         TraceFile.create(trace_path)
-    tasks = make_tasks(run, trace_path)
+    tasks, film = make_tasks(run, trace_path), make_film(run)
     with ExitStack() as stack:
         stack.callback(end_orphans)
         learners = start_learners(config, run.problem)
@@ -162,7 +160,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
                 outputs.progress.say(line)
-        agent = make_agent(run, tasks, sampling, outputs)
+        agent = make_agent(run, tasks, sampling, outputs, film)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)

@@ -52,6 +52,7 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
         "device": "cpu",
         "logger.progress": "quiet",
         "logger.print_every_s": 3.0,
+        "logger.video_every": 9000,
         "name": "again",
         "objective": "best",
     }

@@ -41,7 +41,7 @@ def test_an_episode_depends_on_seed_and_number_alone(trained, monkeypatch):
 @pytest.mark.parametrize("name", ["mujoco", "sac"])
 def test_episodes_are_those_of_the_policy_s_environment(trained, name):
     policy = walle.load(trained(name), "last")
-    found = walle.evaluate(policy, 2, which="last")
+    found = walle.evaluate(policy, 2)
     env = policy.env()
     for number in range(2):
         total, length, ended = 0.0, 0, False
@@ -65,3 +65,5 @@ def test_a_memory_begins_empty_in_every_episode(trained):
 def test_wrong_numbers_are_refused(trained, wrong):
     with pytest.raises(ConfigError, match="at least"):
         walle.evaluate(trained("discrete"), **wrong)
+    with pytest.raises(ConfigError, match="which='last' with a policy that is loaded already"):
+        walle.evaluate(walle.load(trained("discrete")), which="last")

@@ -27,3 +27,25 @@ def test_the_examples_train_and_use_a_policy(tmp_path, capsys):
 def test_the_same_lines_serve_every_policy(trained, name, capsys):
     use_policy.main(str(trained(name)))
     assert "one episode: return" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_notebook_runs_from_top_to_bottom(tmp_path):
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(ROOT / "examples" / "walle.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # numbers would grow stale
+    client = NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}})
+    with client.setup_kernel():
+        for i, cell in enumerate(notebook.cells):
+            client.execute_cell(cell, i)
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    text = "".join(output.get("text", "") for output in shown)
+    assert "4 of 4 jobs are complete" in text
+    assert text.count("50 episodes") == 4
+    assert "sampler.m is not a setting; did you mean 'sampler.n'?" in text
+    pictures = [key for output in shown for key in output.get("data", {}) if "image" in key]
+    assert pictures == ["image/png", "image/gif"]
+    nbformat.write(notebook, tmp_path / "executed.ipynb")

@@ -192,6 +192,12 @@ class Recorder:
         for sink in self._out.sinks:
             sink.evaluation(row)
 
+    def video(self, env_steps: int, path: Path | None) -> None:
+        """Shows the video of an episode; does nothing without one."""
+        for sink in self._out.sinks if path else ():
+            assert path is not None
+            sink.video(env_steps, path)
+
     def close(self, env_steps: int) -> None:
         """Closes the files, the sinks and the progress line."""
         summary: dict[str, Value] = {

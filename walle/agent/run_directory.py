@@ -20,7 +20,7 @@ _STATUS, _ATTEMPTS = "status.json", "attempts"
 _TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
 _TYPES |= dict.fromkeys(("error", "signal", "started", "ended"), str)
 _CHECKPOINTS = ("last.pt", "previous.pt")
-_RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard")
+_RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard", "videos")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -25,6 +25,19 @@ class TensorBoardSink:
         """Logs the numbers under eval/."""
         self._add(row, "eval/")
 
+    def video(self, env_steps: int, path: Path) -> None:
+        """Shows a GIF under eval/; `add_video` would need another package to make one."""
+        from PIL import Image
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        with Image.open(path) as picture:
+            width, height = picture.size
+        image = Summary.Image(
+            height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes()
+        )
+        summary = Summary(value=[Summary.Value(tag="eval/video", image=image)])
+        self._writer._get_file_writer().add_summary(summary, env_steps)
+
     def _add(self, row: Row, prefix: str) -> None:
         for name, value in _numbers(row).items():
             self._writer.add_scalar(prefix + name, value, row["env_steps"])
@@ -53,6 +66,13 @@ class WandbSink:
         """Logs the numbers under eval/."""
         values = {f"eval/{name}": value for name, value in _numbers(row).items()}
         self._run.log({**values, "env_steps": row["env_steps"]})
+
+    def video(self, env_steps: int, path: Path) -> None:
+        """Shows an MP4 under eval/."""
+        import wandb
+
+        film = wandb.Video(str(path), format="mp4")
+        self._run.log({"eval/video": film, "env_steps": env_steps})
 
     def close(self, summary: Row) -> None:
         """Writes the summary and ends the run."""

@@ -22,6 +22,7 @@ MAY_CHANGE = (
     "learner.threads",
     "logger.print_every_s",
     "logger.progress",
+    "logger.video_every",
     "name",
     "objective",
     "sampler.balance",

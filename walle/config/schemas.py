@@ -82,6 +82,7 @@ class LoggerConfig:
     return_window: int = positive()
     progress: str = one_of("auto", "bar", "lines", "quiet")
     print_every_s: float = positive()
+    video_every: int | None = positive()
 
     @property
     def options(self) -> dict[str, Any]:

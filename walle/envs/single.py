@@ -18,28 +18,30 @@ from walle.types import AnyArray
 Env = gym.Env[Any, Any]
 Outcome = tuple[AnyArray, float, bool, bool, dict[str, Any]]
 SIZE = 480  # pixels of a robot's picture, as in Gymnasium
+_DRAWING = ("render_mode", "width", "height")
 
 
-def make_single(spec: EnvSpec, **drawing: Any) -> Env:
+def make_single(spec: EnvSpec, **kwargs: Any) -> Env:
     """The environment that `spec` describes, with repeated actions and the clock if it has them.
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds it gives the
-    observations and rewards of a lane. For `env.backend=envpool` it is Gymnasium's task of the
-    same id, whose numbers are others.
+    observations of a lane, bit for bit, and its rewards up to rounding. For `env.backend=envpool`
+    it is Gymnasium's task of the same id, whose numbers are others.
 
     Args:
         spec: the environment and what surrounds it.
-        drawing: further arguments of the environment that decide what it draws, such as
-            `render_mode`.
+        kwargs: further arguments of the environment, such as `render_mode`.
 
     Raises:
         ConfigError: the environment does not exist or refuses its arguments.
     """
     env: Env
     if find_robot(spec.id) is not None:
+        drawing = {name: kwargs.pop(name) for name in _DRAWING if name in kwargs}
+        spec = replace(spec, kwargs={**spec.kwargs, **kwargs})
         env = RobotEnv(make_mujoco_lanes(replace(spec, frame_skip=1), [0], 0), **drawing)
     else:
-        env = make_env(replace(spec, kwargs={**spec.kwargs, **drawing}))
+        env = make_env(replace(spec, kwargs={**spec.kwargs, **kwargs}))
     limit = env.spec.max_episode_steps if env.spec else getattr(env, "episode_limit", None)
     if spec.frame_skip > 1:
         env = _RepeatedAction(env, spec.frame_skip)
@@ -113,13 +115,28 @@ class RobotEnv(gym.Env[Any, Any]):
         if self._renderer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
-            self._renderer = MujocoRenderer(self.model, self.data, None, *self._size)
+            camera = None if "track" in _cameras(self.model) else _following(self.model)
+            self._renderer = MujocoRenderer(self.model, self.data, camera, *self._size)
+            if camera is not None:
+                self._renderer.camera_id = None  # the camera that follows, and not a fixed one
         return self._renderer.render(self.render_mode)
 
     def close(self) -> None:
         """Frees the renderer."""
         if self._renderer is not None:
             self._renderer.close()
+
+
+def _cameras(model: mujoco.MjModel) -> list[str]:
+    return [model.camera(i).name for i in range(model.ncam)]
+
+
+def _following(model: mujoco.MjModel) -> dict[str, Any]:
+    """A camera that follows the first body, at a distance that shows the moving parts."""
+    tracking = int(mujoco.mjtCamera.mjCAMERA_TRACKING)
+    moving = model.geom_rbound[model.geom_bodyid > 0]
+    distance = 6 * float(moving.max(initial=0.1))
+    return {"type": tracking, "trackbodyid": 1, "distance": distance, "elevation": -20.0}
 
 
 class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -181,6 +180,11 @@ class Policy:
             self._actor, self._rows = self.actor(rows), rows
         return self._actor
 
+    def use(self, snapshot: PolicySnapshot) -> None:
+        """Acts with the parameters and the normaliser of another snapshot."""
+        self.snapshot = snapshot
+        self._actor.load(snapshot)
+
     def actor(self, lanes: int) -> Actor:
         """The policy as it acts in that many lanes, whose actions are not yet rescaled."""
         actor = Actor(self.network, self.obs_dim, lanes, self.obs_clip)
@@ -204,5 +208,4 @@ class Policy:
         from walle.envs.single import make_single
 
         drawing = {} if render_mode is None else {"render_mode": render_mode}
-        spec = replace(self.spec, kwargs={**self.spec.kwargs, **kwargs})
-        return make_single(spec, **drawing)
+        return make_single(self.spec, **drawing, **kwargs)

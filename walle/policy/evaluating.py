@@ -97,6 +97,8 @@ def evaluate(
     for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
         if value < least:
             raise ConfigError(f"{name}={value} must be {least} at least")
+    if isinstance(policy, Policy) and which is not None:
+        raise ConfigError(f"which={which!r} with a policy that is loaded already; give its path")
     found = policy if isinstance(policy, Policy) else load(policy, which)
     returns: list[float] = []
     lengths: list[int] = []

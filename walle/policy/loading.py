@@ -12,7 +12,7 @@ import gymnasium as gym
 
 from walle import algos
 from walle.agent import checkpoint
-from walle.algos.base import CompilableSettings
+from walle.algos.base import Algorithm, CompilableSettings
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.config import stored_groups, with_variables
@@ -85,7 +85,7 @@ def policy_of(state: dict[str, Any], file: Path) -> Policy:
     stored = state["config"]
     settings, env, net = stored_groups(stored)
     spec = EnvSpec.of(env, with_variables(env.kwargs))
-    spaces = _spaces(spec, stored["seed"])
+    spaces = spaces_of(spec, stored["seed"])
     if isinstance(settings, CompilableSettings):
         settings = replace(settings, compile="false")
     # An algorithm makes the network; nothing will be learned, so a step is enough for its buffer.
@@ -100,13 +100,21 @@ def policy_of(state: dict[str, Any], file: Path) -> Policy:
         device="cpu",
     )
     algorithm = algos.load(settings.name)(settings, NetSettings.of(net), problem)
+    origin = Origin(file, settings.name, state["env_steps"], stored["seed"])
+    policy = policy_from(algorithm, spec, origin)
+    policy.use(PolicySnapshot.loaded(state["snapshot"]))
+    return policy
+
+
+def policy_from(algorithm: Algorithm, spec: EnvSpec, origin: Origin) -> Policy:
+    """The policy as an algorithm has it now."""
     return Policy(
         algorithm.policy_factory(),
-        PolicySnapshot.loaded(state["snapshot"]),
+        algorithm.snapshot(),
         algorithm.obs_clip,
         spec,
-        spaces,
-        Origin(file, settings.name, state["env_steps"], stored["seed"]),
+        spaces_of(spec, origin.seed),
+        origin,
     )
 
 
@@ -119,7 +127,7 @@ def _given(
     return ActionMap(space, rescale=spec.action == "rescale").given
 
 
-def _spaces(spec: EnvSpec, seed: int) -> Spaces:
+def spaces_of(spec: EnvSpec, seed: int) -> Spaces:
     """The spaces of an environment, its actions in units of its own."""
     env: Any
     if spec.backend == "envpool":

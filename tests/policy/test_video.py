@@ -1,0 +1,143 @@
+"""Videos, read again with the library's reader: their size, and what they show."""
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import walle
+from walle import eval as command
+from walle.errors import ConfigError
+from walle.policy import rendering
+from walle.policy.rendering import Film, choose_mujoco_backend, film
+from walle.policy.video import BYTES_PER_S, most_fps, write
+
+
+def pictures_of(path):
+    """All pictures of an MP4 or a GIF, [T, H, W, 3], and its seconds."""
+    if path.suffix == ".gif":
+        image, found, seconds = Image.open(path), [], 0.0
+        for i in range(image.n_frames):
+            image.seek(i)
+            found.append(np.asarray(image.convert("RGB")))
+            seconds += image.info["duration"] / 1000
+        return np.stack(found), seconds
+    import imageio_ffmpeg
+
+    reader = imageio_ffmpeg.read_frames(str(path))
+    about = next(reader)
+    width, height = about["size"]
+    found = [np.frombuffer(each, np.uint8).reshape(height, width, 3) for each in reader]
+    return np.stack(found), len(found) / about["fps"]
+
+
+def assert_shows_movement(pictures):
+    """Not black, and something below the captions moves."""
+    below = pictures[:, 60:].astype(int)
+    assert below[0].std() > 10
+    assert below[0].mean() > 5
+    assert (abs(below[-1] - below[0]).max(-1) > 60).sum() > 20
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """Episodes of 40 steps at most."""
+    monkeypatch.setattr(rendering, "LONGEST", 40)
+
+
+@pytest.fixture
+def policy(trained):
+    return lambda name: walle.load(trained(name), "last")
+
+
+@pytest.mark.parametrize("ending", [".mp4", ".gif"])
+def test_a_gymnasium_task_is_drawn(policy, tmp_path, ending):
+    path = tmp_path / f"a{ending}"
+    found = film([policy("ppo")], most_fps=most_fps(path))
+    seconds = write(found, path)
+    pictures, read_s = pictures_of(path)
+    assert_shows_movement(pictures)
+    assert seconds == pytest.approx(read_s, rel=0.1)
+    assert seconds == pytest.approx(40 / 30, rel=0.15)  # Pendulum draws 30 pictures a second
+    assert path.stat().st_size <= BYTES_PER_S * seconds
+
+
+@pytest.mark.parametrize("name", ["mujoco", "robot"])
+def test_mujoco_is_drawn_off_screen(policy, tmp_path, name, monkeypatch):
+    monkeypatch.setattr(rendering, "LONGEST", 12)
+    path = tmp_path / "a.mp4"
+    write(film([policy(name)]), path)
+    assert_shows_movement(pictures_of(path)[0])
+
+
+def test_several_policies_stand_in_a_grid(policy, tmp_path):
+    names = ["discrete", "ppo", "sac"]
+    found = list(film([policy(name) for name in names], names).pictures)
+    assert len(found) == 21  # CartPole draws 50 pictures a second
+    assert found[0].shape == (2 * 270, 2 * 360, 3)
+    assert found[0][270:, 360:].max() == 0  # the fourth place is empty
+
+
+def test_the_last_picture_of_a_shorter_episode_stays():
+    one, other = ([np.full((2, 3, 3), n, np.uint8) for n in numbers] for numbers in ([1], [2, 3]))
+    found = list(rendering._side_by_side([iter(one), iter(other)], 2))
+    assert [picture[0, ::3, 0].tolist() for picture in found] == [[1, 2], [1, 3]]
+
+
+def test_return_and_step_are_written_on_the_picture():
+    blank = np.full((360, 480, 3), 255, np.uint8)
+    one, other = (rendering._captioned(blank, "ppo", 12.5, step) for step in (3, 4))
+    assert (one[60:] == 255).all()
+    assert (one[:50] != other[:50]).any()
+    assert (one[:22] == other[:22]).all()  # the label
+    assert {0, 255} & set(one[:50].ravel().tolist()) == {255}
+
+
+def test_a_restless_picture_stays_small(tmp_path):
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 255, (120, 36, 48, 3), np.uint8).repeat(10, 1).repeat(10, 2)
+    for name in ("a.mp4", "a.gif"):
+        seconds = write(Film(iter(noise), 20.0), tmp_path / name)
+        assert seconds == 6
+        assert (tmp_path / name).stat().st_size <= BYTES_PER_S * seconds
+
+
+def test_odd_sizes_are_cut_to_even_ones(tmp_path):
+    write(Film(iter(np.full((9, 101, 99, 3), 200, np.uint8)), 9.0), tmp_path / "a.mp4")
+    assert pictures_of(tmp_path / "a.mp4")[0].shape == (9, 100, 98, 3)
+
+
+def test_what_cannot_be_drawn_is_explained(policy, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"the ending must be \.mp4 or \.gif"):
+        most_fps(tmp_path / "a.avi")
+    with pytest.raises(ConfigError, match="17 policies in one video"):
+        film([policy("discrete")] * 17)
+    with pytest.raises(ConfigError, match=r"tests\.toy:Recall-v0"):
+        list(film([policy("memory")]).pictures)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(ConfigError, match=r"install walle\[video\], or write a \.gif"):
+        most_fps(tmp_path / "a.mp4")
+
+
+def test_without_egl_and_osmesa_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(rendering, "_TRIAL", "import no_such_module_{0}")
+    with pytest.raises(ConfigError, match=r"install libegl1 \(EGL\) or libosmesa6.*apt-get"):
+        choose_mujoco_backend()
+
+
+def test_the_command_writes_a_video(trained, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "a.gif"
+    arguments = [str(trained("discrete")), "episodes=2", f"video={path}"]
+    monkeypatch.setattr("sys.argv", ["walle eval", *arguments])
+    assert command.main() == 0
+    assert f"video: {path}, " in capsys.readouterr().out
+    assert_shows_movement(pictures_of(path)[0])
+
+
+def test_a_wrong_video_is_refused_before_the_evaluation(trained, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["walle eval", str(trained("discrete")), "video=a.avi"])
+    assert command.main() == 2
+    found = capsys.readouterr()
+    assert (found.out, found.err.count("\n")) == ("", 1)
