@@ -27,6 +27,7 @@ from walle.analysis.measuring.cells import (
     measure_column,
 )
 from walle.analysis.measuring.design import resolve_key
+from walle.analysis.measuring.scores import final_returns
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
@@ -34,7 +35,6 @@ from walle.analysis.writing import cli, words
 Key = tuple[str, Scalar]
 Measured = tuple[Cell, Interval]
 MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
-FINAL = 0.1
 NOTHING = Interval(math.nan)
 
 
@@ -69,12 +69,6 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, by="sampler.max_lag").parse_args(argv)
     return cli.run(args, "lag", study, ("by", "warmup"))
-
-
-def final_returns(iterations: pd.DataFrame) -> dict[str, FloatArray]:
-    """The `return_mean` of each run in the last tenth of its iterations, at least one."""
-    per_run = column_per_run(iterations, "return_mean").items()
-    return {run: values[-max(1, round(FINAL * values.size)) :] for run, values in per_run}
 
 
 def over_longer(iterations: pd.DataFrame) -> dict[str, FloatArray]:

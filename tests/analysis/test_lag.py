@@ -55,12 +55,6 @@ def test_lock_step_takes_the_sum_and_overlap_the_longer(lag_sweep: Path) -> None
     assert (table["iteration_over_longer_low"] < ratios).all()
 
 
-def test_final_return_is_over_the_last_tenth(tmp_path: Path) -> None:
-    sweep = load(write_sweep(tmp_path / "s", [Job(iterations=30)]))
-    values = sweep.iterations["return_mean"].dropna().to_numpy()
-    np.testing.assert_array_equal(lag.final_returns(sweep.iterations)["0"], values[-3:])
-
-
 def test_without_an_episode_there_is_no_return(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=3)])
     path = root / "0" / "iterations.csv"
