@@ -16,11 +16,9 @@ import sys
 
 import pandas as pd
 
-from walle.analysis.drawing import forest, style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.cells import column_per_run, iterations_after_warmup, require
-from walle.analysis.measuring.comparisons import OVERALL, SCORE, Comparison, Quantity, compare
-from walle.analysis.measuring.matching import (
+from walle.analysis.comparing import verdicts
+from walle.analysis.comparing.comparisons import OVERALL, SCORE, Comparison, Quantity, compare
+from walle.analysis.comparing.matching import (
     Group,
     Question,
     match,
@@ -28,10 +26,13 @@ from walle.analysis.measuring.matching import (
     restricted,
     with_rows,
 )
+from walle.analysis.drawing import forest, style
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.cells import column_per_run, iterations_after_warmup, require
 from walle.analysis.measuring.scores import evaluated, final_scores
 from walle.analysis.measuring.speedups import first_reached
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, verdicts, words
+from walle.analysis.writing import cli, words
 
 SPEEDS = {
     "iteration_s": "steps per second",

@@ -21,13 +21,31 @@ if TYPE_CHECKING:
 
     from walle.analysis.measuring.stats import Interval
 
-COLUMN_INCHES = 3.5
+COLUMN_INCHES = 3.3
 PAGE_INCHES = 7.2
 # Okabe and Ito's palette without its yellow, dark and light in turn so that grey tells them apart.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
+# The colour and hatch of a section of time, the same in every figure; learning is the update.
+SECTIONS = {
+    "collect": ("#003f63", ""),
+    "act": ("#56B4E9", "...."),
+    "env_step": ("#0072B2", ""),
+    "send": ("#CC79A7", "xxxx"),
+    "learn": ("#D55E00", "////"),
+    "update": ("#D55E00", "////"),
+    "publish": ("#E69F00", ""),
+    "evaluate": ("#009E73", "++++"),
+    "compile": ("#000000", ""),
+    "checkpoint": ("#6b6b6b", ""),
+    "log": ("#a6a6a6", "----"),
+    "wait_policy": ("#e4e4e4", ""),
+    "wait_slot": ("#e4e4e4", "oo"),
+    "wait_experience": ("#e4e4e4", ""),
+    "other": ("#ffffff", ""),
+}
 LEGEND_HANDLE_INCHES = 0.42
 LEGEND_LETTER_INCHES = 0.052
 AXIS_NAMES = {"sampler.n": "samplers", "learner.n": "learners", "batch_size": "steps per round"}
@@ -77,6 +95,13 @@ def look(index: int) -> Look:
         DASHES[(index + turn) % len(DASHES)],
         HATCHES[index % len(HATCHES)],
     )
+
+
+def section(name: str) -> tuple[str, str]:
+    """The colour and hatch of a section of time; of one without a colour those of `other`."""
+    if name.startswith("wait"):
+        return SECTIONS.get(name, SECTIONS["wait_policy"])
+    return SECTIONS.get(name, SECTIONS["other"])
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import pytest
 
 from tests.analysis.synthetic import Job, keep_rows, write_run, write_sweep
 from walle.analysis import compare
+from walle.analysis.comparing.matching import match, question, restricted
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.matching import match, question, restricted
 from walle.analysis.runs import load
 
 HEADER = "iteration,env_steps,wall_s,iteration_s,collect_s,learn_s,return_mean\n"

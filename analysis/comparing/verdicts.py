@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from walle.analysis.comparing.comparisons import SCORE, Comparison
+from walle.analysis.comparing.matching import Group, Question
 from walle.analysis.loading.directories import counted, listed
-from walle.analysis.measuring.comparisons import SCORE, Comparison
-from walle.analysis.measuring.matching import Group, Question
 
 
 def name(asked: Question, value: object) -> str:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from walle.analysis.measuring import comparing
-from walle.analysis.measuring.comparing import Estimate, Seeded, Sides
-from walle.analysis.measuring.matching import Group, Side
+from walle.analysis.comparing import estimates
+from walle.analysis.comparing.estimates import Estimate, Seeded, Sides
+from walle.analysis.comparing.matching import Group, Side
 from walle.analysis.measuring.stats import Interval
 
 OVERALL = "overall"
@@ -84,7 +84,7 @@ def compare(
     """
     samples = _samples(quantity, groups)
     tasks = {
-        label: comparing.sides(a, b, shared=group.same_start if quantity.learned else blocks)
+        label: estimates.sides(a, b, shared=group.same_start if quantity.learned else blocks)
         for label, (group, a, b) in samples.items()
     }
     if not tasks:
@@ -99,10 +99,10 @@ def compare(
             quantity,
             label,
             [both],
-            comparing.difference(both).interval(),
+            estimates.difference(both).interval(),
             _shown(scaled[label]),
             ratios[label].interval(math.exp) if ratios else UNKNOWN,
-            comparing.improvement([both], higher=quantity.higher),
+            estimates.improvement([both], higher=quantity.higher),
         )
         for label, both in tasks.items()
     ]
@@ -123,11 +123,11 @@ def _overall(
     score, ratio = UNKNOWN, UNKNOWN
     known = [estimate for estimate in scaled if estimate is not None]
     if len(known) == len(tasks):
-        score = comparing.overall(known).interval()
+        score = estimates.overall(known).interval()
     if ratios:
-        estimate = comparing.overall(list(ratios.values()), pooled=quantity.pooled)
+        estimate = estimates.overall(list(ratios.values()), pooled=quantity.pooled)
         ratio = estimate.interval(math.exp)
-    improvement = comparing.improvement(tasks, higher=quantity.higher)
+    improvement = estimates.improvement(tasks, higher=quantity.higher)
     return Comparison(quantity, OVERALL, tasks, UNKNOWN, score, ratio, improvement)
 
 
@@ -139,7 +139,7 @@ def _without_workers(
     for group, a, b in samples.values():
         by_task.setdefault(group.learning, []).append((a, b))
     return {
-        task: comparing.sides(*comparing.averaged(pairs), shared=blocks)
+        task: estimates.sides(*estimates.averaged(pairs), shared=blocks)
         for task, pairs in by_task.items()
     }
 
@@ -156,7 +156,7 @@ def _samples(
     for learning, alike in by_learning.items():
         pairs = [(g, _numbers(quantity, g.a), _numbers(quantity, g.b)) for g in alike]
         full = [(group, a, b) for group, a, b in pairs if a and b]
-        once = comparing.merged([(a, b) for _, a, b in full])
+        once = estimates.merged([(a, b) for _, a, b in full])
         for i, (a, b) in once.items():
             label = learning if len(once) == 1 else full[i][0].label
             found[label] = (full[i][0], a, b)
@@ -173,8 +173,8 @@ def _ratios(quantity: Quantity, tasks: Mapping[str, Sides]) -> dict[str, Estimat
     if any(min(both.a.min(), both.b.min()) <= 0 for both in tasks.values()):
         return {}
     if quantity.pooled:
-        return dict(zip(tasks, comparing.pooled_log_ratios(list(tasks.values())), strict=True))
-    return {label: comparing.log_ratio(both) for label, both in tasks.items()}
+        return dict(zip(tasks, estimates.pooled_log_ratios(list(tasks.values())), strict=True))
+    return {label: estimates.log_ratio(both) for label, both in tasks.items()}
 
 
 def _start(group: Group, starts: Mapping[str, float]) -> float:
@@ -188,7 +188,7 @@ def _scaled(both: Sides, start: float) -> Estimate | None:
     way = max(both.a.mean(), both.b.mean()) - start
     if not way > 0:
         return None
-    found = comparing.difference(both)
+    found = estimates.difference(both)
     return Estimate(found.value / way, found.variance / way**2, found.dof)
 
 
