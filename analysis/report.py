@@ -22,7 +22,7 @@ import pandas as pd
 from walle.analysis import iteration_time, lag, returns, speedup, time_percentage, timeline
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError, Scalar, counted
-from walle.analysis.measuring.design import is_positive, line_keys, resolve_key, sort_key
+from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, page, words
 
@@ -104,13 +104,6 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, FLAGS, by=None, formats=(".html",)).parse_args(argv)
     return cli.guard("report", lambda: _write(args))
-
-
-def axis_of(sweep: Sweep) -> str:
-    """`sampler.n` where it varies or nothing does, else the first key that varies."""
-    if "sampler.n" in sweep.varying:
-        return "sampler.n"
-    return next(iter(line_keys(sweep, "")), "sampler.n")
 
 
 def ask(sweep: Sweep, by: str) -> str:

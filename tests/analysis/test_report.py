@@ -11,6 +11,7 @@ import pytest
 
 from tests.analysis.synthetic import REPLACED, Job, write_run, write_sweep
 from walle.analysis import report
+from walle.analysis.measuring.design import axis_of
 from walle.analysis.runs import load
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -134,7 +135,7 @@ def test_the_question_is_put_together_from_what_varies(
         "How do the results of ppo depend on sampler.n (1, 4) and env.id (HalfCheetah-v5, "
         "Hopper-v5)? 3 seeds."
     )
-    assert report.axis_of(load(lag_sweep)) == "sampler.max_lag"
+    assert axis_of(load(lag_sweep)) == "sampler.max_lag"
 
 
 def test_a_question_of_ones_own(lag_page: Path) -> None:
