@@ -39,6 +39,10 @@ SPEEDS = {
     "collect_s": "steps per second of collecting",
     "learn_s": "steps per second of learning",
 }
+SPEED_COLORS = {
+    SPEEDS[column]: style.section(part)[0]
+    for column, part in (("collect_s", "collect"), ("learn_s", "learn"))
+}
 TIME = "seconds to return"
 REACHED = 0.9
 FLAGS = {
@@ -238,7 +242,10 @@ def _series(found: list[Comparison], names: tuple[str, ...], column: str) -> lis
         of = {one.label: getattr(one, column) for one in mine}
         known = {label: x for label, x in of.items() if x.value == x.value}
         if known:
-            series.append(forest.Series(name, style.look(i), known))
+            look = style.look(i)
+            if name in SPEED_COLORS:
+                look = look._replace(color=SPEED_COLORS[name])
+            series.append(forest.Series(name, look, known))
     return series
 
 
