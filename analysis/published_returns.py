@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import published, style
+from walle.analysis.drawing.labels import task_of
 from walle.analysis.loading.directories import BadInputError, counted
 from walle.analysis.measuring.cells import column_per_run
 from walle.analysis.measuring.stats import FloatArray, Interval
-from walle.analysis.returns import task_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 

@@ -13,13 +13,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import published, style
-from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
+from walle.analysis.comparing.matching import WORKERS
+from walle.analysis.drawing import labels, published, style
+from walle.analysis.drawing.labels import Label
+from walle.analysis.loading.directories import BadInputError, listed
 from walle.analysis.measuring.cells import repeats_text, require
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
-from walle.analysis.measuring.design import design, resolve_key
+from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli
+from walle.analysis.writing import cli, words
 
 X_AXES = {
     "steps": ("env_steps", "environment steps"),
@@ -32,49 +34,57 @@ FLAGS = {
     "--iqm": "draw the interquartile mean",
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
+    "--evaluations": "draw evaluations, which have no exploration noise",
 }
 IQM_RUNS = 4
+PANELS = 3
 BASELINE = "baseline"
 
 
 class Line(NamedTuple):
-    """One line of one panel; its curve is over `runs` runs with `seeds` different seeds."""
+    """One line of one panel; its curve is over `runs` runs with `seeds` different seeds.
+
+    `reach` holds the lowest and the highest value of a single run.
+    """
 
     task: str
-    label: str
+    label: Label
     runs: int
     seeds: int
     curve: Curve
+    reach: tuple[float, float]
 
 
 def study(
     sweep: Sweep,
     *,
-    by: str = "sampler.n",
+    by: str | None = None,
     x: str = "steps",
     y: str = "return_mean",
     iqm: bool = False,
     baseline: Sweep | None = None,
     paper: bool = False,
+    evaluations: bool = False,
 ) -> cli.Study:
     """Learning curves with bands.
 
     Args:
         sweep: the runs.
-        by: the configuration key that tells the lines apart.
+        by: the configuration key that tells the lines apart; by default what varies.
         x: `steps`, `iterations` or `wall`.
         y: a column of iterations.csv.
         iqm: interquartile mean in place of the mean.
         baseline: further runs, drawn in grey with one line a task.
         paper: mark the published returns of each task (only with `steps`).
+        evaluations: draw a column of eval.csv (only with `steps`).
     """
-    by = resolve_key(sweep, by)
+    by = resolve_key(sweep, by) if by else axis_of(sweep)
     column, label = X_AXES[x]
-    found = _lines(sweep, by, column, y, iqm=iqm)
+    found = _lines(sweep, by, column, y, iqm=iqm, evaluations=evaluations)
     if baseline is not None:
-        found += _lines(baseline, None, column, y, iqm=iqm)
+        found += _lines(baseline, None, column, y, iqm=iqm, evaluations=evaluations)
     tasks = list(dict.fromkeys(line.task for line in found))
-    figure, axes = style.small_multiples(len(tasks), height=2.5)
+    figure, axes = style.small_multiples(len(tasks), height=2.5, columns=PANELS)
     looks = _looks(found)
     for area, task in zip(axes, tasks, strict=True):
         _draw(area, [line for line in found if line.task == task], looks)
@@ -83,33 +93,35 @@ def study(
         area.set_title(task if len(tasks) > 1 else "")
         style.compact_axis(area)
         area.set_xlabel(label)
-        area.set_ylabel(y.replace("_", " "))
+        _limit(area, [line.reach for line in found if line.task == task])
+    for area in axes[::PANELS]:
+        area.set_ylabel(labels.of_column("eval" if evaluations else "iterations", y))
     style.legend(figure)
-    points = [_points(line, column, y, by) for line in found]
-    columns = ["task", by, "runs", column, y, f"{y}_low", f"{y}_high"]
-    table = pd.concat(map(_last, points), ignore_index=True)[columns]
+    points = [_points(line, column, y) for line in found]
+    columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
+    table = words.without_lone_line(pd.concat(map(_last, points), ignore_index=True)[columns])
     said = _sentences(found, label, iqm=iqm)
     return cli.Study(figure, table, said, pd.concat(points, ignore_index=True))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, FLAGS)
+    parser = cli.parser(__doc__, FLAGS, by=None)
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
-    return cli.run(args, "returns", study, ("by", "x", "y", "iqm", "baseline", "paper"))
+    if args.evaluations and args.x != "steps":
+        parser.error(f"--evaluations: evaluations are drawn by environment steps, not -x {args.x}")
+    options = ("by", "x", "y", "iqm", "baseline", "paper", "evaluations")
+    return cli.run(args, "returns", study, options)
 
 
-def task_of(run: Run) -> str:
-    """The name of a run's environment."""
-    return str(run.config.get("env.id", run.config.get("env.name", "")))
-
-
-def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[Line]:
+def _lines(
+    sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool, evaluations: bool
+) -> list[Line]:
     """The lines of a figure over `by`; without `by` a single line for each task."""
-    frame = sweep.iterations
-    require(frame, x, y)
+    frame = sweep.evaluations if evaluations else sweep.iterations
+    require(frame, x, y, file="eval" if evaluations else "iterations")
     lines = []
     for (task, label), runs in _groups(sweep, by).items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
@@ -119,43 +131,62 @@ def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[L
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
             seeds = rows["seed"].nunique()
-            lines.append(Line(task, label, len(values), seeds, curve(grid, values, iqm=iqm)))
+            reach = float(np.nanmin(values)), float(np.nanmax(values))
+            mean = curve(grid, values, iqm=iqm)
+            lines.append(Line(task, label, len(values), seeds, mean, reach))
     if not lines:
-        raise BadInputError(f"{y} is empty in every run: no episode has ended yet")
-    return lines
+        what = "evaluation" if evaluations else "episode"
+        raise BadInputError(f"{y} is empty in every run: no {what} has ended yet")
+    return lines if by is None else _identical_as_one(lines, by, sweep)
 
 
-def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, str], list[str]]:
-    tasks = {run.name: task_of(run) for run in sweep.runs}
-    labels = dict.fromkeys(tasks, BASELINE)
-    if by is not None:
-        rows = design(sweep, by).itertuples(index=False)
-        labels = {run: _label(by, value, line, tasks[run]) for run, value, line, _ in rows}
-    groups: dict[tuple[str, str], list[str]] = {}
-    for run, label in labels.items():
+def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, Label], list[str]]:
+    """The names of the runs of each line, by task and label."""
+    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
+    label_of = dict.fromkeys(tasks, Label(BASELINE)) if by is None else labels.of_runs(sweep, by)
+    groups: dict[tuple[str, Label], list[str]] = {}
+    for run, label in label_of.items():
         groups.setdefault((tasks[run], label), []).append(run)
     return groups
 
 
-def _label(by: str, value: Scalar, line: str, task: str) -> str:
-    """The label of a line: the value of `by` and further differences, without the task."""
-    others = [part for part in line.split(", ") if part and part != task]
-    is_task = by.startswith("env.") and str(value) == task
-    return ", ".join([*([] if is_task else [f"{by.split('.')[-1]} = {value}"]), *others])
+def _identical_as_one(lines: list[Line], by: str, sweep: Sweep) -> list[Line]:
+    """One line for all values of `by` where they give identical curves, as all `sampler.n` do."""
+    alike: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        alike.setdefault((line.task, line.label.others), []).append(line)
+    several = [group for group in alike.values() if len(group) > 1]
+    if not several or not all(_identical(group) for group in several):
+        return lines
+    values = labels.of_values(by, sweep.values(by))
+    if by not in WORKERS:
+        sweep.note(f"The lines are identical, so one hides the others: {values}")
+        return lines
+    sweep.note(f"Identical for all values, so drawn as one line: {values}")
+    return [group[0]._replace(label=Label("", group[0].label.others)) for group in alike.values()]
+
+
+def _identical(lines: list[Line]) -> bool:
+    first, *others = lines
+    return all(
+        np.array_equal(mine, yours, equal_nan=True)
+        for line in others
+        for mine, yours in zip(line.curve[:4], first.curve[:4], strict=True)
+    )
 
 
 def _looks(lines: list[Line]) -> dict[str, style.Look]:
     """A look for every label, which is the same in all panels."""
-    labels = dict.fromkeys(line.label for line in lines if line.label != BASELINE)
-    looks = {label: style.look(i) for i, label in enumerate(labels)}
+    found = dict.fromkeys(line.label.text for line in lines if line.label.text != BASELINE)
+    looks = {label: style.look(i) for i, label in enumerate(found)}
     looks[BASELINE] = style.look(0)._replace(color=style.PAPER_GREY)
     return looks
 
 
 def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
     for line in lines:
-        look, found = looks[line.label], line.curve
-        label = f"{line.label or 'mean'} ({repeats_text(line.runs, line.seeds)})"
+        look, found = looks[line.label.text], line.curve
+        label = f"{line.label.text or 'mean'} ({repeats_text(line.runs, line.seeds)})"
         whole = np.where(found.complete, found.y, np.nan)
         axes.plot(found.x, whole, color=look.color, linestyle=look.dash, label=label)
         partial = np.where(found.complete, np.nan, found.y)
@@ -163,11 +194,23 @@ def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> 
         axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
 
 
+def _limit(axes: style.Axes, reaches: list[tuple[float, float]]) -> None:
+    """Ends the axis a little beyond what single runs reached and the points: bands do not set it.
+
+    The band of two or three runs may be many times as wide as all their returns.
+    """
+    drawn = [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
+    values = np.concatenate([np.ravel(reaches), *drawn])
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    margin = 0.08 * (high - low) or 1.0
+    axes.set_ylim(low - margin, high + margin)
+
+
 def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
     algorithms = {
         str(run.config.get("algo.name", "")).split("_")[0].upper()
         for run in sweep.runs
-        if task_of(run) == task
+        if labels.task_of(run) == task
     }
     rows = published.returns(task.split("-")[0])
     rows = rows[rows["algorithm"].isin(algorithms)]
@@ -187,7 +230,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
     several = len({line.task for line in lines}) > 1
 
     def name(line: Line) -> str:
-        parts = (line.task, line.label) if several or not line.label else (line.label,)
+        text = line.label.text
+        parts = (line.task, text) if several or not text else (text,)
         return ", ".join(part for part in parts if part)
 
     if short := [line for line in lines if not line.curve.complete.all()]:
@@ -200,11 +244,6 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    for task in dict.fromkeys(line.task for line in lines):
-        first, *others = (line.curve.y for line in lines if line.task == task)
-        if others and all(np.array_equal(y, first, equal_nan=True) for y in others):
-            count = len(others) + 1
-            texts.append(f"{task}: the {count} lines are identical; one hides the others.")
     return texts
 
 
@@ -215,11 +254,11 @@ def _short_end(line: Line) -> str:
     return f"{where} ({found.runs[-1]} of {line.runs} runs at the end)"
 
 
-def _points(line: Line, x: str, y: str, by: str) -> pd.DataFrame:
+def _points(line: Line, x: str, y: str) -> pd.DataFrame:
     """A row for each point of a line."""
     found = line.curve
     columns = {x: found.x, y: found.y, f"{y}_low": found.low, f"{y}_high": found.high}
-    return pd.DataFrame({"task": line.task, by: line.label, **columns, "runs": found.runs})
+    return pd.DataFrame({"task": line.task, "line": line.label.text, **columns, "runs": found.runs})
 
 
 def _last(points: pd.DataFrame) -> pd.DataFrame:

@@ -32,7 +32,9 @@ def test_ends_that_not_all_runs_reach_are_thin_and_said(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=20), Job(iterations=20, seed=1)])
     keep_rows(root / "1", 10)
     study = returns.study(load(root))
-    assert any("n = 1 after 20," in t and "(1 of 2 runs at the end)" in t for t in study.sentences)
+    assert any(
+        "HalfCheetah-v5 after 20," in t and "(1 of 2 runs at the end)" in t for t in study.sentences
+    )
     whole, rest = study.figure.axes[0].get_lines()
     ends = [np.asarray(line.get_xdata())[~np.isnan(line.get_ydata())] for line in (whole, rest)]
     assert ends[0].max() <= 10 * 2048 < ends[1].max()
@@ -51,7 +53,9 @@ def test_runs_that_are_never_there_together_are_not_averaged_in_silence(tmp_path
     assert np.isnan(whole.get_ydata()).all()
     y = np.asarray(rest.get_ydata(), float)
     assert 0 < np.isnan(y).sum() < y.size  # the time between them is empty
-    assert any("n = 1 everywhere (1 of 2 runs at the end)" in text for text in study.sentences)
+    assert any(
+        "HalfCheetah-v5 everywhere (1 of 2 runs at the end)" in text for text in study.sentences
+    )
     assert study.table["runs"].tolist() == [1]
 
 
@@ -63,7 +67,7 @@ def test_a_run_without_a_return_is_said(tmp_path: Path) -> None:
     assert "Not drawn, as return_mean is empty in every row: 1" in sweep.notes
     assert study.table["runs"].tolist() == [1]
     (line, _) = study.figure.axes[0].get_lines()
-    assert line.get_label() == "n = 1 (1 seed)"
+    assert line.get_label() == "mean (1 seed)"  # no label: all runs have n = 1
 
 
 def test_several_environments_are_small_multiples_with_one_legend(tasks_sweep: Path) -> None:
@@ -82,13 +86,43 @@ def test_the_baseline_is_grey(tasks_sweep: Path, speedup_sweep: Path) -> None:
     assert "baseline (15 runs)" in labels
 
 
-def test_identical_lines_are_said(tmp_path: Path) -> None:
+def test_identical_lines_are_drawn_once_and_said(tmp_path: Path) -> None:
     """As lock-step runs of one seed are, whatever the number of samplers."""
     root = write_sweep(tmp_path / "s", [Job(n=1), Job(n=2)])
     text = (root / "0" / "iterations.csv").read_text()
     (root / "1" / "iterations.csv").write_text(text)
+    sweep = load(root)
+    study = returns.study(sweep)
+    assert "Identical for all values, so drawn as one line: n = 1, 2" in sweep.notes
+    assert study.table["runs"].tolist() == [1]
+    labels = [line.get_label() for line in study.figure.axes[0].get_lines()]
+    assert labels[0] == "mean (1 seed)"
+
+
+def test_lines_of_algorithms_are_named_by_what_differs(tmp_path: Path) -> None:
+    jobs = [Job(algo=algo, seed=seed) for algo in ("a2c", "ppo") for seed in (0, 1)]
+    study = returns.study(load(write_sweep(tmp_path / "s", jobs)))
+    assert study.table["line"].tolist() == ["a2c", "ppo"]  # not "n = 1, a2c"
+    assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
+
+
+def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
+    for run, value in (("0", 100), ("1", 200)):
+        frame = pd.read_csv(root / run / "iterations.csv").assign(return_mean=value)
+        frame.to_csv(root / run / "iterations.csv", index=False)
     study = returns.study(load(root))
-    assert any("the 2 lines are identical" in sentence for sentence in study.sentences)
+    assert study.table["return_mean_high"].item() > 700
+    low, high = study.figure.axes[0].get_ylim()
+    assert (low, high) == pytest.approx((92, 208))
+
+
+def test_evaluations(speedup_sweep: Path) -> None:
+    sweep = load(speedup_sweep)
+    study = returns.study(sweep, evaluations=True)
+    assert study.points is not None
+    assert study.points["env_steps"].min() == sweep.evaluations["env_steps"].min()
+    assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
 
 
 def test_no_episode_has_ended(tmp_path: Path) -> None:
