@@ -101,8 +101,10 @@ def test_identical_lines_are_drawn_once_and_said(tmp_path: Path) -> None:
 
 def test_lines_of_algorithms_are_named_by_what_differs(tmp_path: Path) -> None:
     jobs = [Job(algo=algo, seed=seed) for algo in ("a2c", "ppo") for seed in (0, 1)]
-    study = returns.study(load(write_sweep(tmp_path / "s", jobs)))
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    study = returns.study(sweep)
     assert study.table["line"].tolist() == ["a2c", "ppo"]  # not "n = 1, a2c"
+    assert "The lines are identical, so one hides the others: a2c, ppo" in sweep.notes
     assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
 
 
@@ -112,7 +114,7 @@ def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
         frame = pd.read_csv(root / run / "iterations.csv").assign(return_mean=value)
         frame.to_csv(root / run / "iterations.csv", index=False)
     study = returns.study(load(root))
-    assert study.table["return_mean_high"].item() > 700
+    assert study.table["return_mean_high"].item() > 500
     low, high = study.figure.axes[0].get_ylim()
     assert (low, high) == pytest.approx((92, 208))
 
