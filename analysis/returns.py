@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.matching import WORKERS
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.drawing.labels import Label
+from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError, listed
 from walle.analysis.measuring.cells import repeats_text, require
+from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
 from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.runs import Sweep
@@ -35,16 +35,17 @@ FLAGS = {
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
     "--evaluations": "draw evaluations, which have no exploration noise",
+    "--compiling": cli.COMPILING,
 }
 IQM_RUNS = 4
 PANELS = 3
-BASELINE = "baseline"
 
 
 class Line(NamedTuple):
     """One line of one panel; its curve is over `runs` runs with `seeds` different seeds.
 
-    `reach` holds the lowest and the highest value of a single run.
+    `reach` holds the lowest and the highest value of a single run, `same` the labels of the
+    identical lines that are drawn as this one.
     """
 
     task: str
@@ -53,6 +54,7 @@ class Line(NamedTuple):
     seeds: int
     curve: Curve
     reach: tuple[float, float]
+    same: tuple[str, ...] = ()
 
 
 def study(
@@ -65,6 +67,7 @@ def study(
     baseline: Sweep | None = None,
     paper: bool = False,
     evaluations: bool = False,
+    compiling: bool = False,
 ) -> cli.Study:
     """Learning curves with bands.
 
@@ -77,12 +80,14 @@ def study(
         baseline: further runs, drawn in grey with one line a task.
         paper: mark the published returns of each task (only with `steps`).
         evaluations: draw a column of eval.csv (only with `steps`).
+        compiling: count the compiler's time on the wall clock.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column, label = X_AXES[x]
-    found = _lines(sweep, by, column, y, iqm=iqm, evaluations=evaluations)
+    how = {"iqm": iqm, "evaluations": evaluations, "compiling": compiling}
+    found = _lines(sweep, by, column, y, **how)
     if baseline is not None:
-        found += _lines(baseline, None, column, y, iqm=iqm, evaluations=evaluations)
+        found += _lines(baseline, None, column, y, **how)
     tasks = list(dict.fromkeys(line.task for line in found))
     figure, axes = style.small_multiples(len(tasks), height=2.5, columns=PANELS)
     looks = _looks(found)
@@ -112,18 +117,29 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
     if args.evaluations and args.x != "steps":
         parser.error(f"--evaluations: evaluations are drawn by environment steps, not -x {args.x}")
-    options = ("by", "x", "y", "iqm", "baseline", "paper", "evaluations")
+    options = ("by", "x", "y", "iqm", "baseline", "paper", "evaluations", "compiling")
     return cli.run(args, "returns", study, options)
 
 
 def _lines(
-    sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool, evaluations: bool
+    sweep: Sweep,
+    by: str | None,
+    x: str,
+    y: str,
+    *,
+    iqm: bool,
+    evaluations: bool,
+    compiling: bool,
 ) -> list[Line]:
-    """The lines of a figure over `by`; without `by` a single line for each task."""
-    frame = sweep.evaluations if evaluations else sweep.iterations
+    """The lines of a figure over `by`; without `by` the lines of a baseline."""
+    frame = sweep.evaluations if evaluations else clock(sweep, compiling=compiling)
     require(frame, x, y, file="eval" if evaluations else "iterations")
     lines = []
-    for (task, label), runs in _groups(sweep, by).items():
+    groups = labels.groups(sweep, by)
+    same: dict[tuple[str, Label], tuple[str, ...]] = {}
+    if x != "wall_s":
+        groups, same = labels.merged(sweep, groups, frame, y, by or "")
+    for (task, label), runs in groups.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
             sweep.note(f"Not drawn, as {y} is empty in every row: {listed(empty)}")
@@ -133,54 +149,21 @@ def _lines(
             seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
             mean = curve(grid, values, iqm=iqm)
-            lines.append(Line(task, label, len(values), seeds, mean, reach))
+            as_one = same.get((task, label), ())
+            lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
     if not lines:
         what = "evaluation" if evaluations else "episode"
         raise BadInputError(f"{y} is empty in every run: no {what} has ended yet")
-    return lines if by is None else _identical_as_one(lines, by, sweep)
-
-
-def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, Label], list[str]]:
-    """The names of the runs of each line, by task and label."""
-    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
-    label_of = dict.fromkeys(tasks, Label(BASELINE)) if by is None else labels.of_runs(sweep, by)
-    groups: dict[tuple[str, Label], list[str]] = {}
-    for run, label in label_of.items():
-        groups.setdefault((tasks[run], label), []).append(run)
-    return groups
-
-
-def _identical_as_one(lines: list[Line], by: str, sweep: Sweep) -> list[Line]:
-    """One line for all values of `by` where they give identical curves, as all `sampler.n` do."""
-    alike: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        alike.setdefault((line.task, line.label.others), []).append(line)
-    several = [group for group in alike.values() if len(group) > 1]
-    if not several or not all(_identical(group) for group in several):
-        return lines
-    values = labels.of_values(by, sweep.values(by))
-    if by not in WORKERS:
-        sweep.note(f"The lines are identical, so one hides the others: {values}")
-        return lines
-    sweep.note(f"Identical for all values, so drawn as one line: {values}")
-    return [group[0]._replace(label=Label("", group[0].label.others)) for group in alike.values()]
-
-
-def _identical(lines: list[Line]) -> bool:
-    first, *others = lines
-    return all(
-        np.array_equal(mine, yours, equal_nan=True)
-        for line in others
-        for mine, yours in zip(line.curve[:4], first.curve[:4], strict=True)
-    )
+    return lines
 
 
 def _looks(lines: list[Line]) -> dict[str, style.Look]:
     """A look for every label, which is the same in all panels."""
-    found = dict.fromkeys(line.label.text for line in lines if line.label.text != BASELINE)
-    looks = {label: style.look(i) for i, label in enumerate(found)}
-    looks[BASELINE] = style.look(0)._replace(color=style.PAPER_GREY)
-    return looks
+    texts = list(dict.fromkeys(line.label.text for line in lines))
+    behind = [text for text in texts if text.startswith(BASELINE)]
+    looks = {text: style.look(i) for i, text in enumerate(t for t in texts if t not in behind)}
+    grey = style.PAPER_GREY
+    return looks | {b: style.look(i)._replace(color=grey) for i, b in enumerate(behind)}
 
 
 def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
@@ -244,6 +227,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
+    if same := [f"{name(line)} ({'; '.join(line.same)})" for line in lines if line.same]:
+        texts.append(f"Identical, so drawn as one line, with one run a seed: {', '.join(same)}.")
     return texts
 
 

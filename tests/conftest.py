@@ -10,7 +10,7 @@ from walle.config import compose
 from walle.machine import THREAD_VARIABLES
 from walle.processes.private_files import cache_directory
 from walle.run import main
-from walle.train import train
+from walle.training import train
 
 _LASTING = ("forkserver", "resource_tracker")  # Python's own; they serve the whole test session
 

@@ -8,7 +8,7 @@ from tests.conftest import read
 from walle.agent import checkpoint
 from walle.config import compose
 from walle.parts import make_algorithm, make_problem
-from walle.train import train
+from walle.training import train
 
 pytestmark = [
     pytest.mark.gpu,

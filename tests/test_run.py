@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.conftest import read
-from tests.test_train import learned
+from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.run import _into_its_directory
 
@@ -65,7 +65,7 @@ def test_a_run_goes_on_in_its_directory_as_far_as_asked(tmp_path, command, capsy
 def completed(tmp_path_factory):
     """The directory of a run with all its steps."""
     from walle.config import compose
-    from walle.train import train
+    from walle.training import train
 
     directory = tmp_path_factory.mktemp("completed") / "run"
     train(compose([*SMALL, "total_steps=256"]), directory)
@@ -88,6 +88,14 @@ def test_a_directory_without_a_run_is_refused(tmp_path, refused):
     line = refused(f"resume={tmp_path}/typo")
     assert line.startswith(f"walle: resume={tmp_path}/typo: no run has been here (no run.json)")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_goes_on_in_no_other_directory(completed, refused, tmp_path):
+    before = files(completed)
+    line = refused(f"hydra.run.dir={tmp_path}/other", f"resume={completed}")
+    assert f"resume={completed} with hydra.run.dir={tmp_path}/other: a run goes on in its" in line
+    assert files(completed) == before
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("more", [["-m"], ["seed=1,2", "--multirun"], ["-cn", "speedup"]])

@@ -12,7 +12,7 @@ from walle.agent import sinks
 from walle.config import compose, config_hash, to_dict
 from walle.errors import ConfigError
 from walle.parts import make_problem
-from walle.train import train
+from walle.training import train
 
 SECRET = "kx7-hush-9d2f"
 REFERENCE = "${oc.env:TOY_TOKEN}"

@@ -12,11 +12,13 @@ def test_no_two_streams_of_a_run_begin_alike():
     integers += [streams.episode_env_seed(0, lane, r) for lane, r in product(lanes, rounds)]
     integers += [streams.evaluation_seed(0, lane, k) for lane, k in product(lanes, rounds)]
     integers += [streams.seed_anew(0, r) for r in rounds]
-    assert len(set(integers)) == len(integers) == 1 + 40 + 200 + 200 + 10
+    integers += [streams.afterwards_seed(0, episode) for episode in range(50)]
+    assert len(set(integers)) == len(integers) == 1 + 40 + 200 + 200 + 10 + 50
     noise = [streams.ActionNoise(0, lane) for lane in lanes]
     draws = [noise[lane].of_round(r).random() for lane, r in product(lanes, rounds)]
     draws += [streams.episode_action_noise(0, *key).random() for key in product(lanes, rounds)]
-    assert len(set(draws)) == len(draws) == 200 + 200
+    draws += [streams.afterwards_noise(0, episode).random() for episode in range(50)]
+    assert len(set(draws)) == len(draws) == 200 + 200 + 50
 
 
 def test_another_seed_gives_other_streams():
@@ -52,4 +54,6 @@ def test_a_streams_key_is_the_one_the_tree_shows():
     assert streams.evaluation_seed(7, 5, 3) == sequence(1, 5, 3).generate_state(1)[0]
     assert streams.seed_anew(7, 3) == sequence(3, 3).generate_state(1)[0]
     assert streams.episode_action_noise(7, 5, 3).random() == noise(0, 5, 1, 3, 0)
+    assert streams.afterwards_seed(7, 5) == sequence(4, 5).generate_state(1)[0]
+    assert streams.afterwards_noise(7, 5).random() == noise(4, 5, 0)
     assert streams.agent_seed(7) == sequence(2).generate_state(1, np.uint64)[0] >> np.uint64(1)

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.conftest import read
-from tests.test_train import learned
+from tests.test_training import learned
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import train
+from walle.training import train
 
 WHOLE = ("sampler.collect=episodes", "env=cartpole")
 

@@ -1,4 +1,4 @@
-"""The command `walle`: `walle NAME ...` runs walle/NAME.py or walle/analysis/NAME.py."""
+"""The command `walle`: `walle NAME ...` runs NAME.py in walle/, its policy/ or its analysis/."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def _call(name: str, arguments: list[str]) -> int | None:
 
 
 def _scripts() -> dict[str, Path]:
-    """The files of walle/ and walle/analysis/ that have a `main`, by name."""
-    files = [*sorted(PACKAGE.glob("[a-z]*.py")), *sorted(PACKAGE.glob("analysis/[a-z]*.py"))]
+    """The files of walle/ and of two of its rooms that have a `main`, by name."""
+    places = ("[a-z]*.py", "policy/[a-z]*.py", "analysis/[a-z]*.py")
+    files = [file for place in places for file in sorted(PACKAGE.glob(place))]
     return {file.stem: file for file in files if "\ndef main(" in file.read_text()}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,12 +79,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     Raises:
         ConfigError: the environment does not work, or does not fit the settings.
     """
-    known = {field.name for field in fields(config.env)}
-    names = [field.name for field in fields(EnvSpec) if field.name in known]
-    settings = {name: getattr(config.env, name) for name in names}
-    revealed = with_variables(config.env.kwargs)
-    hidden = None if revealed == config.env.kwargs else config.env.kwargs
-    env = EnvSpec(**{**settings, "kwargs": revealed, "hidden": hidden})
+    env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
     probed = probe(env, config.seed)
     lane = probed.lane
     limit = lane.episode_limit
@@ -107,6 +101,18 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         rounds_vary=config.rounds_vary,
     )
     return problem, probed
+
+
+def late_episodes(config: Config, problem: Problem) -> str | None:
+    """A line for a run that ends before an episode of full length can; None for any other run."""
+    longest, lanes, total = problem.longest_episode, config.lanes, config.total_steps
+    if longest is None or config.whole_episodes or longest * lanes <= total:
+        return None
+    return (
+        f"episodes of {longest:,} steps in {lanes} lanes end after {longest * lanes:,} steps, the"
+        f" run after {total:,}: returns come from evaluations and from episodes that end early;"
+        " for more use fewer sampler.lanes or more total_steps"
+    )
 
 
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:
@@ -184,6 +190,7 @@ def make_sampling(
         vector_length=len(run.algorithm.snapshot().vector),
         slots=slots,
         enough=1 if run.algorithm.capabilities.every_rollout else config.batch_size,
+        max_staleness=config.algo.staleness_bound,
         signals=signals,
         patience=Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s),
         others=learners,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(composed: DictConfig) -> float | None:
-    """Trains one policy in Hydra's output directory; returns the final return_mean.
+    """Trains one policy in Hydra's output directory; returns what `objective` names.
 
     The exit code is 2 if the configuration cannot work, 1 if a worker failed or died, and 128 + the
     signal's number if the run was interrupted.
@@ -61,7 +61,7 @@ def _run(composed: DictConfig) -> float | None:
 
         from walle.agent.checkpoint import earlier_state
         from walle.agent.run_directory import read_status
-        from walle.train import train
+        from walle.training import train
 
     launched = hydra.mode == RunMode.MULTIRUN
     resumed = None
@@ -71,14 +71,11 @@ def _run(composed: DictConfig) -> float | None:
         resumed = earlier_state(directory, print)
     result = train(config, directory, typed, resumed, launched=launched)
     if config.logger.progress != "quiet":
-        return_text = "-" if result.return_mean is None else f"{result.return_mean:,.1f}"
-        print(
-            f"{result.env_steps:,} steps in {result.wall_s:,.1f} s, return {return_text}; "
-            f"files in {os.path.relpath(directory)}"
-        )
+        steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
+        print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
     if result.signal is not None:
         sys.exit(128 + result.signal)
-    return result.return_mean
+    return result.objective(config.objective)
 
 
 def main() -> None:
@@ -142,6 +139,9 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     directory = arguments[place].partition("=")[2].strip("'\"")
     if directory in ("", "null"):
         return arguments
+    if elsewhere := [each for each in arguments if each.startswith("hydra.run.dir=")]:
+        reason = "a run goes on in its own directory; drop one of the two"
+        sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
         stored_config(Path(directory))
     except ConfigError as error:

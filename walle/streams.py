@@ -9,6 +9,8 @@
         (1, lane, k)                the same in evaluation k
         (2,)                        the agent: initial networks, orders of minibatches, replay
         (3, round)                  the seed of all environments that begin anew before a round
+        (4, episode)                an episode of an evaluation after training: its environment
+        (4, episode, 0)             its action noise
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
 so all streams differ: a lane of fixed rounds uses only child 0, and the rounds of whole episodes
@@ -27,6 +29,7 @@ ROLES: dict[Role, int] = {"train": 0, "evaluate": 1}
 _NOISE, _EPISODE_ROUNDS = 0, 1
 _AGENT = 2
 _ANEW = 3
+_AFTERWARDS = 4
 
 
 def env_seed(seed: int, lane: int, role: Role = "train") -> int:
@@ -73,6 +76,16 @@ def episode_env_seed(seed: int, lane: int, round_: int) -> int:
 def episode_action_noise(seed: int, lane: int, round_: int) -> np.random.Generator:
     """A lane's stream of action noise in one round of whole episodes."""
     return _generator(_sequence(seed, ROLES["train"], lane, _EPISODE_ROUNDS, round_, _NOISE))
+
+
+def afterwards_seed(seed: int, episode: int) -> int:
+    """The seed of 32 bits for an episode of an evaluation after training."""
+    return _word(_sequence(seed, _AFTERWARDS, episode))
+
+
+def afterwards_noise(seed: int, episode: int) -> np.random.Generator:
+    """The stream of action noise of an episode of an evaluation after training."""
+    return _generator(_sequence(seed, _AFTERWARDS, episode, _NOISE))
 
 
 def agent_seed(seed: int) -> int:

@@ -5,7 +5,7 @@ from tests.algos.test_ppo import CONSTANT, GAMMA, trained
 from walle.config import compose
 from walle.learning import returns
 from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
-from walle.train import train
+from walle.training import train
 
 QUIET = ("eval.every=null", "logger.progress=quiet")
 SMALL = ("algo=a2c", "batch_size=64", "sampler.lanes=8", "algo.compile=false")

@@ -5,7 +5,7 @@ from tests.conftest import read
 from walle.algos.adaptive_rounds import AdaptiveRounds, adapt, better
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import train
+from walle.training import train
 from walle.types import Rollout
 
 

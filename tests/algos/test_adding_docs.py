@@ -9,7 +9,7 @@ from tests.conftest import read
 from walle import algos
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.train import train
+from walle.training import train
 
 DOCS = Path(__file__).parents[2] / "docs" / "adding_an_algorithm.md"
 

@@ -4,14 +4,14 @@ import torch
 
 from tests.algos.test_ppo import trained
 from tests.conftest import read
-from tests.test_train import learned
+from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.replay_files import ReplayFiles
 from walle.algos.off_policy import Limiter
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.parts import make_algorithm, make_problem
-from walle.train import train
+from walle.training import train
 
 NAMES = ("ddpg", "td3", "sac")
 SMALL = (

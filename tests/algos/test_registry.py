@@ -7,14 +7,14 @@ from dataclasses import fields
 import pytest
 
 from tests.conftest import read
-from tests.test_train import learned
+from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.parts import make_algorithm, make_problem
-from walle.train import train
+from walle.training import train
 
 MODES = {
     "serial": ("sampler=serial", "sampler.max_lag=0"),

@@ -3,13 +3,13 @@ import torch
 
 from tests.algos.test_ppo import stale, trained
 from tests.conftest import read
-from tests.test_train import learned
+from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.algos.rows import SequenceInputs, SequenceRows
 from walle.config import compose
 from walle.nets.recurrent import GRU
 from walle.parts import make_algorithm, make_problem
-from walle.train import train
+from walle.training import train
 
 SMALL = ("net=gru", "net.sequence=8", "batch_size=256", "sampler.lanes=8", "algo.epochs=2")
 RECALL = ("env=gym", "env.id=tests.toy:Recall-v0", "sampler=serial")

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import Job, keep_rows, write_run, write_sweep
+from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
 from walle.analysis import returns
+from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import load
 
@@ -82,29 +83,19 @@ def test_several_environments_are_small_multiples_with_one_legend(tasks_sweep: P
 
 def test_the_baseline_is_grey(tasks_sweep: Path, speedup_sweep: Path) -> None:
     study = returns.study(load(tasks_sweep), baseline=load(speedup_sweep))
-    labels = [line.get_label() for line in study.figure.axes[0].get_lines()]
-    assert "baseline (15 runs)" in labels
-
-
-def test_identical_lines_are_drawn_once_and_said(tmp_path: Path) -> None:
-    """As lock-step runs of one seed are, whatever the number of samplers."""
-    root = write_sweep(tmp_path / "s", [Job(n=1), Job(n=2)])
-    text = (root / "0" / "iterations.csv").read_text()
-    (root / "1" / "iterations.csv").write_text(text)
-    sweep = load(root)
-    study = returns.study(sweep)
-    assert "Identical for all values, so drawn as one line: n = 1, 2" in sweep.notes
-    assert study.table["runs"].tolist() == [1]
-    labels = [line.get_label() for line in study.figure.axes[0].get_lines()]
-    assert labels[0] == "mean (1 seed)"
+    lines = {line.get_label(): line for line in study.figure.axes[0].get_lines()}
+    grey = lines["baseline, n 1 (3 seeds)"].get_color()
+    assert grey == lines["baseline, n 16 (3 seeds)"].get_color() == style.PAPER_GREY
 
 
 def test_lines_of_algorithms_are_named_by_what_differs(tmp_path: Path) -> None:
     jobs = [Job(algo=algo, seed=seed) for algo in ("a2c", "ppo") for seed in (0, 1)]
-    sweep = load(write_sweep(tmp_path / "s", jobs))
-    study = returns.study(sweep)
+    root = write_sweep(tmp_path / "s", jobs)
+    for run in "01":
+        rows = pd.read_csv(root / run / "iterations.csv")
+        set_columns(root / run, return_mean=rows["return_mean"] + 1)
+    study = returns.study(load(root))
     assert study.table["line"].tolist() == ["a2c", "ppo"]  # not "n = 1, a2c"
-    assert "The lines are identical, so one hides the others: a2c, ppo" in sweep.notes
     assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
 
 
@@ -125,6 +116,46 @@ def test_evaluations(speedup_sweep: Path) -> None:
     assert study.points is not None
     assert study.points["env_steps"].min() == sweep.evaluations["env_steps"].min()
     assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
+
+
+def write_lock_step(root: Path, workers: tuple[int, ...], seeds: int) -> Path:
+    """Runs whose learning depends on the seed alone, as in lock-step."""
+    jobs = [Job(n=n, seed=seed) for n in workers for seed in range(seeds)]
+    write_sweep(root, jobs)
+    for number in range(seeds, len(jobs)):
+        first = pd.read_csv(root / str(number % seeds) / "iterations.csv")
+        set_columns(root / str(number), return_mean=first["return_mean"])
+    return root
+
+
+def test_lines_that_learnt_the_same_are_one_line(tmp_path: Path) -> None:
+    sweep = load(write_lock_step(tmp_path / "s", (1, 2, 4, 8), 3))
+    study = returns.study(sweep)
+    assert "line" not in study.table  # nothing tells lines apart
+    assert study.table["runs"].tolist() == [3]
+    (said,) = (text for text in study.sentences if text.startswith("Identical"))
+    assert "so drawn as one line, with one run a seed: HalfCheetah-v5 (n = 1; n = 2; n = 4" in said
+    alone = returns.study(load(write_sweep(tmp_path / "a", [Job(seed=s) for s in range(3)])))
+    pd.testing.assert_frame_equal(study.table, alone.table)
+    walls = returns.study(sweep, x="wall").table
+    assert len(walls) == 4  # their times differ
+
+
+def test_a_line_with_another_number_somewhere_is_not_identical(tmp_path: Path) -> None:
+    root = write_lock_step(tmp_path / "s", (1, 2, 4), 2)
+    rows = pd.read_csv(root / "5" / "iterations.csv")
+    set_columns(root / "5", return_mean=rows["return_mean"].mask(rows["iteration"] == 20, 1.0))
+    labels = returns.study(load(root)).table["line"].tolist()
+    assert labels == ["n = 1; n = 2, identical", "n = 4"]
+
+
+def test_the_baseline_counts_identical_runs_once(tmp_path: Path, tasks_sweep: Path) -> None:
+    """Ten seeds at four n as 40 independent runs had an interval half as wide."""
+    baseline = load(write_lock_step(tmp_path / "s", (1, 2, 4, 8), 3))
+    study = returns.study(load(tasks_sweep), baseline=baseline)
+    mine = study.table[study.table["line"].str.startswith("baseline")]
+    assert mine["runs"].tolist() == [3]
+    assert mine["line"].tolist() == ["baseline, n 1; …; baseline, n 8, identical"]
 
 
 def test_no_episode_has_ended(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from walle.config import compose
 from walle.errors import ConfigError, RolloutError
 from walle.parts import make_problem
-from walle.train import train
+from walle.training import train
 
 COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
 

@@ -18,7 +18,7 @@ from walle.agent import checkpoint
 from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
-from walle.train import train
+from walle.training import train
 
 FATAL = ("learner.restarts=0",)
 SLOW = ("env=slow", "env.step_ms=1000")  # 17 minutes a round with two samplers

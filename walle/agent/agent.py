@@ -13,6 +13,7 @@ import numpy as np
 from walle.agent import checkpoint
 from walle.agent.cadence import Every
 from walle.agent.evaluation import Evaluator
+from walle.agent.iteration_rows import Collection
 from walle.agent.recorder import Iteration, Recorder
 from walle.agent.replay_files import ReplayFiles
 from walle.algos.base import Algorithm
@@ -92,6 +93,16 @@ class Agent:
         """Mean return of the last episodes."""
         return self._recorder.return_mean
 
+    @property
+    def eval_mean(self) -> float | None:
+        """Mean return of the last evaluation."""
+        return self._recorder.eval_mean
+
+    @property
+    def best(self) -> float | None:
+        """The highest mean return of an evaluation."""
+        return self._best
+
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
 
@@ -155,6 +166,8 @@ class Agent:
         self._timer.switch("update")
         lag = self._version - round_.rollout.policy_version
         with self._sampling.busy():
+            for rollout in round_.dropped or ():
+                self._algorithm.skip(rollout)
             metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
         self._timer.switch("other")
         if self._quota is not None:
@@ -163,14 +176,14 @@ class Agent:
         self.iteration += 1
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
             self._evaluate(signals)
-        version, collect_s = self._version, self._collect_s(round_)
+        version, collection = self._version, self._collection(round_)
         self._version += 1
         snapshot = self._next_snapshot()
         seconds = self._timer.take()
         self._publish(snapshot)
         self._timer.switch("log")
         found = Iteration(
-            self.iteration, self.env_steps, round_, version, lag, collect_s, seconds, metrics
+            self.iteration, self.env_steps, round_, version, lag, collection, seconds, metrics
         )
         self._recorder.iteration(found, self._timer.spans())
         self._whole = True
@@ -178,14 +191,14 @@ class Agent:
             self._timer.switch("checkpoint")
             self.save_last()
 
-    def _collect_s(self, round_: Round) -> float:
-        """In lock-step seconds from publication to the last rollout, else the mean busy time."""
+    def _collection(self, round_: Round) -> Collection:
+        """In lock-step seconds from publication to the last rollout, else the busy times."""
         if not self._lag.lock_step:
-            return round_.busy_s
+            return Collection.of(round_.busy_s)
         # A process's first policy was published before the samplers were ready.
         first = self.iteration == self._first_iteration
         began_ns = round_.began_ns if first else self._published_ns
-        return (round_.last_sent_ns - began_ns) * 1e-9
+        return Collection.of([(round_.last_sent_ns - began_ns) * 1e-9])
 
     def _next_snapshot(self) -> PolicySnapshot:
         self._timer.switch("publish")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from walle.collecting.actor import Actor
-from walle.envs import EnvSpec, make_lanes
+from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.nets.policies import ActingPolicy
 from walle.streams import evaluation_seed
 from walle.types import AnyArray, FloatArray, PolicySnapshot
@@ -47,7 +46,6 @@ class Evaluator:
         # An environment may keep something across episodes; replayed ones do not.
         self._new = self._lanes.state() if env.saving == "pickle" else None
         self._seed = None if env.backend == "envpool" else seed  # its lanes take no new seeds
-        self._longest = self._lanes.episode_limit or LONGEST
         self._actor = Actor(policy, obs_dim, episodes, clip)
 
     def evaluate(
@@ -62,25 +60,41 @@ class Evaluator:
         seeds = None if seed is None else [evaluation_seed(seed, i, number) for i in range(n)]
         if self._new is not None:
             self._lanes.restore(self._new)
-        obs = self._lanes.reset(seeds)
         self._actor.forget(np.ones(n, np.bool_))
-        returns, lengths = np.zeros(n), np.zeros(n, np.int64)
-        running = np.ones(n, np.bool_)
-        while running.any() and lengths.max() < self._longest:
-            if interrupted():
-                return None
-            step = self._lanes.step(self._likeliest(np.asarray(obs, np.float32)))
-            returns += np.where(running, step.reward, 0.0)
-            lengths += running
-            running &= ~(step.terminated | step.truncated)
-            obs = step.obs
-        return Evaluation(returns.tolist(), lengths.tolist())
+        return run_episodes(self._lanes, seeds, self._likeliest, interrupted)
 
-    @torch.inference_mode()
     def _likeliest(self, obs: FloatArray) -> AnyArray:
-        policy, dist_params = self._actor.policy, self._actor.dist_params(obs)
-        return policy.mode(policy.distribution(self._actor.params, dist_params)).numpy()
+        return self._actor.likeliest(obs)
 
     def close(self) -> None:
         """Closes the lanes."""
         self._lanes.close()
+
+
+def run_episodes(
+    lanes: Lanes,
+    seeds: Sequence[int] | None,
+    act: Callable[[FloatArray], AnyArray],
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
+    """Runs an episode in every lane; returns None if interrupted.
+
+    Args:
+        lanes: L lanes.
+        seeds: of the episodes, one a lane; None where the lanes take no new seeds.
+        act: raw observations [L, O] to actions [L, *A].
+        interrupted: asked before every step.
+    """
+    n = len(lanes)
+    obs = lanes.reset(seeds)
+    returns, lengths = np.zeros(n), np.zeros(n, np.int64)
+    running = np.ones(n, np.bool_)
+    while running.any() and lengths.max() < (lanes.episode_limit or LONGEST):
+        if interrupted():
+            return None
+        step = lanes.step(act(np.asarray(obs, np.float32)))
+        returns += np.where(running, step.reward, 0.0)
+        lengths += running
+        running &= ~(step.terminated | step.truncated)
+        obs = step.obs
+    return Evaluation(returns.tolist(), lengths.tolist())

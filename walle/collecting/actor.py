@@ -10,7 +10,7 @@ from walle.nets.mlp import ACTING_ROWS, Forward
 from walle.nets.normalize import normalize_into
 from walle.nets.policies import ActingPolicy
 from walle.nets.recurrent import memory_of
-from walle.types import BoolArray, FloatArray, PolicySnapshot
+from walle.types import AnyArray, BoolArray, FloatArray, PolicySnapshot
 
 
 class Actor:
@@ -56,3 +56,18 @@ class Actor:
         """Maps raw observations [L, O] to [L, H]; the next call overwrites the result."""
         normalize_into(self._x, obs, self._mean, self._inv_std, self._clip)
         return self._forward(self._padded)[: self._lanes]
+
+    @torch.inference_mode()
+    def likeliest(self, obs: FloatArray) -> AnyArray:
+        """The likeliest actions [L, *A] at raw observations [L, O], as the policy gives them."""
+        dist = self.policy.distribution(self.params, self.dist_params(obs))
+        return self.policy.mode(dist).numpy()
+
+    @torch.inference_mode()
+    def draw(self, obs: FloatArray, noise: AnyArray) -> AnyArray:
+        """Actions [L, *A] at raw observations [L, O], drawn with the noise [L, *N] of a step."""
+        policy, dist_params = self.policy, self.dist_params(obs)
+        action = torch.empty_like(policy.mode(policy.distribution(self.params, dist_params)))
+        scaled = policy.scale_noise(self.params, torch.from_numpy(noise))
+        policy.sample(dist_params, scaled, action)
+        return action.numpy()

@@ -19,7 +19,7 @@ from yaml import YAMLError
 
 from walle import algos
 from walle.config.checks import checked
-from walle.config.schemas import GROUPS, VARIANTS, Config, TopLevel
+from walle.config.schemas import GROUPS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
 from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
 
@@ -76,6 +76,24 @@ def _validated(composed: DictConfig) -> Config:
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), TopLevel)
     return checked(Config(**groups, **vars(top)))
+
+
+def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]:
+    """The groups `algo`, `env` and `net` of a configuration that a checkpoint holds.
+
+    They are all that acting needs; the others depend on the machine that trained.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    composed = OmegaConf.create({name: stored[name] for name in ("algo", "env", "net")})
+    algo = _typed("algo", composed.algo, algos.load(composed.algo.name).capabilities.settings)
+    try:
+        env: EnvConfig = _typed("env", composed.env, _schema("env", composed))
+    except InterpolationResolutionError as error:
+        raise ConfigError(f"{error.full_key}: {unresolvable(error)}") from None
+    env.kwargs = _unresolved(composed.env.kwargs, env.kwargs)
+    return algo, env, _typed("net", composed.net, _schema("net", composed))
 
 
 def _schema(group: str, composed: DictConfig) -> type:

@@ -23,6 +23,7 @@ MAY_CHANGE = (
     "logger.print_every_s",
     "logger.progress",
     "name",
+    "objective",
     "sampler.balance",
     "sampler.n",
     "sampler.pin",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
@@ -47,6 +47,19 @@ class EnvSpec:
     time_feature: bool = False
     hidden: dict[str, Any] | None = None
     saving: Saving = "pickle"
+
+    @classmethod
+    def of(cls, settings: Any, kwargs: dict[str, Any]) -> EnvSpec:
+        """Reads the `env` group of a configuration.
+
+        Args:
+            settings: the group; its `kwargs` may refer to environment variables.
+            kwargs: the same arguments with the variables' values.
+        """
+        names = [each.name for each in fields(cls) if hasattr(settings, each.name)]
+        known = {name: getattr(settings, name) for name in names}
+        hidden = None if kwargs == settings.kwargs else settings.kwargs
+        return cls(**{**known, "kwargs": kwargs, "hidden": hidden})
 
     @property
     def shown_kwargs(self) -> dict[str, Any]:

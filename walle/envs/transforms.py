@@ -42,40 +42,57 @@ class _Wrapped:
         self._inner.close()
 
 
-class RescaledActions(_Wrapped):
-    """Clips actions to the environment's bounds, after mapping [-1, 1] onto them if asked.
+class ActionMap:
+    """Clips actions to finite bounds, after mapping [-1, 1] onto them if asked.
 
-    Entries without two finite bounds pass unchanged, and so do discrete actions.
+    Entries without two finite bounds are not mapped, and infinite bounds clip nothing.
+
+    Attributes:
+        low: [A] the least actions of the environment.
+        high: [A] the greatest.
+        scale: [A] what a policy's action is multiplied by.
+        centre: [A] what is added then.
+        given: the space of the policy's actions.
     """
+
+    def __init__(self, space: gym.spaces.Box, *, rescale: bool) -> None:
+        """Maps into `space`; without `rescale` actions are given in the environment's units."""
+        self.low, self.high = low, high = space.low, space.high
+        to_bounds = np.isfinite(low) & np.isfinite(high) & rescale
+        self.scale = np.where(to_bounds, (high - low) / 2, 1).astype(low.dtype)
+        self.centre = np.where(to_bounds, (high + low) / 2, 0).astype(low.dtype)
+        least, most = np.where(to_bounds, -1, low), np.where(to_bounds, 1, high)
+        self.given = gym.spaces.Box(
+            least.astype(low.dtype), most.astype(low.dtype), dtype=low.dtype.type
+        )
+        self._only_clips = bool((self.scale == 1).all() and (self.centre == 0).all())
+
+    def __call__(self, action: AnyArray) -> AnyArray:
+        """The policy's actions [..., A] in the environment's units, in a new array.
+
+        An environment may keep the action it was given.
+        """
+        scaled = np.asarray(action, self.scale.dtype)
+        if not self._only_clips:
+            scaled = scaled * self.scale + self.centre
+        clipped = np.maximum(scaled, self.low)  # np.clip takes three times as long
+        return np.minimum(clipped, self.high, out=clipped)
+
+
+class RescaledActions(_Wrapped):
+    """Lanes whose actions go through an `ActionMap`; discrete actions pass unchanged."""
 
     def __init__(self, lanes: Lanes, *, rescale: bool) -> None:
         """Wraps `lanes`; without `rescale` actions are given in the environment's units."""
         super().__init__(lanes)
-        self._passes = isinstance(lanes.action_space, gym.spaces.Discrete)
+        self._map: ActionMap | None = None
         if isinstance(lanes.action_space, gym.spaces.Box):
-            low, high = lanes.action_space.low, lanes.action_space.high
-            bounded = np.isfinite(low) & np.isfinite(high)
-            to_bounds = bounded & rescale
-            self._low, self._high = low, high
-            self._scale = np.where(to_bounds, (high - low) / 2, 1).astype(low.dtype)
-            self._centre = np.where(to_bounds, (high + low) / 2, 0).astype(low.dtype)
-            least, most = np.where(to_bounds, -1, low), np.where(to_bounds, 1, high)
-            self.action_space = gym.spaces.Box(
-                least.astype(low.dtype), most.astype(low.dtype), dtype=low.dtype.type
-            )
-            self._only_clips = bool((self._scale == 1).all() and (self._centre == 0).all())
+            self._map = ActionMap(lanes.action_space, rescale=rescale)
+            self.action_space = self._map.given
 
     def step(self, action: AnyArray) -> Step:
         """Applies the transformed actions."""
-        if self._passes:
-            return self._inner.step(action)
-        scaled = np.asarray(action, self._scale.dtype)
-        if not self._only_clips:
-            scaled = scaled * self._scale + self._centre
-        # np.clip takes three times as long. Every call makes a new array, because an environment
-        # may keep the action it was given.
-        clipped = np.maximum(scaled, self._low)
-        return self._inner.step(np.minimum(clipped, self._high, out=clipped))
+        return self._inner.step(action if self._map is None else self._map(action))
 
 
 class TimeFeature(_Wrapped):

@@ -44,7 +44,14 @@ from walle.launcher.resources import (
 from walle.launcher.runner import Runner, collected_signals
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf, check_settings
-from walle.launcher.texts import count_text, ending_text, failure_list, repeats_text, resume_text
+from walle.launcher.texts import (
+    count_text,
+    ending_text,
+    failure_list,
+    repeats_text,
+    resume_text,
+)
+from walle.launcher.timed.machine_check import MachineCheck
 
 log = logging.getLogger(__name__)
 
@@ -164,10 +171,22 @@ class Launch:
             log.warning(warning)
         try:
             with collected_signals(signals, saving):
-                verdicts = self._run_jobs(plan, lock_fd, signals, saving) if plan.order else {}
+                verdicts = self._run_checked(plan, lock_fd, signals, saving) if plan.order else {}
         finally:
             write_index(self._sweep_dir)
         return self._report(plan, verdicts, signals)
+
+    def _run_checked(
+        self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]
+    ) -> dict[int, Verdict]:
+        """Runs the jobs, with a check of the machine around them where they measure time."""
+        asked = self._settings.check_cores
+        enabled = plan.exclusive if asked is None else asked
+        machine = MachineCheck(self._sweep_dir, plan, self._resources.cores, enabled=enabled)
+        machine.before(ending)
+        verdicts = self._run_jobs(plan, lock_fd, ending, saving)
+        machine.after(ending)
+        return verdicts
 
     def _run_jobs(
         self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]

@@ -56,6 +56,10 @@ class SquashedGaussianPolicy(GaussianNoise):
         raw = mean + log_std.exp() * noise
         return torch.tanh(raw), _squashed_log_prob(raw, noise, log_std)
 
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., 2 A]."""
+        return self._mlp(params, obs)
+
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> [rows, 2 A]."""
         return self._mlp.acting(params, rows)
@@ -113,6 +117,10 @@ class DeterministicPolicy(GaussianNoise):
         """Actions [B, A] at [B, O], without noise."""
         return torch.tanh(self._mlp(self.layout.unflatten(vector), obs))
 
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., A]."""
+        return torch.tanh(self._mlp(params, obs))
+
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> [rows, A]."""
         forward = self._mlp.acting(params, rows)
@@ -154,6 +162,10 @@ class RandomFirst(ActingPolicy):
     def init(self, generator: torch.Generator) -> Tensor:
         """The inner policy's parameters, then 1."""
         return torch.cat((self.policy.init(generator), torch.ones(1)))
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """The inner policy's distribution, then the switch."""
+        return self.distribution(params, self.policy.dist(params, obs))
 
     def acting(self, params: Params, rows: int) -> Forward:
         """The inner policy's function, [rows, O] -> [rows, H]."""

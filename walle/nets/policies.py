@@ -32,6 +32,9 @@ class ActingPolicy(Protocol):
     def init(self, generator: torch.Generator) -> Tensor:
         """An initial parameter vector, [layout.size]."""
 
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """The distribution at observations [..., O]: [..., D]."""
+
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> parameters [rows, H], its memory allocated once."""
 
@@ -58,9 +61,6 @@ class ActingPolicy(Protocol):
 
 class Policy(ActingPolicy, Protocol):
     """A policy whose distributions can be compared, as on-policy learning needs."""
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """The distribution at observations [..., O]: [..., D]."""
 
     def entropy(self, dist: Tensor) -> Tensor:
         """Entropy in nats: [...]."""

@@ -25,9 +25,10 @@ AGENT_ENDED = signal.SIGRTMIN + 11  # from the kernel to the fork server
 class Signals:
     """The signals that a user, a terminal or a scheduler sends to the agent.
 
-    The first SIGINT, SIGTERM or SIGHUP asks for an orderly end. A further SIGINT or SIGTERM ends
-    the run at once: it raises `KeyboardInterrupt` with the signal's number. A further SIGHUP does
-    not, because one closing of a terminal sends two. SIGUSR1 and SIGUSR2 ask for a checkpoint.
+    The first SIGINT, SIGTERM or SIGHUP asks for an orderly end. A further SIGINT ends the run at
+    once: it raises `KeyboardInterrupt` with the signal's number. A further SIGTERM or SIGHUP does
+    not: Slurm ends a job step and its job with a SIGTERM each, and one closing of a terminal sends
+    two SIGHUP; either would break off the checkpoint. SIGUSR1 and SIGUSR2 ask for a checkpoint.
     """
 
     def __init__(self) -> None:
@@ -86,9 +87,9 @@ class Signals:
         if number == signal.SIGHUP:
             leave_terminal()
         if self.arrived():
-            if number == signal.SIGHUP:
-                return
-            raise KeyboardInterrupt(number)
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt(number)
+            return
         self.received = number
         self._writer.send_bytes(b"\0")
         if self._breaks_off:

@@ -21,6 +21,10 @@ class MujocoLanes:
     """L lanes of one task, which give the same numbers as L Gymnasium environments of equal seeds.
 
     Every lane draws its initial states from its own generator, made as Gymnasium makes it.
+
+    Attributes:
+        model: the MuJoCo model.
+        frame_skip: physics steps per environment step.
     """
 
     moves = True
@@ -49,6 +53,7 @@ class MujocoLanes:
         )
         self.action_space: gym.spaces.Box | gym.spaces.Discrete = task.action_space
         self.episode_limit = episode_limit
+        self.model, self.frame_skip = task.model, task.frame_skip
         self._task = task
         self._repeat = repeat
         self._limit = np.iinfo(np.int64).max if episode_limit is None else episode_limit

@@ -18,6 +18,7 @@ from walle.config.schemas import Config
 from walle.errors import Interrupted, WorkerDeathError, WorkerError
 from walle.parts import (
     Run,
+    late_episodes,
     make_agent,
     make_algorithm,
     make_outputs,
@@ -28,6 +29,7 @@ from walle.parts import (
 )
 from walle.processes.forkserver import end_orphans
 from walle.processes.locks import run_directory
+from walle.processes.main_script import require_main_guard
 from walle.processes.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 from walle.transport.replacing import News, Restarts
@@ -40,21 +42,39 @@ class RunResult(NamedTuple):
     """The result of a run.
 
     Attributes:
+        eval_mean: mean return of the last evaluation; None without evaluations.
+        best: the highest mean return of an evaluation; None without evaluations.
         return_mean: mean return of the last episodes; None if no episode ended.
         env_steps: environment steps learned from.
         wall_s: seconds from start to end.
         signal: number of the signal that interrupted the run; None without a signal.
     """
 
+    eval_mean: float | None
+    best: float | None
     return_mean: float | None
     env_steps: int
     wall_s: float
     signal: int | None
 
+    def __str__(self) -> str:
+        """The returns in words; the evaluation first, because the episodes lag behind it."""
+        mean = "-" if self.return_mean is None else f"{self.return_mean:,.1f}"
+        if self.eval_mean is None:
+            return f"return {mean}"
+        return f"evaluation {self.eval_mean:,.1f}, last episodes {mean}"
+
+    def objective(self, name: str) -> float | None:
+        """The number that a sweep's optimizer gets, by the setting `objective`."""
+        steps_per_s = self.env_steps / self.wall_s if self.wall_s else None
+        by_eval = self.return_mean if self.eval_mean is None else self.eval_mean
+        by_name = {"eval": by_eval, "best": self.best, "return": self.return_mean}
+        return {**by_name, "steps_per_s": steps_per_s, "wall_s": self.wall_s}[name]
+
 
 def train(
     config: Config,
-    directory: Path,
+    directory: str | Path,
     overrides: Sequence[str] = (),
     resumed: dict[str, Any] | None = None,
     *,
@@ -70,11 +90,14 @@ def train(
         launched: whether the launcher of a sweep has begun status.json and counted this attempt.
 
     Raises:
-        ConfigError: the environment or the settings cannot work, or another run uses the directory;
-            no sampler has started.
+        ConfigError: the environment or the settings cannot work, another run uses the directory, or
+            a script calls this outside of its `__main__` guard; no sampler has started.
         WorkerError: a sampler or a learner ended.
         DirectoryLost: the directory was deleted or moved.
     """
+    directory = Path(directory)
+    if config.sampler.name == "process" or config.learner.n > 1:
+        require_main_guard("walle.train")
     earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
     start_ns = time.monotonic_ns() - earlier_ns
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
@@ -90,7 +113,7 @@ def train(
             try:
                 result = _run_on(run, signals)
             except Interrupted:  # before the agent could learn
-                result = RunResult(None, 0, run.wall_s, signals.received)
+                result = RunResult(None, None, None, 0, run.wall_s, signals.received)
         status.end_with(result.signal)
     return result
 
@@ -130,8 +153,12 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         news.listen(sampling.news.tell)
         if learners is not None:
             learners.join(run.algorithm.optimizers(), config.device)
-        agent = make_agent(run, tasks, sampling, make_outputs(run, trace_path))
+        outputs = make_outputs(run, trace_path)
+        if run.resumed is None and (line := late_episodes(config, run.problem)):
+            outputs.progress.say(line)
+        agent = make_agent(run, tasks, sampling, outputs)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)
-        return RunResult(agent.return_mean, agent.env_steps, run.wall_s, signals.received)
+        returns = agent.eval_mean, agent.best, agent.return_mean
+        return RunResult(*returns, agent.env_steps, run.wall_s, signals.received)

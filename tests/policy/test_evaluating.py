@@ -1,0 +1,67 @@
+import math
+
+import numpy as np
+import pytest
+
+import walle
+from walle.errors import ConfigError
+from walle.policy import evaluating
+from walle.policy.acting import Origin
+from walle.policy.evaluating import Result
+from walle.streams import afterwards_seed
+
+
+def result(returns):
+    origin = Origin("best.pt", "ppo", 100, 3)
+    return Result(origin, "CartPole-v1", 0, True, returns, [len(returns)] * len(returns))
+
+
+def test_the_statistics_are_those_of_the_returns():
+    row = result([1.0, 2.0, 3.0, 10.0]).row()
+    found = {name: row[f"return_{name}"] for name in ("mean", "median", "min", "max")}
+    assert found == {"mean": 4.0, "median": 2.5, "min": 1.0, "max": 10.0}
+    assert row["return_std"] == pytest.approx(math.sqrt((9 + 4 + 1 + 36) / 4))
+    assert row["return_mean_low"] < 4 < row["return_mean_high"]
+    assert (row["episodes"], row["length_mean"], row["checkpoint"]) == (4, 4, "best.pt")
+    assert str(result([5.0])) == "return 5, median 5, 1 episodes"
+
+
+def test_an_episode_depends_on_seed_and_number_alone(trained, monkeypatch):
+    policy = walle.load(trained("discrete"))
+    whole = walle.evaluate(policy, 7, seed=5)
+    monkeypatch.setattr(evaluating, "AT_ONCE", 3)
+    assert walle.evaluate(trained("discrete"), 7, seed=5) == whole
+    assert walle.evaluate(policy, 4, seed=5).returns == whole.returns[:4]
+    assert walle.evaluate(policy, 7, seed=6).returns != whole.returns
+    drawn = [walle.evaluate(policy, 7, seed=5, deterministic=False) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0].returns != whole.returns
+
+
+@pytest.mark.parametrize("name", ["mujoco", "sac"])
+def test_episodes_are_those_of_the_policy_s_environment(trained, name):
+    policy = walle.load(trained(name), "last")
+    found = walle.evaluate(policy, 2, which="last")
+    env = policy.env()
+    for number in range(2):
+        total, length, ended = 0.0, 0, False
+        obs, _ = env.reset(seed=afterwards_seed(0, number))
+        while not ended:
+            obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
+            total, length, ended = total + reward, length + 1, terminated or truncated
+        assert (found.returns[number], found.lengths[number]) == (pytest.approx(total), length)
+    env.close()
+
+
+def test_a_memory_begins_empty_in_every_episode(trained):
+    policy = walle.load(trained("memory"))
+    returns = walle.evaluate(policy, 60).returns
+    assert walle.evaluate(policy, 60).returns == returns
+    assert set(returns) <= {0.0, 1.0}
+    assert 0.2 < np.mean(returns) < 0.8  # it has learned nothing: the cue is even
+
+
+@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"seed": -1}])
+def test_wrong_numbers_are_refused(trained, wrong):
+    with pytest.raises(ConfigError, match="at least"):
+        walle.evaluate(trained("discrete"), **wrong)

@@ -1,0 +1,29 @@
+"""The examples of docs/using_policies.md, as a user starts them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples import use_policy
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_examples_train_and_use_a_policy(tmp_path, capsys):
+    quick = ["total_steps=512", "batch_size=256", "sampler.n=1", "logger.progress=quiet"]
+    command = [sys.executable, str(ROOT / "examples/train_policy.py"), str(tmp_path / "run")]
+    ran = subprocess.run([*command, *quick], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    assert "ppo on CartPole-v1 with 1 samplers\n512 steps in" in ran.stdout
+    use_policy.main(str(tmp_path / "run"))
+    found = capsys.readouterr().out
+    assert "<Policy of ppo on CartPole-v1 after 512 steps" in found
+    assert found.count("20 episodes") == 2
+
+
+@pytest.mark.parametrize("name", ["memory", "sac"])
+def test_the_same_lines_serve_every_policy(trained, name, capsys):
+    use_policy.main(str(trained(name)))
+    assert "one episode: return" in capsys.readouterr().out

@@ -1,0 +1,114 @@
+import csv
+import shutil
+import sys
+
+import pytest
+
+import walle
+from tests.policy.conftest import trained  # noqa: F401 - a fixture
+from walle import eval as command
+from walle.eval import Target, find_targets, summary, varying
+from walle.policy.acting import Origin
+from walle.policy.arguments import Setting, parse
+from walle.policy.evaluating import Result
+
+
+@pytest.fixture
+def walle_eval(monkeypatch, capsys):
+    """The command in this process: exit code, stdout and stderr."""
+
+    def _eval(*arguments):
+        monkeypatch.setattr(sys, "argv", ["walle eval", *map(str, arguments)])
+        code = command.main()
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return _eval
+
+
+@pytest.fixture
+def sweep(trained, tmp_path):  # noqa: F811
+    for name in ("discrete", "mujoco"):
+        shutil.copytree(trained(name), tmp_path / "sweep" / name)
+    return tmp_path / "sweep"
+
+
+def test_a_run_is_evaluated_as_from_python(walle_eval, trained):  # noqa: F811
+    code, out, err = walle_eval(trained("discrete"), "episodes=4", "seed=3")
+    expected = walle.evaluate(trained("discrete"), 4, seed=3)
+    assert (code, out, err) == (0, f"{trained('discrete')}: {expected}\n", "")
+
+
+def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, tmp_path):
+    """A run whose checkpoint is damaged costs one line, and the exit code says so."""
+    shutil.copytree(sweep / "discrete", sweep / "z")
+    (sweep / "z" / "checkpoints" / "best.pt").write_bytes(b"no zip")
+    code, out, err = walle_eval(sweep, "episodes=2", "processes=2", f"csv={tmp_path / 'a.csv'}")
+    assert code == 1
+    assert err.startswith("walle eval: z: ")
+    assert "is damaged" in err
+    with (tmp_path / "a.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["run"] for row in rows] == ["discrete", "mujoco"]
+    for row in rows:
+        expected = walle.evaluate(sweep / row["run"], 2)
+        assert float(row["return_mean"]) == expected.mean.value
+        assert row["env"] == expected.env_id
+    assert out.count("2 episodes") == 2
+
+
+def test_typed_settings_that_differ_name_the_runs():
+    shared = ["env=hopper"]
+    assert varying([[*shared, "seed=1"], [*shared, "seed=2", "+env.kwargs.a=b"]]) == [
+        {"seed": "1", "env.kwargs.a": "default"},
+        {"seed": "2", "env.kwargs.a": "b"},
+    ]
+
+
+def test_runs_of_equal_settings_are_summarised():
+    def result(mean):
+        return Result(Origin("x", "ppo", 1, 0), "X", 0, True, [mean, mean], [1, 1])
+
+    found = [
+        (Target(f"{algo}{seed}", "x", {"algo": algo, "seed": str(seed)}), result(mean))
+        for algo, seed, mean in [("ppo", 1, 3.0), ("a2c", 1, 9.0), ("ppo", 2, 5.0)]
+    ]
+    (line,) = summary(found)
+    assert line.startswith("algo=ppo: mean return of 2 runs 4 [")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "no path: give a run's directory"),
+        (("x", "episode=3"), "episode is not a setting; did you mean 'episodes'?"),
+        (("x", "episodes=few"), "episodes='few' must be a whole number"),
+        (("x", "deterministic=1"), "deterministic='1' must be true or false"),
+        (("nowhere/at=all",), "nowhere/at=all: no such directory"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_2(walle_eval, arguments, expected):
+    code, out, err = walle_eval(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert expected in err
+
+
+def test_settings_and_paths_may_come_in_any_order(tmp_path):
+    settings = {"n": Setting(int, 1, "a number"), "flag": Setting(bool, False, "a switch")}
+    found = parse(["n=1e3", "--far", "a/b=c", "flag=True", "d"], "", settings, {"--far": "far"})
+    assert [str(path) for path in found.paths] == ["a/b=c", "d"]
+    assert (found.values, found.switches) == ({"n": 1000, "flag": True}, {"far": True})
+
+
+def test_help_shows_every_setting(walle_eval, capsys):
+    with pytest.raises(SystemExit) as ended:
+        walle_eval("--help")
+    found = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "seed of the episodes, which are the same for every policy (default: 0)" in found
+    assert all(f"  {name} " in found for name in command.SETTINGS)
+
+
+def test_a_file_is_a_target_of_its_own(trained):  # noqa: F811
+    file = trained("discrete") / "checkpoints" / "last.pt"
+    assert find_targets(file, several=False) == [Target(str(file), file, {})]

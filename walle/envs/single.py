@@ -1,0 +1,161 @@
+"""One Gymnasium environment that gives what a lane gives: for acting, rendering and watching."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+
+from walle.envs.gymnasium_lanes import make_env
+from walle.envs.lanes import EnvSpec
+from walle.envs.mujoco.lanes import MujocoLanes
+from walle.envs.mujoco.registry import find_robot, make_mujoco_lanes
+from walle.types import AnyArray
+
+Env = gym.Env[Any, Any]
+Outcome = tuple[AnyArray, float, bool, bool, dict[str, Any]]
+SIZE = 480  # pixels of a robot's picture, as in Gymnasium
+
+
+def make_single(spec: EnvSpec, **drawing: Any) -> Env:
+    """The environment that `spec` describes, with repeated actions and the clock if it has them.
+
+    Actions are the environment's own: `spec.action` is not applied. With equal seeds it gives the
+    observations and rewards of a lane. For `env.backend=envpool` it is Gymnasium's task of the
+    same id, whose numbers are others.
+
+    Args:
+        spec: the environment and what surrounds it.
+        drawing: further arguments of the environment that decide what it draws, such as
+            `render_mode`.
+
+    Raises:
+        ConfigError: the environment does not exist or refuses its arguments.
+    """
+    env: Env
+    if find_robot(spec.id) is not None:
+        env = RobotEnv(make_mujoco_lanes(replace(spec, frame_skip=1), [0], 0), **drawing)
+    else:
+        env = make_env(replace(spec, kwargs={**spec.kwargs, **drawing}))
+    limit = env.spec.max_episode_steps if env.spec else getattr(env, "episode_limit", None)
+    if spec.frame_skip > 1:
+        env = _RepeatedAction(env, spec.frame_skip)
+    return _Clock(env, spec.frame_skip / (limit or 1000)) if spec.time_feature else env
+
+
+class RobotEnv(gym.Env[Any, Any]):
+    """A robot of the user's own as a Gymnasium environment; it steps a single lane.
+
+    Attributes:
+        episode_limit: steps after which an episode is truncated; None for never.
+        model: the MuJoCo model.
+        data: MuJoCo's state, as of the last call of `sync` or `render`.
+    """
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - as Gymnasium has it
+
+    def __init__(
+        self,
+        lanes: MujocoLanes,
+        render_mode: str | None = None,
+        width: int = SIZE,
+        height: int = SIZE,
+    ) -> None:
+        """Wraps a lane; `width` and `height` are the picture's, in pixels."""
+        self._lanes = lanes
+        self.observation_space = lanes.observation_space
+        self.action_space: gym.Space[Any] = lanes.action_space
+        self.episode_limit, self.render_mode = lanes.episode_limit, render_mode
+        self.model = lanes.model
+        self.data = mujoco.MjData(self.model)
+        fps = 1 / (self.model.opt.timestep * lanes.frame_skip)
+        self.metadata = {**self.metadata, "render_fps": round(fps)}
+        self._size = (width, height)
+        self._begun: AnyArray | None = None  # the lane has begun the next episode by itself
+        self._renderer: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[AnyArray, dict[str, Any]]:
+        """Begins an episode, as a lane with this seed does."""
+        if seed is None and self._np_random is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        super().reset(seed=seed, options=options)
+        begun, self._begun = self._begun, None
+        if seed is None and begun is not None:
+            return begun, {}
+        return self._lanes.reset(None if seed is None else [seed])[0].copy(), {}
+
+    def step(self, action: AnyArray) -> Outcome:
+        """Applies the action [A]."""
+        found = self._lanes.step(np.asarray(action)[None])
+        obs = found.obs if found.final_obs is None else found.final_obs
+        ends = bool(found.terminated[0]), bool(found.truncated[0])
+        self._begun = found.obs[0].copy() if any(ends) else None
+        return obs[0].copy(), float(found.reward[0]), *ends, {}
+
+    def sync(self) -> None:
+        """Puts the lane's state into `data`."""
+        row = self._lanes.state()
+        if row is None:
+            raise NotImplementedError("a model with plugins or sleeping trees cannot be drawn")
+        state = mujoco.mjtState.mjSTATE_INTEGRATION
+        size = mujoco.mj_stateSize(self.model, state)
+        mujoco.mj_setState(self.model, self.data, row[0].view(np.float64)[:size], state)
+        mujoco.mj_forward(self.model, self.data)
+
+    def render(self) -> Any:
+        """The picture, [height, width, 3] of bytes."""
+        self.sync()
+        if self._renderer is None:
+            from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+
+            self._renderer = MujocoRenderer(self.model, self.data, None, *self._size)
+        return self._renderer.render(self.render_mode)
+
+    def close(self) -> None:
+        """Frees the renderer."""
+        if self._renderer is not None:
+            self._renderer.close()
+
+
+class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):
+    """Applies every action for some steps and sums the rewards; an episode's end cuts them."""
+
+    def __init__(self, env: Env, times: int) -> None:
+        super().__init__(env)
+        self._times = times
+
+    def step(self, action: Any) -> Any:
+        total = 0.0
+        for _ in range(self._times):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return obs, total, terminated, truncated, info
+
+
+class _Clock(gym.Wrapper[Any, Any, Any, Any]):
+    """Appends the elapsed share of the episode, as `walle.envs.transforms.TimeFeature` does."""
+
+    def __init__(self, env: Env, scale: float) -> None:
+        super().__init__(env)
+        space: Any = env.observation_space
+        self.observation_space = gym.spaces.Box(
+            np.append(space.low, 0), np.append(space.high, np.inf), dtype=np.float64
+        )
+        self._scale, self._t = scale, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._t = 0
+        return np.append(obs, 0.0), info
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = self.env.step(action)
+        self._t += 1
+        return np.append(obs, self._t * self._scale), *rest

@@ -1,0 +1,204 @@
+"""Evaluates trained policies: of a run, of a checkpoint file, of all runs of a sweep.
+
+    walle eval outputs/hopper episodes=200
+    walle eval multirun/seeds csv=evaluations.csv
+    walle eval outputs/hopper deterministic=false which=last
+
+Every policy meets the same episodes, which no training and no evaluation of a run has seen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from walle.errors import ConfigError, WalleError, what_went_wrong
+from walle.policy.arguments import Setting, parse
+
+if TYPE_CHECKING:
+    from walle.policy.evaluating import Result
+
+SETTINGS = {
+    "episodes": Setting(int, 100, "episodes of each policy"),
+    "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
+    "deterministic": Setting(bool, True, "take the likeliest actions, or draw them"),
+    "which": Setting(str, None, "best or last checkpoint; by default the best if there is one"),
+    "processes": Setting(int, None, "policies that are evaluated at once; by default all cores"),
+    "csv": Setting(str, None, "a file for the table, with a row for each policy"),
+}
+
+
+class Target(NamedTuple):
+    """A policy to evaluate.
+
+    Attributes:
+        name: how the table names it.
+        path: a run's directory or a checkpoint file.
+        settings: what was typed for its run and differs between the runs of the sweep.
+    """
+
+    name: str
+    path: Path
+    settings: Mapping[str, str]
+
+
+def main() -> int:
+    """Runs the command; returns 1 if a policy could not be evaluated, 2 for a wrong argument."""
+    from walle.machine import THREAD_VARIABLES
+
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, "1")  # before anything imports a threaded library
+    try:
+        return _main(sys.argv[1:])
+    except (ConfigError, OSError) as error:
+        print(f"walle eval: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(arguments: Sequence[str]) -> int:
+    paths, values, _ = parse(arguments, __doc__ or "", SETTINGS)
+    table, processes = values.pop("csv"), values.pop("processes")
+    targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
+    results, failed = [], 0
+    for target, found in evaluate_all(targets, values, processes):
+        if isinstance(found, str):
+            print(f"walle eval: {target.name}: {found}", file=sys.stderr)
+            failed += 1
+            continue
+        results.append((target, found))
+        print(_line(target, found), flush=True)
+    results.sort(key=lambda each: targets.index(each[0]))
+    for line in summary(results):
+        print(line)
+    if table and results:
+        _write(Path(table), results)
+        print(f"numbers: {table}")
+    return 1 if failed else 0
+
+
+def find_targets(path: Path, *, several: bool) -> list[Target]:
+    """The policies at a path: a checkpoint file, a run's directory, or all runs below it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from walle.analysis.runs import BadInputError, load
+
+    if path.is_file() or (path / "checkpoints").is_dir():
+        return [Target(str(path), path, {})]
+    try:
+        sweep = load(path)
+    except BadInputError as error:
+        raise ConfigError(str(error)) from None
+    for run, reason in sweep.left_out:
+        print(f"walle eval: {run} is left out: {reason}", file=sys.stderr)
+    place = f"{path}/" if several else ""
+    typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
+    return [
+        Target(f"{place}{run.name}", run.path, settings)
+        for run, settings in zip(sweep.runs, typed, strict=True)
+    ]
+
+
+def varying(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    """For each run the settings that were typed for it, without those that all runs share."""
+    typed = [dict(word.lstrip("+~").partition("=")[::2] for word in run) for run in overrides]
+    keys = dict.fromkeys(key for run in typed for key in run)
+    differ = [key for key in keys if len({run.get(key, "default") for run in typed}) > 1]
+    return [{key: run.get(key, "default") for key in differ} for run in typed]
+
+
+def evaluate_all(
+    targets: Sequence[Target], values: Mapping[str, Any], processes: int | None
+) -> Iterator[tuple[Target, Result | str]]:
+    """Yields each target's result as soon as it is there, or one line that says why it has none.
+
+    Args:
+        targets: what to evaluate.
+        values: arguments of `walle.evaluate`.
+        processes: how many work at once; None for one on every usable core.
+    """
+    from walle.machine import usable_cores
+
+    count = min(processes or len(usable_cores()), len(targets))
+    if count == 1:
+        for target in targets:
+            yield target, attempt(target.path, values)
+        return
+    from walle.processes.forkserver import end_all_processes, start_fork_server
+    from walle.processes.process_tree import adopt_orphans, mark_processes
+    from walle.processes.workers import become_worker
+
+    adopt_orphans()
+    mark_processes()
+    atexit.register(end_all_processes)
+    start_fork_server()
+    context = multiprocessing.get_context("forkserver")
+    pool = ProcessPoolExecutor(count, context, initializer=become_worker, initargs=(1,))
+    try:
+        tasks = {pool.submit(attempt, each.path, values): each for each in targets}
+        for task in as_completed(tasks):
+            error = task.exception()
+            yield tasks[task], str(error) if error else task.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_all_processes()
+        raise
+    pool.shutdown()
+
+
+def attempt(path: Path, values: Mapping[str, Any]) -> Result | str:
+    """The result of `walle.evaluate`, or one line that says why there is none."""
+    from walle.policy.evaluating import evaluate
+
+    try:
+        return evaluate(path, **values)
+    except WalleError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - an environment may raise anything
+        return what_went_wrong(error)
+
+
+def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
+    """A line for all runs that differ in their seed alone: the mean of their means, by settings."""
+    import numpy as np
+
+    from walle.analysis.measuring.stats import Interval, generator, interval_bounds, resample_means
+
+    groups: dict[str, list[float]] = {}
+    for target, found in results:
+        rest = {key: value for key, value in target.settings.items() if key != "seed"}
+        groups.setdefault(_settings(rest), []).append(found.mean.value)
+    for name, means in groups.items():
+        if len(means) > 1:
+            bounds = interval_bounds(resample_means(means, generator()), len(means))
+            interval = Interval(float(np.mean(means)), *bounds)
+            yield f"{name or 'all'}: mean return of {len(means)} runs {interval}"
+
+
+def _line(target: Target, found: Result) -> str:
+    settings = _settings(target.settings)
+    return f"{target.name}: {f'{settings}: ' if settings else ''}{found}"
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _write(path: Path, results: Sequence[tuple[Target, Result]]) -> None:
+    import pandas as pd
+
+    rows = [{"run": target.name, **target.settings, **found.row()} for target, found in results]
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What was learned, for use: policies that act, their environments, evaluations and videos."""
