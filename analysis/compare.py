@@ -28,9 +28,11 @@ from walle.analysis.comparing.matching import (
 )
 from walle.analysis.drawing import forest, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.cells import column_per_run, iterations_after_warmup, require
+from walle.analysis.measuring.cells import column_per_run, iterations_after_warmup
+from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.scores import evaluated, final_scores
 from walle.analysis.measuring.speedups import first_reached
+from walle.analysis.measuring.times import seconds_per_run, unit_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
@@ -138,10 +140,11 @@ def _times(
     sweep: Sweep, groups: list[Group], starts: dict[str, float], asked: float | None
 ) -> tuple[Quantity, list[str]]:
     """Seconds to a return of each task: `asked`, or 90% of the way that every run went."""
+    iterations = clock(sweep)
     per_run: dict[str, float] = {}
     targets, short = [], []
     for task, runs in _tasks(groups).items():
-        rows = sweep.iterations[sweep.iterations["run"].isin(runs)]
+        rows = iterations[iterations["run"].isin(runs)]
         if not starts.keys() >= runs:
             continue
         best = float(rows.groupby("run", observed=True)["return_mean"].max().min())
@@ -158,7 +161,9 @@ def _times(
     sentences = []
     if targets:
         why = "" if asked is not None else ", 90% of the way that every run went"
-        sentences.append(f"{TIME.capitalize()}: until return_mean is {'; '.join(targets)}{why}.")
+        sentences.append(
+            f"{TIME.capitalize()}, without compiling: until return_mean is {'; '.join(targets)}{why}."
+        )
     if short:
         sentences.append(f"Not every run reached return {asked:g}, so no time: {'; '.join(short)}.")
     return Quantity(TIME, per_run, higher=False, seeded=True), sentences
@@ -167,15 +172,12 @@ def _times(
 def _speeds(sweep: Sweep, warmup: int) -> list[Quantity]:
     """Environment steps per second of all time, of collecting and of learning."""
     frame = iterations_after_warmup(sweep, warmup)
-    require(frame, "env_steps", *SPEEDS)
-    all_steps = sweep.iterations.groupby("run", observed=True)["env_steps"]
-    steps = all_steps.diff().fillna(sweep.iterations["env_steps"]).loc[frame.index]
-    sums = frame[list(SPEEDS)].assign(steps=steps).groupby(frame["run"].astype(str)).sum()
+    unit = unit_of(sweep).steps
     found = []
     for column, name in SPEEDS.items():
-        used = sums[sums[column] > 0]
-        per_run = (used["steps"] / used[column]).to_dict()
-        found.append(Quantity(name, {str(k): v for k, v in per_run.items()}, pooled=True))
+        seconds = seconds_per_run(sweep, frame, column).items()
+        per_run = {run: unit / values.mean() for run, values in seconds if values.mean() > 0}
+        found.append(Quantity(name, per_run, pooled=True))
     return found
 
 

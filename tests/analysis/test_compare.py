@@ -69,6 +69,17 @@ def test_scores_times_and_speeds_by_hand(four: Path) -> None:
     assert "Steps per second: ppo / a2c = 0.5 [0.5, 0.5]; ppo is worse;" in said
 
 
+def test_neither_time_nor_speed_counts_the_compiler(four: Path) -> None:
+    for run in "01":
+        frame = pd.read_csv(four / run / "iterations.csv").assign(compile_s=0.0)
+        frame.loc[0, ["compile_s", "iteration_s"]] = 50.0
+        frame["wall_s"] += 50.0
+        frame.to_csv(four / run / "iterations.csv", index=False)
+    study = compare.study(load(four), warmup=0)
+    (time,) = rows_of(study, "seconds to return").to_dict("records")
+    assert (time["algo.name=a2c"], time["algo.name=ppo"]) == (3, 6)
+
+
 def test_the_return_can_be_chosen_and_who_did_not_reach_it_is_said(four: Path) -> None:
     study = compare.study(load(four), time_to_return=20.0)
     (time,) = rows_of(study, "seconds to return").to_dict("records")
