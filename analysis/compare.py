@@ -161,9 +161,8 @@ def _times(
     sentences = []
     if targets:
         why = "" if asked is not None else ", 90% of the way that every run went"
-        sentences.append(
-            f"{TIME.capitalize()}, without compiling: until return_mean is {'; '.join(targets)}{why}."
-        )
+        said = f"{TIME.capitalize()}, without compiling: until return_mean is"
+        sentences.append(f"{said} {'; '.join(targets)}{why}.")
     if short:
         sentences.append(f"Not every run reached return {asked:g}, so no time: {'; '.join(short)}.")
     return Quantity(TIME, per_run, higher=False, seeded=True), sentences
