@@ -173,17 +173,28 @@ def _name_bars(axes: style.Axes, bars: list[Key], by: str) -> None:
 
 
 def _sentences(shares: list[Share], by: str) -> list[str]:
-    found: dict[tuple[str, str], list[Cell]] = {}
+    """A sentence for each telling part: its ends on a single line, else its least and its most."""
+    found: dict[str, list[Cell]] = {}
     for share in shares:
         if share.part in TELLING:
-            found.setdefault((share.cell.line, share.part), []).append(share.cell)
+            found.setdefault(share.part, []).append(share.cell)
     said = []
-    for (line, part), cells in found.items():
+    for part, cells in found.items():
         if max(cell.mean for cell in cells) > SMALL:
             ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
-            spent = [f"{100 * cell.mean:.0f}% of the time at {by}={cell.by}" for cell in ends]
-            said.append(words.of_line(line, f"{TELLING[part]} {', '.join(spent)}."))
+            if len({cell.line for cell in cells}) > 1:
+                ends = [min(cells, key=_mean), max(cells, key=_mean)]
+            spent = [f"{100 * cell.mean:.0f}% of the time at {_where(cell, by)}" for cell in ends]
+            said.append(f"{TELLING[part]} {' and '.join(spent)}.")
     return said
+
+
+def _mean(cell: Cell) -> float:
+    return cell.mean
+
+
+def _where(cell: Cell, by: str) -> str:
+    return ", ".join(part for part in (f"{by}={cell.by}", cell.line) if part)
 
 
 def _table(shares: list[Share], by: str) -> pd.DataFrame:

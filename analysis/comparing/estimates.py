@@ -64,6 +64,13 @@ class Sides(NamedTuple):
         return self.paired and bool(np.array_equal(self.a, self.b))
 
 
+def estimate(x: FloatArray) -> Estimate:
+    """The mean of a sample, with the variance of the mean."""
+    if x.size < 2:
+        return Estimate(float(x.mean()))
+    return Estimate(float(x.mean()), float(x.var(ddof=1)) / x.size, x.size - 1)
+
+
 def sides(a: Seeded, b: Seeded, *, shared: bool) -> Sides:
     """The two samples, paired by seed if the seeds are the same and `shared` by learning."""
     paired = shared and set(a) == set(b)
@@ -74,8 +81,8 @@ def sides(a: Seeded, b: Seeded, *, shared: bool) -> Sides:
 def difference(both: Sides) -> Estimate:
     """mean(B) - mean(A): Welch's for independent runs, Student's of the pairs' differences."""
     if both.paired:
-        return _mean(both.b - both.a)
-    return _added(_mean(both.b), _mean(both.a), -1.0)
+        return estimate(both.b - both.a)
+    return _added(estimate(both.b), estimate(both.a), -1.0)
 
 
 def log_ratio(both: Sides) -> Estimate:
@@ -183,12 +190,6 @@ def _means(parts: Sequence[Seeded]) -> Seeded:
 def _agree(one: Seeded, other: Seeded) -> bool:
     shared = set(one) & set(other)
     return bool(shared) and all(one[key] == other[key] for key in shared)
-
-
-def _mean(x: FloatArray) -> Estimate:
-    if x.size < 2:
-        return Estimate(float(x.mean()))
-    return Estimate(float(x.mean()), float(x.var(ddof=1)) / x.size, x.size - 1)
 
 
 def _added(one: Estimate, other: Estimate, sign: float) -> Estimate:
