@@ -47,7 +47,8 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
         bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
         interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
-        style.point(left, i, interval, style.look(i))
+        dots = stats.iqm(matrix, axis=1) if len(matrix) > 1 else ()
+        style.point(left, i, interval, style.look(i), dots=dots)
         _draw_profile(right, matrix, name, style.look(i))
         row = {by: name, "runs_per_task": len(matrix), **interval.columns("iqm")}
         rows.append(row | {"mean": float(matrix.mean())})

@@ -59,7 +59,7 @@ def study(
         if of == "collect" and positive:
             _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
     axes.set_xlabel(style.axis_name(by))
-    axes.set_ylabel(f"{LABELS[of]} per {times.unit_of(sweep).words} (s)")
+    axes.set_ylabel(f"{LABELS[of]} (s)\nper {times.unit_of(sweep).words}")
     hollow = any(cell.oversubscribed for cell in cells)
     style.scale_axes(axes, places, log=log and positive, hollow=hollow)
     if paper_points is not None:
@@ -84,7 +84,9 @@ def _draw_line(
 ) -> None:
     x = [places[cell.by] for cell in cells]
     for at, cell in zip(x, cells, strict=True):
-        style.point(axes, at, cell.interval(positive=True), look, hollow=cell.oversubscribed)
+        interval, hollow = cell.interval(positive=True), cell.oversubscribed
+        dots = cell.per_run if cell.runs > 1 else ()
+        style.point(axes, at, interval, look, hollow=hollow, dots=dots)
     label = f"{line or 'measured'} ({words.repeats_label(cells)})"
     axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)

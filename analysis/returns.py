@@ -18,7 +18,7 @@ from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError, listed
 from walle.analysis.measuring.cells import repeats_text, require
 from walle.analysis.measuring.clocks import clock
-from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
+from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid, possible
 from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
@@ -148,7 +148,7 @@ def _lines(
             values = on_grid(rows, x, y, grid)
             seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
-            mean = curve(grid, values, iqm=iqm)
+            mean = curve(grid, values, iqm=iqm, within=possible(y))
             as_one = same.get((task, label), ())
             lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
     if not lines:

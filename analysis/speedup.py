@@ -178,7 +178,8 @@ def _draw_line(
     over = "" if points[0].base == 1 else f", over {points[0].base:g}"
     label = f"{line or 'measured'} ({words.repeats_label(p.cell for p in points)}{over})"
     for point in points:
-        style.point(axes, point.n, point.speedup, look, hollow=point.cell.oversubscribed)
+        hollow, dots = point.cell.oversubscribed, point.each if point.cell.runs > 1 else ()
+        style.point(axes, point.n, point.speedup, look, hollow=hollow, dots=dots)
     axes.plot([], [], look.marker, color=look.color, label=label)
     fitted = fits.fit_cells([point.cell for point in _fit_points(points, fit_all=fit_all)])
     if fitted is not None:

@@ -191,6 +191,9 @@ def check(case, tmp_path):
     iterations = len(read(tmp_path / "resumed" / "iterations.csv"))
     assert iterations == KILLED, "nothing is left to cut"
     resume([*case.overrides, *case.then], tmp_path / "resumed")
+    found = read(tmp_path / "resumed" / "iterations.csv")
+    compiling = [int(row["iteration"]) for row in found if float(row["compile_s"]) > 0]
+    assert compiling == [1, CHECKPOINT + 1]  # the analysis takes both for warm-up
     samplers = not any("sampler" in override for override in case.then)
     assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=samplers)
 

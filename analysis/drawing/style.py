@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from walle.analysis.drawing import bars
 from walle.analysis.loading.directories import Scalar, counted
 from walle.analysis.measuring.design import sort_key
 
@@ -155,9 +156,11 @@ def stack(figure: Figure) -> None:
 
 
 def finish(figure: Figure, title: str | None) -> None:
-    """Removes the upper and right frame of the axes, and sets the title if one is given."""
+    """Removes the upper and right frame, cuts the bars, and sets the title if one is given."""
     import seaborn as sns
 
+    for axes in figure.axes:
+        bars.cut(axes)
     sns.despine(fig=figure)
     if title:
         figure.suptitle(title, fontsize=9)
@@ -183,20 +186,29 @@ def legend(figure: Figure) -> None:
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
 
 
-def point(axes: Axes, x: float, interval: Interval, look: Look, *, hollow: bool = False) -> None:
-    """Draws a marker with its error bar; hollow where the machine had too few cores."""
-    below, above = max(0.0, interval.value - interval.low), max(0.0, interval.high - interval.value)
-    axes.errorbar(
-        x,
-        interval.value,
-        yerr=[[below], [above]],
-        color=look.color,
-        marker=look.marker,
-        markerfacecolor="white" if hollow else look.color,
-        capsize=2,
-        linestyle="none",
-        zorder=3,
-    )
+def point(
+    axes: Axes,
+    x: float,
+    interval: Interval,
+    look: Look,
+    *,
+    hollow: bool = False,
+    dots: Iterable[float] = (),
+) -> None:
+    """Draws a marker with its error bar; hollow where the machine had too few cores.
+
+    Args:
+        axes: the axes.
+        x: the place.
+        interval: the estimate; its bar does not set the axis, see `bars`.
+        look: the colour and the marker.
+        hollow: whether the marker is white inside.
+        dots: the values of the seeds, drawn small beside the marker.
+    """
+    bars.draw(axes, x, interval, look.color)
+    inside = "white" if hollow else look.color
+    axes.plot([x], [interval.value], look.marker, color=look.color, mfc=inside, zorder=3)
+    bars.dots(axes, x, dots, look.color)
 
 
 def axis_name(by: str) -> str:

@@ -33,6 +33,7 @@ class Cell:
             many as `values`.
         freedom: the degrees of freedom of the draws' spread; None: one less than `resampled`.
         centre: a centre of the runs other than their mean.
+        blocks: the block of each run, where cells are compared within blocks.
         own: the bounds of the mean's own interval, where they are not those of the draws.
     """
 
@@ -46,6 +47,7 @@ class Cell:
     resampled: float | None = None
     freedom: float | None = None
     centre: float | None = None
+    blocks: tuple[str, ...] = ()
     own: tuple[float, float] | None = None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,17 @@ from walle.analysis.measuring import stats
 from walle.analysis.measuring.stats import FloatArray
 
 GRID = 200
+NEVER_NEGATIVE = ("_s", "_share", "_std")
+
+
+def possible(column: str) -> tuple[float, float]:
+    """The least and the greatest value that a column of iterations.csv can have."""
+    if column in ("clip_fraction", "explained_variance"):
+        return (0.0 if column == "clip_fraction" else -math.inf), 1.0
+    counts = column in ("iteration", "env_steps", "episodes", "grad_norm")
+    if counts or column.startswith(("lag_", "length_")) or column.endswith(NEVER_NEGATIVE):
+        return 0.0, math.inf
+    return -math.inf, math.inf
 
 
 class Curve(NamedTuple):
@@ -63,10 +75,22 @@ def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> Float
     return np.linspace(begin, end, points)
 
 
-def curve(grid: FloatArray, values: FloatArray, *, iqm: bool = False) -> Curve:
+def curve(
+    grid: FloatArray,
+    values: FloatArray,
+    *,
+    iqm: bool = False,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> Curve:
     """The curve of [runs, points] values; each point is over the runs that have a value there.
 
     The band is a bootstrap over whole runs: one resample serves all points.
+
+    Args:
+        grid: [points] the common grid.
+        values: [runs, points] of the runs, nan where a run has none.
+        iqm: the interquartile mean in place of the mean.
+        within: the values that are possible, where the band ends.
     """
     runs = (~np.isnan(values)).sum(axis=0)
     y, low, high = np.full((3, grid.size), np.nan)
@@ -74,7 +98,7 @@ def curve(grid: FloatArray, values: FloatArray, *, iqm: bool = False) -> Curve:
         some = values[~np.isnan(values[:, here[0]])][:, here]
         if len(some):
             y[here], low[here], high[here] = _band(some, iqm=iqm)
-    return Curve(grid, y, low, high, runs, len(values))
+    return Curve(grid, y, np.clip(low, *within), np.clip(high, *within), runs, len(values))
 
 
 def _band(values: FloatArray, *, iqm: bool) -> tuple[FloatArray, FloatArray, FloatArray]:

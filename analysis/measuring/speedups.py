@@ -23,11 +23,13 @@ class Point:
         cell: the seconds.
         base: the number of workers of the base.
         speedup: the speedup over the base, with its interval.
+        each: [runs] the speedup of each run over the base, within its block where blocks are known.
     """
 
     cell: Cell
     base: float
     speedup: stats.Interval
+    each: FloatArray
 
     @property
     def n(self) -> float:
@@ -48,8 +50,18 @@ def speedups(cells: list[Cell]) -> list[Point]:
         found = stats.interval_bounds(draws, size, positive=True, dof=dof)
         bounds = (1.0, 1.0) if cell is base else found
         value = stats.Interval(base.mean / cell.mean, *bounds)
-        points.append(Point(cell, float(base.by), value))
+        points.append(Point(cell, float(base.by), value, _each(base, cell)))
     return points
+
+
+def _each(base: Cell, cell: Cell) -> FloatArray:
+    if not cell.blocks:
+        return base.mean / cell.per_run
+    seconds: dict[str, list[float]] = {}
+    for block, value in zip(base.blocks, base.per_run, strict=True):
+        seconds.setdefault(block, []).append(float(value))
+    pairs = zip(cell.blocks, cell.per_run, strict=True)
+    return np.array([np.mean(seconds[b]) / value for b, value in pairs if b in seconds])
 
 
 def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:

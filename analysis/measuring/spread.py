@@ -15,6 +15,7 @@ from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 
 MEDIAN_SPREAD = math.sqrt(math.pi / 2)  # of a median over that of a mean, at most
+FEWEST = 3  # degrees of freedom that oversubscribed cells need for a variance of their own
 
 Blocks = dict[str, str]
 
@@ -47,9 +48,10 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     """The cells with one relative variance of repeats for all of them.
 
     Logarithms of seconds are taken as cell + noise or, where the runs were measured in blocks, as
-    cell + block + noise. The noise has one variance; oversubscribed cells have another one. The
-    degrees of freedom are those of all repeats together, so that an interval at two seeds is not
-    the ten times wider one that a single pair of values allows. Cells without any repeat stay.
+    cell + block + noise. The noise has one variance; oversubscribed cells have another one if they
+    are enough to tell it. The degrees of freedom are those of all repeats together, so that an
+    interval at two seeds is not the ten times wider one that a single pair of values allows. Cells
+    without any repeat stay.
 
     In blocks, a cell's centre is that of its line's first cell times the median over the blocks of
     their ratio within a block: what slows a whole block, or few blocks, falls out.
@@ -62,9 +64,10 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     for cell, centre in zip(cells, _centres(cells, blocks), strict=True):
         alike = [other for other in cells if other.oversubscribed == cell.oversubscribed]
         own = _spreads(alike, blocks)
-        spreads = own if min(own.total.dof, own.within.dof) >= 1 else whole
+        spreads = own if min(own.total.dof, own.within.dof) >= FEWEST else whole
         enough = min(spreads.total.dof, spreads.within.dof) >= 1
-        found.append(_with_spread(cell, centre, spreads, rng) if enough else cell)
+        paired = replace(cell, blocks=tuple(blocks[name] for name in cell.names if blocks))
+        found.append(_with_spread(paired, centre, spreads, rng) if enough else cell)
     return found
 
 

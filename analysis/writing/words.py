@@ -62,8 +62,8 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
         said += f", as iterations differ in their steps: {each}"
     blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
     paired = (
-        f"The runs were measured in {counted(len(blocks), 'block')}: seconds relate to those of "
-        "the first point by the median over the blocks of their ratio within a block."
+        f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with the "
+        "first one within each block, and the median over the blocks counts."
     )
     return [f"{said}.", *([paired] if blocks else [])]
 
@@ -98,9 +98,14 @@ def sample(warmup: int, cells: Iterable[Cell]) -> list[str]:
     cells = list(cells)
     said = [warmup_sentence(warmup)]
     if shared := [cell for cell in cells if cell.own]:
+        kinds = list(dict.fromkeys(cell.dof for cell in shared))
+        most = counted(int(max(kinds)), "degree")
         said.append(
-            "Intervals take one relative variance of repeats for all points "
-            f"({counted(int(min(cell.dof for cell in shared)), 'degree')} of freedom)."
+            f"Intervals take one relative variance of repeats for all points ({most} of freedom)."
+            if len(kinds) == 1
+            else "Intervals take one relative variance of repeats for the points within the cores "
+            f"and one for those beyond ({' and '.join(f'{dof:.0f}' for dof in kinds)} degrees of "
+            "freedom)."
         )
     if single := sum(cell.runs == 1 and not cell.own for cell in cells):
         said.append(

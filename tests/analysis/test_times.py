@@ -55,7 +55,7 @@ def test_seconds_are_those_of_the_nominal_round_or_of_a_thousand_steps(tmp_path:
     sweep = load(write_sweep(tmp_path / "b", sizes))
     study = iteration_time.study(sweep, by="batch_size")
     np.testing.assert_allclose(study.table["collect_s"], [2 / 2, 2 / 4])
-    assert study.figure.axes[0].get_ylabel() == "collection per 1,000 steps (s)"
+    assert study.figure.axes[0].get_ylabel() == "collection (s)\nper 1,000 steps"
 
 
 def test_rounds_of_unequal_length_by_hand(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from walle.analysis.measuring.curves import common_grid, curve, on_grid
+from walle.analysis.measuring.curves import common_grid, curve, on_grid, possible
 
 
 def rows(*runs: list[tuple[float, float]]) -> pd.DataFrame:
@@ -36,3 +36,20 @@ def test_the_interquartile_mean_ignores_the_outlier() -> None:
     values = np.array([[1.0], [2.0], [3.0], [1000.0]])
     assert curve(np.zeros(1), values, iqm=True).y.tolist() == [2.5]
     assert curve(np.zeros(1), values).y.tolist() == [251.5]
+
+
+def test_a_band_ends_where_values_are_impossible() -> None:
+    """Two seeds with lags of 0 and 2 have a band from far below 0."""
+    grid = np.linspace(0, 1, 3)
+    values = np.array([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
+    assert curve(grid, values).low.max() < -5
+    found = curve(grid, values, within=possible("lag_mean"))
+    assert (found.low == 0).all()
+    assert found.high.min() > 7
+
+
+def test_the_values_that_columns_can_have() -> None:
+    assert possible("collect_s") == possible("learn_share") == (0, np.inf)
+    assert possible("clip_fraction") == (0, 1)
+    assert possible("explained_variance") == (-np.inf, 1)
+    assert possible("return_mean") == (-np.inf, np.inf)
