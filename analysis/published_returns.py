@@ -178,10 +178,8 @@ def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:
         for x, entry in enumerate(entries):
             look = looks.setdefault(_legend_name(entry), style.look(len(looks)))
             other = _other_steps(entry, entries[0])
-            style.point(area, x, entry.interval, look, hollow=other)
+            style.point(area, x, entry.interval, look, hollow=other, dots=entry.values)
             hollow |= other
-            dots = [x + 0.25] * len(entry.values)
-            area.plot(dots, entry.values, ".", color=look.color, markersize=3, zorder=2)
         _limit(area, entries)
         name = task.split("-v")[0]
         area.set_title(f"{name}, {algorithm}" if several else name)
