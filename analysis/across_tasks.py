@@ -18,14 +18,14 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.lag import final_returns
+from walle.analysis.drawing.labels import task_of
 from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.loading.repeats import identical_groups, identical_label
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.cells import column_per_run, learnt
 from walle.analysis.measuring.design import design, resolve_key
+from walle.analysis.measuring.scores import final_returns
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.returns import task_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 

@@ -17,6 +17,7 @@ from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
 LABELS = {"collect": "collection", "learn": "learning"}
+ASIDE = 0.14  # between the lines of a category
 FLAGS = {
     "--of": {"choices": list(LABELS), "default": "collect", "help": "(default: collect)"},
     "--paper": cli.PAPER,
@@ -54,7 +55,13 @@ def study(
     figure, (axes,) = style.panels(1, height=2.7)
     if paper_points is not None:
         published.draw(axes, paper_points, column)
-    for i, (line, group) in enumerate(lines(cells).items()):
+    of_lines = lines(cells)
+    words_there = any(isinstance(value, str) for value in places)
+    for i, (line, group) in enumerate(of_lines.items()):
+        if words_there:
+            aside = ASIDE * (i - (len(of_lines) - 1) / 2)
+            _draw_dots(axes, line, group, {k: x + aside for k, x in places.items()}, style.look(i))
+            continue
         _draw_line(axes, line, group, places, style.look(i))
         if of == "collect" and positive:
             _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
@@ -62,6 +69,8 @@ def study(
     axes.set_ylabel(f"{LABELS[of]} (s)\nper {times.unit_of(sweep).words}")
     hollow = any(cell.oversubscribed for cell in cells)
     style.scale_axes(axes, places, log=log and positive, hollow=hollow)
+    if words_there:
+        axes.set_xlim(-0.5, len(places) - 0.5)
     if paper_points is not None:
         published.extend_ticks(axes, paper_points)
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
@@ -82,14 +91,30 @@ def main(argv: list[str] | None = None) -> int:
 def _draw_line(
     axes: style.Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
 ) -> None:
-    x = [places[cell.by] for cell in cells]
-    for at, cell in zip(x, cells, strict=True):
-        interval, hollow = cell.interval(positive=True), cell.oversubscribed
-        dots = cell.per_run if cell.runs > 1 else ()
-        style.point(axes, at, interval, look, hollow=hollow, dots=dots)
+    """Draws the points of a line, joined, as the values between them mean something."""
+    _draw_points(axes, cells, places, look)
     label = f"{line or 'measured'} ({words.repeats_label(cells)})"
+    x = [places[cell.by] for cell in cells]
     axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
+
+
+def _draw_dots(
+    axes: style.Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
+) -> None:
+    """Draws the points of categories, such as algorithms: there is nothing between them."""
+    _draw_points(axes, cells, places, look)
+    label = f"{line or 'measured'} ({words.repeats_label(cells)})"
+    axes.plot([], [], look.marker, color=look.color, label=label)
+
+
+def _draw_points(
+    axes: style.Axes, cells: list[Cell], places: dict[Scalar, float], look: style.Look
+) -> None:
+    for cell in cells:
+        interval, hollow = cell.interval(positive=True), cell.oversubscribed
+        dots = cell.per_run if cell.runs > 1 else ()
+        style.point(axes, places[cell.by], interval, look, hollow=hollow, dots=dots)
 
 
 def _draw_ideal(axes: style.Axes, cells: list[Cell], label: str) -> None:

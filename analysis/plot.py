@@ -4,7 +4,8 @@
     python analysis/plot.py RUN -x wall_s -y return --file episodes --points
     python analysis/plot.py SWEEP -y update_s --file timing --where process=agent
 
-Each run is a line of its own; runs that agree in --by share a colour.
+Each run is a line of its own, and each task has a panel. Runs share a colour that differ in their
+seed alone, or that agree in --by.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from typing import Any
 
 import pandas as pd
 
-from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError, listed
+from walle.analysis.drawing import labels, style
+from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
 from walle.analysis.measuring.cells import require
-from walle.analysis.measuring.design import resolve_key, sort_key
+from walle.analysis.measuring.design import axis_of, resolve_key, sort_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
 BASELINE_LOOK = style.Look(style.IDEAL_GREY, ".", "-", "")
+PANELS = 3
 FILES = ("iterations", "episodes", "timing", "eval", "trace")
 
 
@@ -59,38 +61,46 @@ def study(
     x: str,
     y: list[str],
     file: str = "iterations",
-    by: str = "sampler.n",
+    by: str | None = None,
     where: tuple[str, str] | None = None,
     points: bool = False,
     baseline: Sweep | None = None,
 ) -> cli.Study:
-    """One panel for each column of `y`, one line for each run.
+    """A panel for each column of `y` and task that has values, a line for each run.
 
     Args:
         sweep: the runs.
         x: the column of the x axis.
         y: the columns of the y axes.
         file: the name of the file, without `.csv`.
-        by: the configuration key; runs that agree in it look alike.
+        by: the configuration key; runs that agree in it look alike. By default runs look alike
+            that differ in their seed alone.
         where: a column and a text; only rows with this text in the column are drawn.
         points: markers in place of lines.
         baseline: further runs, drawn in grey behind the others.
     """
-    by = resolve_key(sweep, by)
     rows = _select(sweep, file, [x, *y], where)
-    figure, axes = style.small_multiples(len(y), height=2.6)
-    values = sweep.values(by)
-    look = {v: style.look(i) for i, v in enumerate(sorted(set(values), key=sort_key))}
-    named = zip(sweep.runs, values, strict=True)
-    looks = {run.name: (f"{by} = {value}", look[value]) for run, value in named}
-    behind = _select(baseline, file, [x, *y], where) if baseline is not None else None
-    for area, column in zip(axes, y, strict=True):
+    tasks = _tasks(sweep)
+    looks = _looks(sweep, by)
+    behind = None
+    if baseline is not None:
+        behind = _select(baseline, file, [x, *y], where)
+        tasks |= _tasks(baseline)
+    shown = sorted({tasks[str(run)] for run in rows["run"].unique()})
+    figure, axes = style.small_multiples(
+        len(y) * len(shown), height=2.6, columns=_columns(len(y), len(shown))
+    )
+    panels = [(column, task) for column in y for task in shown]
+    for area, (column, task) in zip(axes, panels, strict=True):
         if behind is not None:
             grey = dict.fromkeys(behind["run"].astype(str), ("baseline", BASELINE_LOOK))
-            _draw(area, behind, (x, column), grey, points=points)
-        _draw(area, rows, (x, column), looks, points=points)
-        area.set_xlabel(_label(x))
-        area.set_ylabel(_label(column))
+            mine = behind[behind["run"].astype(str).map(tasks) == task]
+            _draw(area, mine, (x, column), grey, points=points)
+        mine = rows[rows["run"].astype(str).map(tasks) == task]
+        _draw(area, mine, (x, column), looks, points=points)
+        area.set_title(task if len(shown) > 1 else "")
+        area.set_xlabel(labels.of_column(file, x))
+        area.set_ylabel(labels.of_column(file, column))
         style.compact_axis(area)
     style.legend(figure)
     return cli.Study(figure, _table(rows, x, y), [], rows[["run", x, *y]])
@@ -98,9 +108,34 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS).parse_intermixed_args(argv)
+    args = cli.parser(__doc__, FLAGS, by=None).parse_intermixed_args(argv)
     options = ("x", "y", "file", "by", "where", "points", "baseline")
     return cli.run(args, "plot", study, options)
+
+
+def _columns(columns: int, tasks: int) -> int:
+    """The panels of a row: all tasks of a column, unless they are too many for a page."""
+    return tasks if 1 < tasks <= PANELS else min(PANELS, columns * tasks)
+
+
+def _tasks(sweep: Sweep) -> dict[str, str]:
+    return {run.name: labels.task_of(run) for run in sweep.runs}
+
+
+def _looks(sweep: Sweep, by: str | None) -> dict[str, tuple[str, style.Look]]:
+    """The label and look of each run; '' where nothing differs."""
+    if by is None:
+        texts = {run: label.text for run, label in labels.of_runs(sweep, axis_of(sweep)).items()}
+    else:
+        key = resolve_key(sweep, by)
+        named = sorted(zip(sweep.values(key), sweep.runs, strict=True), key=_by_value)
+        texts = {run.name: labels.of_value(key, value) for value, run in named}
+    number = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
+    return {run: (text, style.look(number[text])) for run, text in texts.items()}
+
+
+def _by_value(pair: tuple[Scalar, Run]) -> tuple[int, float, str]:
+    return sort_key(pair[0])
 
 
 def _select(
@@ -136,23 +171,15 @@ def _draw(
     points: bool,
 ) -> None:
     """Draws a line for each run, with its label and look; each label is in the legend once."""
-    labels = set()
-    for run, mine in rows.groupby("run", observed=True):
-        label, look = looks[str(run)]
+    drawn = set()
+    found = {str(run): mine for run, mine in rows.groupby("run", observed=True)}
+    for run, mine in sorted(found.items(), key=lambda pair: list(looks).index(pair[0])):
+        label, look = looks[run]
         shape: Any = {"marker": look.marker, "ls": "none"} if points else {"ls": look.dash}
-        once = "_nolegend_" if label in labels else label
+        once = "_nolegend_" if label in drawn else label or "_nolegend_"
         x, y = mine[columns[0]], mine[columns[1]]
         axes.plot(x, y, color=look.color, markersize=2, linewidth=0.9, label=once, **shape)
-        labels.add(label)
-
-
-def _label(column: str) -> str:
-    """The column's name with its unit in brackets."""
-    if column.endswith("_per_s"):
-        return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
-    if column.endswith("_s"):
-        return f"{column.removesuffix('_s').replace('_', ' ')} (s)"
-    return column.replace("_", " ")
+        drawn.add(label)
 
 
 def _table(rows: pd.DataFrame, x: str, y: list[str]) -> pd.DataFrame:

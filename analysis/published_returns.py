@@ -1,52 +1,79 @@
 """Draws the returns that were reached on each task, beside published returns.
 
-`final` is the mean over the runs of their last return_mean: the last 100 training episodes, with
+`final` is the mean over the seeds of their last return_mean: the last 100 training episodes, with
 exploration noise. `best evaluation` is the highest point of the mean curve of the evaluations,
-without exploration noise; compare it with a published "max of average return over training". Bars
-are one standard deviation. The table has the environment steps of each number.
+without exploration noise; compare it with a published "max of average return over training". All
+bars are 95% intervals of the mean, from the standard deviation over seeds; small dots are seeds. A
+hollow marker has another number of environment steps than `final`; the table has the steps.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import published, style
+from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError, counted
 from walle.analysis.measuring.cells import column_per_run
-from walle.analysis.measuring.stats import FloatArray, Interval
-from walle.analysis.returns import task_of
+from walle.analysis.measuring.design import axis_of
+from walle.analysis.measuring.stats import TAIL, FloatArray, Interval
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
+WALLE = "walle"
+SAME_STEPS = 0.05
+COLUMNS = 4
+
 
 class Entry(NamedTuple):
-    """A return in a panel, with its spread (one standard deviation; nan where it is not known)."""
+    """A return in a panel.
+
+    Attributes:
+        label: who reached it.
+        mean: the mean over the seeds.
+        spread: the standard deviation over the seeds; nan where it is not known.
+        seeds: the number of seeds; nan where it is not known.
+        env_steps: the environment steps after which it was reached.
+        values: the return of each seed, where they are known.
+    """
 
     label: str
     mean: float
     spread: float
+    seeds: float
     env_steps: int
+    values: tuple[float, ...] = ()
+
+    @property
+    def interval(self) -> Interval:
+        """The 95% interval of the mean: Student's t times the spread over sqrt(seeds)."""
+        from scipy.special import stdtrit
+
+        if not self.seeds > 1:
+            return Interval(self.mean)
+        reach = float(stdtrit(self.seeds - 1, 1 - TAIL)) * self.spread / math.sqrt(self.seeds)
+        return Interval(self.mean, self.mean - reach, self.mean + reach)
 
 
 def study(sweep: Sweep) -> cli.Study:
     """A panel for each task and algorithm: the runs' two numbers, then the published ones."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for run in sweep.runs:
-        key = (task_of(run), str(run.config.get("algo.name", "")))
-        groups.setdefault(key, []).append(run.name)
-    rows = [
-        {"task": task, "algorithm": algorithm, **entry._asdict()}
-        for (task, algorithm), names in sorted(groups.items())
-        for entry in [*ours(sweep, names), *theirs(task, algorithm)]
-    ]
-    if not any(row["label"].startswith("walle") for row in rows):
+    panels = {key: found for key, found in _panels(sweep).items() if found}
+    if not panels:
         raise BadInputError("no episode has ended yet")
+    rows = []
+    for (task, algorithm), entries in panels.items():
+        for entry in entries:
+            row: dict[str, object] = {"task": task, "algorithm": algorithm, "label": entry.label}
+            row |= entry.interval.columns("mean")
+            row |= {"spread": entry.spread, "seeds": entry.seeds, "env_steps": entry.env_steps}
+            row["other_steps"] = _other_steps(entry, entries[0])
+            rows.append(row)
     table = pd.DataFrame(rows)
-    return cli.Study(_figure(table), table, sentences(table))
+    return cli.Study(_figure(panels), table, sentences(table))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,16 +82,34 @@ def main(argv: list[str] | None = None) -> int:
     return cli.run(args, "published_returns", study)
 
 
-def ours(sweep: Sweep, names: list[str]) -> list[Entry]:
+def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:
+    """The entries of each task and algorithm; none where no episode has ended."""
+    by = axis_of(sweep)
+    groups = labels.groups(sweep, by)
+    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean", by)
+    algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for (task, label), names in groups.items():
+        algorithm = algorithms[names[0]]
+        text = ", ".join(part for part in label.text.split(", ") if part not in ("", algorithm))
+        found.setdefault((task, algorithm), []).extend(ours(sweep, names, text))
+    return {
+        (task, algorithm): [*entries, *theirs(task, algorithm)] if entries else []
+        for (task, algorithm), entries in sorted(found.items())
+    }
+
+
+def ours(sweep: Sweep, names: list[str], label: str = "") -> list[Entry]:
     """`final` and `best evaluation` of the runs `names`, where they have such rows."""
     rows = sweep.iterations[sweep.iterations["run"].isin(names)]
     ends = [values[-1] for values in column_per_run(rows, "return_mean").values() if len(values)]
     if not ends:
         return []
-    steps = int(rows.groupby("run")["env_steps"].max().median())
-    found = [Entry(f"walle, final ({counted(len(ends), 'run')})", *mean_and_spread(ends), steps)]
+    who = ", ".join(part for part in (WALLE, label) if part)
+    steps = int(rows.groupby("run", observed=True)["env_steps"].max().median())
+    found = [_entry(f"{who}, final", ends, steps)]
     best = best_evaluation(sweep.evaluations, names)
-    return found if best is None else [*found, best]
+    return found if best is None else [*found, best._replace(label=f"{who}, best evaluation")]
 
 
 def best_evaluation(evaluations: pd.DataFrame, names: list[str]) -> Entry | None:
@@ -72,12 +117,16 @@ def best_evaluation(evaluations: pd.DataFrame, names: list[str]) -> Entry | None
     if not len(evaluations):
         return None
     mine = evaluations[evaluations["run"].isin(names)]
+    mine = mine.astype({"run": str})
     curve = mine.pivot_table(index="env_steps", columns="run", values="return_mean").dropna()
     if len(curve.columns) < len(names) or curve.empty:
         return None
     top = int(curve.mean(axis=1).to_numpy().argmax())
-    values = curve.iloc[top].to_numpy(float).tolist()
-    return Entry("walle, best evaluation", *mean_and_spread(values), int(curve.index[top]))
+    return _entry("", curve.iloc[top].to_numpy(float).tolist(), int(curve.index[top]))
+
+
+def _entry(label: str, values: list[float], env_steps: int) -> Entry:
+    return Entry(label, *mean_and_spread(values), len(values), env_steps, tuple(values))
 
 
 def theirs(task: str, algorithm: str) -> list[Entry]:
@@ -85,9 +134,14 @@ def theirs(task: str, algorithm: str) -> list[Entry]:
     rows = published.returns(task.split("-")[0])
     rows = rows[rows["algorithm"].str.lower() == algorithm.split("_")[0]]
     return [
-        Entry(f"{row['source']} ({row['kind']})", row["mean"], row["spread"], row["env_steps"])
+        Entry(f"{row['source']} ({row['kind']})", *row[["mean", "spread", "seeds", "env_steps"]])
         for _, row in rows.iterrows()
     ]
+
+
+def _other_steps(entry: Entry, final: Entry) -> bool:
+    """Whether the number of environment steps differs from that of `final` by more than 5%."""
+    return abs(entry.env_steps / final.env_steps - 1) > SAME_STEPS
 
 
 def mean_and_spread(values: list[float]) -> tuple[float, float]:
@@ -115,24 +169,47 @@ def sentences(table: pd.DataFrame) -> list[str]:
     return texts
 
 
-def _figure(table: pd.DataFrame) -> style.Figure:
-    panels = list(table.groupby(["task", "algorithm"], sort=False))
-    figure, axes = style.small_multiples(len(panels), height=1.9, columns=4)
+def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:
+    figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
+    several = len({algorithm for _, algorithm in panels}) > 1
     looks: dict[str, style.Look] = {}
-    for area, ((task, algorithm), rows) in zip(axes, panels, strict=True):
-        spreads = rows["spread"].fillna(0).astype(float)
-        numbers = zip(rows["label"], rows["mean"].astype(float), spreads, strict=True)
-        for x, (label, mean, spread) in enumerate(numbers):
-            look = looks.setdefault(str(label).split(" (")[0], style.look(len(looks)))
-            style.point(area, x, Interval(mean, mean - spread, mean + spread), look)
-        name = str(task).split("-v")[0]
-        area.set_title(name if table["algorithm"].nunique() == 1 else f"{name}, {algorithm}")
+    hollow = False
+    for area, ((task, algorithm), entries) in zip(axes, panels.items(), strict=True):
+        for x, entry in enumerate(entries):
+            look = looks.setdefault(_legend_name(entry), style.look(len(looks)))
+            other = _other_steps(entry, entries[0])
+            style.point(area, x, entry.interval, look, hollow=other, dots=entry.values)
+            hollow |= other
+        _limit(area, entries)
+        name = task.split("-v")[0]
+        area.set_title(f"{name}, {algorithm}" if several else name)
         area.set_xticks([])
         area.margins(x=0.3)
+    for area in axes[::COLUMNS]:
+        area.set_ylabel("return")
     for label, look in looks.items():
         axes[0].plot([], [], look.marker, color=look.color, label=label)
+    if hollow:
+        grey = style.PAPER_GREY
+        axes[0].plot([], [], "o", color=grey, markerfacecolor="white", label="other env steps")
     style.legend(figure)
     return figure
+
+
+def _legend_name(entry: Entry) -> str:
+    """The source with its number of seeds; its kind of mean stands in the table."""
+    source = entry.label.split(" (")[0]
+    return (
+        source if entry.seeds != entry.seeds else f"{source} ({counted(int(entry.seeds), 'seed')})"
+    )
+
+
+def _limit(axes: style.Axes, entries: list[Entry]) -> None:
+    """Ends the axis beyond all means and seeds; intervals of few seeds do not set it."""
+    values = [value for entry in entries for value in (entry.mean, *entry.values)]
+    stds = [entry.spread for entry in entries if entry.spread == entry.spread]
+    margin = max([*stds, 0.1 * (max(values) - min(values))]) or 1.0
+    axes.set_ylim(min(values) - margin, max(values) + margin)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from walle.analysis import iteration_time, lag, returns, speedup, time_percentage, timeline
+from walle.analysis import compare, iteration_time, lag, returns, speedup, time_percentage, timeline
+from walle.analysis.comparing import final_scores
+from walle.analysis.comparing.matching import WORKERS, question
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import (
     BadInputError,
@@ -28,7 +30,7 @@ from walle.analysis.loading.directories import (
     counted,
     read_json,
 )
-from walle.analysis.measuring.design import is_positive, line_keys, resolve_key, sort_key
+from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, page, words
 
@@ -56,6 +58,10 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
         "Return by experience": partial(returns.study, by=by, paper=paper),
         "Return by wall clock": partial(returns.study, by=by, x="wall"),
     }
+    if len(sweep.evaluations):
+        found["Evaluations"] = partial(returns.study, by=by, evaluations=True)
+    if asked := _compared(sweep, by):
+        found["Comparison"] = partial(compare.study, by=asked, warmup=warmup)
     if any(run.overlapped for run in sweep.runs):
         lag_by = "sampler.max_lag" if "sampler.max_lag" in sweep.varying else by
         found["Policy lag"] = partial(lag.study, by=lag_by, warmup=warmup)
@@ -88,7 +94,8 @@ def build(
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
-    figures = [_figure(title, draw, sweep, warmup) for title, draw in studies.items()]
+    told = {words.warmup_sentence(warmup)}
+    figures = [_figure(title, draw, sweep, told) for title, draw in studies.items()]
     links = {run.name: _link(run.path, home) for run in sweep.runs if home}
     # Drawing adds notes to the sweep, so the account comes after the figures.
     account = [*words.account(sweep), words.warmup_sentence(warmup), *_machine_notes(sweep)]
@@ -99,6 +106,7 @@ def build(
         page.section("Runs", page.sentences(account) + failures),
         *_replacements(sweep, links),
         *figures,
+        *_scores(sweep, by),
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
         page.section("Every run", page.table(sweep.summary(), links)),
@@ -110,13 +118,6 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, FLAGS, by=None, formats=(".html",)).parse_args(argv)
     return cli.guard("report", lambda: _write(args))
-
-
-def axis_of(sweep: Sweep) -> str:
-    """`sampler.n` where it varies or nothing does, else the first key that varies."""
-    if "sampler.n" in sweep.varying:
-        return "sampler.n"
-    return next(iter(line_keys(sweep, "")), "sampler.n")
 
 
 def ask(sweep: Sweep, by: str) -> str:
@@ -142,7 +143,27 @@ def _write(args: argparse.Namespace) -> None:
     cli.open_viewer(args, "report", path.resolve().as_uri())
 
 
-def _figure(title: str, draw: Draw, sweep: Sweep, warmup: int) -> str:
+def _compared(sweep: Sweep, by: str) -> str | None:
+    """The key whose first and last value are compared; speedups compare numbers of workers."""
+    try:
+        asked = question(sweep, by if by in sweep.varying and by not in WORKERS else None)
+    except BadInputError:
+        return None
+    is_task = asked.key.startswith("env.")
+    return None if asked.key in WORKERS or is_task else f"{asked.key}={asked.a},{asked.b}"
+
+
+def _scores(sweep: Sweep, by: str) -> list[str]:
+    """A section with the final scores of every task and setting; none without an episode."""
+    found, said = final_scores.table(sweep, by)
+    if not len(found):
+        return []
+    content = page.table(words.readable(found)) + page.sentences(said)
+    return [page.section("Final scores", content)]
+
+
+def _figure(title: str, draw: Draw, sweep: Sweep, told: set[str]) -> str:
+    """A section with a figure, its numbers, and the sentences that are not `told` yet."""
     try:
         with style.paper():
             study = draw(sweep)
@@ -152,7 +173,8 @@ def _figure(title: str, draw: Draw, sweep: Sweep, warmup: int) -> str:
             narrow = svg(study.figure)
     except BadInputError as error:
         return page.section(title, page.paragraph(f"Not drawn: {words.ended(error)}"))
-    said = [text for text in study.sentences if text != words.warmup_sentence(warmup)]
+    said = [text for text in study.sentences if text not in told]
+    told.update(said)
     return page.section(
         title,
         page.picture(wide, narrow, inches, f"{title}: {' '.join(said)}")

@@ -1,14 +1,15 @@
 """Draws the shares of time of collecting, learning and each section of a process.
 
-The left panel shows shares of the iteration. In lock-step, collecting, learning and the rest add up
-to 100%. Where collecting and learning overlap they add up to more, so their shares are drawn side
-by side. The other panels show the sections of the samplers (their mean) and of the agent.
+Each combination of settings has a bar. The left panel shows shares of the iteration. In lock-step,
+collecting, learning and the rest add up to 100%. Where collecting and learning overlap they add up
+to more, so their shares are drawn below one another. The other panels show the sections of the
+samplers (their mean) and of the agent. A section has the same colour in every figure.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from walle.analysis.measuring.cells import (
     require,
 )
 from walle.analysis.measuring.clocks import timing_after_warmup
-from walle.analysis.measuring.design import resolve_key
+from walle.analysis.measuring.design import NAMING_LEAVES, axis_of, resolve_key
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
@@ -35,6 +36,8 @@ TELLING = {
     "wait_experience": "The agent waits for experience",
 }
 SMALL = 0.01
+BAR_INCHES = 0.24
+Key = tuple[str, Scalar]
 BUSY = "busy"
 
 
@@ -46,22 +49,24 @@ class Share(NamedTuple):
     cell: Cell
 
 
-def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
-    """Shares of the wall clock at every value of `by`; the table has their 95% intervals."""
-    by = resolve_key(sweep, by)
+def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
+    """Shares of the wall clock at every value of `by`; the table has their 95% intervals.
+
+    By default `by` is what varies, see `axis_of`.
+    """
+    by = resolve_key(sweep, by) if by else axis_of(sweep)
     shares = _iteration_shares(sweep, warmup, by) + _process_shares(sweep, warmup, by)
     panels = list(dict.fromkeys(share.panel for share in shares))
-    rows = list(dict.fromkeys(share.cell.line for share in shares))
-    figure, axes = style.panels(len(panels), len(rows), height=2.9, sharey=True)
-    for i, line in enumerate(rows):
-        for j, panel in enumerate(panels):
-            mine = [s for s in shares if s.panel == panel and s.cell.line == line]
-            area = axes[i * len(panels) + j]
-            _draw(area, _without_small(mine), stacked=panel != BUSY)
-            title = "busy, of the iteration" if panel == BUSY else panel
-            area.set_title(f"{title}, {line}" if line else title)
-            area.set_xlabel(style.axis_name(by))
-        axes[i * len(panels)].set_ylabel("share of wall clock (%)")
+    bars = list(dict.fromkeys(share.cell.key for share in shares))
+    height = 0.75 + BAR_INCHES * len(bars)
+    figure, axes = style.panels(len(panels), height=height, sharey=True, page=True)
+    for area, panel in zip(axes, panels, strict=True):
+        mine = [share for share in shares if share.panel == panel]
+        _draw(area, _without_small(mine), bars, stacked=panel != BUSY)
+        area.set_title("busy, of the iteration" if panel == BUSY else panel)
+        area.set_xlabel("share of time (%)")
+    _name_bars(axes[0], bars, by)
+    style.legend(figure)
     cells = [share.cell for share in shares if share.panel == panels[0]]
     sentences = words.sample(warmup, cells) + _sentences(shares, by)
     return cli.Study(figure, _table(shares, by), sentences)
@@ -69,7 +74,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n", warmup: int = 1) -> cli.Study:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__).parse_args(argv)
+    args = cli.parser(__doc__, by=None).parse_args(argv)
     return cli.run(args, "time_percentage", study, ("by", "warmup"))
 
 
@@ -115,66 +120,81 @@ def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]
     return found
 
 
-def _without_small(shares: list[Share]) -> dict[str, dict[Scalar, float]]:
-    """The share of each part at each value; the parts that are small everywhere join `other`."""
-    means: dict[str, dict[Scalar, float]] = {}
+def _without_small(shares: list[Share]) -> dict[str, dict[Key, float]]:
+    """The share of each part in each bar; the parts that are small everywhere join `other`."""
+    means: dict[str, dict[Key, float]] = {}
     for share in shares:
-        means.setdefault(share.part, {})[share.cell.by] = share.cell.mean
-    small = [p for p, values in means.items() if p != "other" and max(values.values()) < SMALL]
+        means.setdefault(share.part, {})[share.cell.key] = share.cell.mean
+    small = [p for p, bars in means.items() if p != "other" and max(bars.values()) < SMALL]
     for part in small:
         rest = means.setdefault("other", {})
-        for value, share_ in means.pop(part).items():
-            rest[value] = rest.get(value, 0.0) + share_
-    if "other" in means:
-        means["other"] = means.pop("other")
-    return means
+        for bar, share_ in means.pop(part).items():
+            rest[bar] = rest.get(bar, 0.0) + share_
+    ordered = sorted(means, key=lambda part: (part == "other", part.startswith("wait")))
+    return {part: means[part] for part in ordered}
 
 
-def _draw(axes: style.Axes, means: dict[str, dict[Scalar, float]], *, stacked: bool) -> None:
-    values = list(dict.fromkeys(value for part in means.values() for value in part))
-    place = np.arange(len(values))
-    width = 0.8 if stacked else 0.8 / max(1, len(means))
-    bottom = np.zeros(len(values))
+def _draw(
+    axes: style.Axes, means: dict[str, dict[Key, float]], bars: list[Key], *, stacked: bool
+) -> None:
+    """Draws a bar for each combination from the top: parts in a row, or below one another."""
+    place = np.arange(len(bars))
+    height = 0.8 if stacked else 0.8 / max(1, len(means))
+    left = np.zeros(len(bars))
     for i, (part, found) in enumerate(means.items()):
-        height = np.array([100 * found.get(value, 0.0) for value in values])
-        where = place if stacked else place + (i - (len(means) - 1) / 2) * width
-        axes.bar(
-            where,
-            height,
+        width = np.array([100 * found.get(bar, 0.0) for bar in bars])
+        shift = 0.0 if stacked else (i - (len(means) - 1) / 2) * height
+        color, hatch = style.section(part)
+        axes.barh(
+            place + shift,
             width,
-            bottom=bottom if stacked else None,
+            height,
+            left=left if stacked else None,
+            color=color,
+            hatch=hatch,
             edgecolor="black",
             linewidth=0.5,
-            **_fill(part, i),
             label=part.replace("_", " "),
         )
-        bottom += height
-    axes.set_xticks(place, [str(value) for value in values])
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, handlelength=1.2)
+        left += width
+    if stacked:
+        axes.set_xlim(0, 100)
 
 
-def _fill(part: str, index: int) -> dict[str, Any]:
-    """Colours for work, pale grey for waiting, white for the rest: clear in grey print too."""
-    if part == "other":
-        return {"color": "white"}
-    if part.startswith("wait"):
-        return {"color": "#d9d9d9", "hatch": "...." if part == "wait_slot" else ""}
-    look = style.look(index)
-    return {"color": look.color, "hatch": look.hatch}
+def _name_bars(axes: style.Axes, bars: list[Key], by: str) -> None:
+    """Writes the value of `by` beside each bar, after the line's label if there are several."""
+    leaf = by.split(".")[-1]
+    names = []
+    for line, value in bars:
+        text = str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}"
+        names.append(", ".join(part for part in (line, text) if part))
+    axes.set_yticks(range(len(bars)), names)
+    axes.set_ylim(len(bars) - 0.5, -0.5)
 
 
 def _sentences(shares: list[Share], by: str) -> list[str]:
-    found: dict[tuple[str, str], list[Cell]] = {}
+    """A sentence for each telling part: its ends on a single line, else its least and its most."""
+    found: dict[str, list[Cell]] = {}
     for share in shares:
         if share.part in TELLING:
-            found.setdefault((share.cell.line, share.part), []).append(share.cell)
+            found.setdefault(share.part, []).append(share.cell)
     said = []
-    for (line, part), cells in found.items():
+    for part, cells in found.items():
         if max(cell.mean for cell in cells) > SMALL:
             ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
-            spent = [f"{100 * cell.mean:.0f}% of the time at {by}={cell.by}" for cell in ends]
-            said.append(words.of_line(line, f"{TELLING[part]} {', '.join(spent)}."))
+            if len({cell.line for cell in cells}) > 1:
+                ends = [min(cells, key=_mean), max(cells, key=_mean)]
+            spent = [f"{100 * cell.mean:.0f}% of the time at {_where(cell, by)}" for cell in ends]
+            said.append(f"{TELLING[part]} {' and '.join(spent)}.")
     return said
+
+
+def _mean(cell: Cell) -> float:
+    return cell.mean
+
+
+def _where(cell: Cell, by: str) -> str:
+    return ", ".join(part for part in (f"{by}={cell.by}", cell.line) if part)
 
 
 def _table(shares: list[Share], by: str) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Draws what each process of a run with `trace=true` did when; for Perfetto too.
 
-The figure has a row a process. Its colours show the share of every section in each moment: waiting
-samplers, the learning agent, and their overlap. The trace (.json, beside the figure) holds every
-span; ui.perfetto.dev and chrome://tracing open it.
+The figure has a row a process, and opens on two steady iterations. Its colours show the share of
+every section in each moment: waiting samplers, the learning agent, and their overlap. The trace
+(.json, beside the figure) holds every span; ui.perfetto.dev and chrome://tracing open it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from walle.analysis.drawing import style
@@ -22,19 +23,8 @@ from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
 BINS = 600
-SHOWN_ITERATIONS = 3
-COLORS = {
-    "act": "#56B4E9",
-    "env_step": "#0072B2",
-    "send": "#CC79A7",
-    "update": "#D55E00",
-    "publish": "#E69F00",
-    "evaluate": "#009E73",
-    "compile": "#000000",
-    "checkpoint": "#6b6b6b",
-    "log": "#a6a6a6",
-}
-WAIT_COLOR = "#e4e4e4"
+SHOWN_ITERATIONS = 2
+STEADY_DIGITS = 1  # lengths within 5% of each other are alike
 FLAGS = {
     "--run": {"metavar": "NAME", "help": "the run to draw (default: the first with a trace)"},
     "--from": {"dest": "start_s", "type": float, "metavar": "S", "help": "first second"},
@@ -59,13 +49,13 @@ def study(
     Args:
         sweep: the runs.
         run: the name of the run; by default the first run that has a trace.
-        start_s: the start of the figure, in seconds since the run began; by default a few
-            iterations before `end_s`, or in the middle of the run.
-        end_s: the end of the figure; by default a few iterations after its start.
+        start_s: the start of the figure, in seconds since the run began; by default two
+            iterations before `end_s`, or where two steady iterations begin.
+        end_s: the end of the figure; by default two iterations after its start.
     """
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)
-    start_s, end_s = _window(start_s, end_s, _middle(sweep, chosen, spans))
+    start_s, end_s = _window(start_s, end_s, _steady(sweep, chosen, spans))
     if not start_s < end_s:
         raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end must lie after the start")
     window = spans[(spans["end_s"] > start_s) & (spans["start_s"] < end_s)]
@@ -159,16 +149,38 @@ def _choose(sweep: Sweep, name: str | None) -> Run:
     )
 
 
-def _middle(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
-    """Start and end of a few iterations in the middle of the run, or of all of a short run."""
+def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
+    """Start and end of two iterations of typical length, of a short run those of all its spans.
+
+    They begin where an iteration ended. Among all neighbours without compiling they are the two
+    that lie nearest to the median length, and among equals those nearest to the middle of the run.
+    The first iteration is not among them unless there is no other.
+    """
     rows = sweep.iterations[sweep.iterations["run"] == run.name]
-    begun = spans[spans["section"] != "other"]  # imports and set-up come before
-    start, end = float(begun["start_s"].min()), float(spans["end_s"].max())
-    typical = SHOWN_ITERATIONS * float(rows["iteration_s"].median())
-    if end - start <= typical:
-        return start, end
-    centre = (start + end) / 2
-    return centre - typical / 2, centre + typical / 2
+    ends = rows["wall_s"].to_numpy(float)
+    lengths = rows["iteration_s"].to_numpy(float)
+    if len(ends) < SHOWN_ITERATIONS:
+        begun = spans[spans["section"] != "other"]  # imports and set-up come before
+        return float(begun["start_s"].min()), float(spans["end_s"].max())
+    last = np.arange(SHOWN_ITERATIONS - 1, len(ends))
+    starts = ends[last] - lengths[last] - lengths[last - 1]
+    allowed = ~_compiling(spans, starts, ends[last])
+    allowed[0] = False
+    if not allowed.any():
+        allowed[:] = True
+    typical = SHOWN_ITERATIONS * np.median(lengths)
+    unlike = np.abs(np.log((ends[last] - starts) / typical)).round(STEADY_DIGITS)
+    off_centre = np.abs(last - len(ends) / 2)
+    best = min(np.flatnonzero(allowed), key=lambda i: (unlike[i], off_centre[i]))
+    return float(starts[best]), float(ends[last[best]])
+
+
+def _compiling(spans: pd.DataFrame, starts: FloatArray, ends: FloatArray) -> npt.NDArray[np.bool_]:
+    """[windows] whether a process spent a part of the window in compiling."""
+    rows = spans[spans["section"] == "compile"]
+    begins, stops = rows["start_s"].to_numpy(float), rows["end_s"].to_numpy(float)
+    overlaps = (begins < ends[:, None]) & (stops > starts[:, None])
+    return np.asarray(overlaps.any(axis=1))
 
 
 def _window(
@@ -192,7 +204,7 @@ def _draw(axes: style.Axes, row: int, parts: dict[str, FloatArray], edges: Float
     bottom = np.full(edges.size - 1, row - 0.4)
     for section in order:
         top = bottom + 0.8 * parts[section]
-        color = WAIT_COLOR if section.startswith("wait") else COLORS.get(section, "white")
+        color, _ = style.section(section)
         axes.fill_between(edges[:-1], bottom, top, step="post", color=color, linewidth=0)
         bottom = top
 
@@ -206,9 +218,11 @@ def _dress(
     axes.set_xlabel("time since the run began (s)")
     axes.tick_params(axis="y", length=0)
     present = set(window["section"])
-    for section in (s for s in COLORS if s in present):
-        axes.fill_between([], [], [], color=COLORS[section], label=section.replace("_", " "))
-    axes.fill_between([], [], [], color=WAIT_COLOR, label="waiting")
+    for section in style.SECTIONS:
+        if section in present and section != "other" and not section.startswith("wait"):
+            color, _ = style.section(section)
+            axes.fill_between([], [], [], color=color, label=section.replace("_", " "))
+    axes.fill_between([], [], [], color=style.section("wait")[0], label="waiting")
 
 
 def _table(window: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:

@@ -16,8 +16,8 @@ import pandas as pd
 
 from walle.analysis import speedup
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.design import line_keys, resolve_key
-from walle.analysis.report import ask, axis_of
+from walle.analysis.measuring.design import axis_of, line_keys, resolve_key
+from walle.analysis.report import ask
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, words
 
@@ -58,7 +58,7 @@ def build(
         sweep: the runs on this machine, which the words and tables come from.
         entity: the W&B user or team.
         project: the W&B project.
-        by: the configuration key to group by; by default the key of `report.axis_of`.
+        by: the configuration key to group by; by default the key of `design.axis_of`.
         warmup: the number of iterations of each run that are left out of mean times.
         title: the title of the report; by default the sweep's name.
 

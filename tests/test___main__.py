@@ -19,6 +19,7 @@ RUN = [sys.executable, "-m", "walle"]
 HOSTILE = 'raise RuntimeError("this is the wrong analysis")'
 SCRIPTS = {
     "across_tasks",
+    "compare",
     "iteration_time",
     "lag",
     "plot",

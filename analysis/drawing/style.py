@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +17,36 @@ if TYPE_CHECKING:
 
     # For the annotations of all modules: matplotlib itself is imported when a figure is drawn.
     from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Figure
 
     from walle.analysis.measuring.stats import Interval
 
-COLUMN_INCHES = 3.5
+COLUMN_INCHES = 3.3
 PAGE_INCHES = 7.2
 # Okabe and Ito's palette without its yellow, dark and light in turn so that grey tells them apart.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
+# The colour and hatch of a section of time, the same in every figure; learning is the update.
+SECTIONS = {
+    "collect": ("#003f63", ""),
+    "act": ("#8CCBF0", "...."),
+    "env_step": ("#0072B2", ""),
+    "send": ("#CC79A7", "xxxx"),
+    "learn": ("#D55E00", "////"),
+    "update": ("#D55E00", "////"),
+    "publish": ("#F2B93B", ""),
+    "evaluate": ("#006B4F", "++++"),
+    "compile": ("#000000", ""),
+    "checkpoint": ("#4f4f4f", ""),
+    "log": ("#929292", "----"),
+    "wait_policy": ("#e4e4e4", ""),
+    "wait_slot": ("#e4e4e4", "oo"),
+    "wait_experience": ("#e4e4e4", ""),
+    "other": ("#ffffff", ""),
+}
 LEGEND_HANDLE_INCHES = 0.42
 LEGEND_LETTER_INCHES = 0.052
 AXIS_NAMES = {"sampler.n": "samplers", "learner.n": "learners", "batch_size": "steps per round"}
@@ -76,6 +96,13 @@ def look(index: int) -> Look:
         DASHES[(index + turn) % len(DASHES)],
         HATCHES[index % len(HATCHES)],
     )
+
+
+def section(name: str) -> tuple[str, str]:
+    """The colour and hatch of a section of time; of one without a colour those of `other`."""
+    if name.startswith("wait"):
+        return SECTIONS.get(name, SECTIONS["wait_policy"])
+    return SECTIONS.get(name, SECTIONS["other"])
 
 
 @contextmanager
@@ -236,6 +263,23 @@ def compact_axis(axes: Axes) -> None:
 
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.02)
+
+
+def plain_ticks(axis: Axis, low: float, high: float) -> None:
+    """Sets a few round ticks, such as 0.5, 1 and 2, on a logarithmic axis from `low` to `high`."""
+    from matplotlib.ticker import MaxNLocator, NullFormatter
+
+    if high / low < 4:
+        ticks = list(MaxNLocator(4).tick_values(low, high))
+    else:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+        if high / low > 60:
+            ticks = ticks[::3]
+    inside = [tick for tick in ticks if low <= tick <= high]
+    axis.set_ticks(inside, [f"{tick:g}" for tick in inside])
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
 
 
 def mark_cores(axes: Axes, cores: int) -> None:

@@ -51,6 +51,16 @@ def numeric_axis(sweep: Sweep, key: str) -> str:
     return by
 
 
+def axis_of(sweep: Sweep) -> str:
+    """What a figure compares if nobody says: `sampler.n` where it varies or nothing does.
+
+    Otherwise it is the first key that varies.
+    """
+    if "sampler.n" in sweep.varying:
+        return "sampler.n"
+    return next(iter(line_keys(sweep, "")), "sampler.n")
+
+
 def line_keys(sweep: Sweep, *by: str) -> list[str]:
     """The fewest varying keys that tell the lines of a figure over the keys `by` apart.
 

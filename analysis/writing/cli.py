@@ -55,7 +55,9 @@ def parser(
         formats: the endings of the file to write.
     """
     raw = argparse.RawDescriptionHelpFormatter
-    p = argparse.ArgumentParser(description=description, formatter_class=raw)
+    p = argparse.ArgumentParser(
+        description=description, formatter_class=raw, conflict_handler="resolve"
+    )
     about = "sweeps or single runs (default: the newest sweep under ./multirun)"
     p.add_argument("sweep", nargs="*", type=Path, metavar="SWEEP_DIR", help=about)
     about = f"the file to write: {', '.join(formats)} (default: in the sweep's directory)"

@@ -50,6 +50,8 @@ def test_words_on_the_axis(lag_sweep: Path) -> None:
     assert study.table["sampler.max_lag"].tolist() == [0, 1, "null"]
     ticks = [tick.get_text() for tick in study.figure.axes[0].get_xticklabels()]
     assert ticks == ["0", "1", "null"]
+    joined = [line for line in study.figure.axes[0].get_lines() if len(line.get_xdata()) > 1]
+    assert not [line for line in joined if line.get_gid() is None]  # bars of intervals have one
 
 
 def test_a_column_that_is_empty_everywhere(tmp_path: Path) -> None:

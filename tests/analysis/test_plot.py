@@ -83,3 +83,26 @@ def test_a_condition_that_nothing_meets(speedup_sweep: Path) -> None:
             file="timing",
             where=("process", "agnet"),
         )
+
+
+def test_a_panel_for_each_task_and_column(tasks_sweep: Path) -> None:
+    sweep = load(tasks_sweep)
+    figure = plot.study(sweep, x="env_steps", y=["return_mean", "learn_s"]).figure
+    panels = [(axes.get_title(), axes.get_ylabel()) for axes in figure.axes]
+    returns = "return, mean of the\nlast 100 episodes"
+    assert panels == [
+        ("HalfCheetah-v5", returns),
+        ("Hopper-v5", returns),
+        ("HalfCheetah-v5", "learn (s)"),
+        ("Hopper-v5", "learn (s)"),
+    ]
+    assert len(figure.axes[0].get_lines()) == 6  # n = 1, 4 with three seeds
+
+
+def test_labels_hold_what_differs_alone(tmp_path: Path) -> None:
+    jobs = [Job(algo=algo, seed=seed) for algo in ("ppo", "a2c") for seed in (0, 1)]
+    study = plot.study(load(write_sweep(tmp_path / "s", jobs)), x="iteration", y=["learn_s"])
+    labels = [str(line.get_label()) for line in study.figure.axes[0].get_lines()]
+    assert [label for label in labels if not label.startswith("_")] == ["a2c", "ppo"]
+    alone = load(write_sweep(tmp_path / "alone", [Job()]))
+    assert plot.study(alone, x="iteration", y=["learn_s"]).figure.legends == []

@@ -8,6 +8,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
 from walle.analysis.published_returns import (
+    Entry,
     best_evaluation,
     main,
     mean_and_spread,
@@ -69,10 +70,34 @@ def test_it_counts_the_tasks_on_which_a_source_is_reached() -> None:
 def test_a_sweep_of_tasks(tasks_sweep: Path, tmp_path: Path) -> None:
     found = study(load(tasks_sweep)).table
     mine = found[(found["task"] == "Hopper-v5") & found["label"].str.startswith("walle")]
-    assert mine["label"].tolist() == ["walle, final (6 runs)", "walle, best evaluation"]
+    assert mine["label"].tolist() == [
+        f"walle, n = {n}, {kind}" for n in (1, 4) for kind in ("final", "best evaluation")
+    ]
+    assert mine["seeds"].tolist() == [3, 3, 3, 3]  # two numbers of samplers are no repeats
     assert main([str(tasks_sweep), "-o", str(tmp_path / "out.png")]) == 0
     assert (tmp_path / "out.png").stat().st_size > 0
     assert (tmp_path / "out.csv").read_text().startswith("task,algorithm,label,mean")
+
+
+def test_all_intervals_are_of_the_mean_and_of_95_per_cent() -> None:
+    entry = Entry("x", 10.0, 3.0, 9, 1000)
+    assert entry.interval == pytest.approx((10.0, 10 - 2.306004, 10 + 2.306004))  # t with 8, s / 3
+    for seeds in (1, float("nan")):
+        assert np.isnan(Entry("x", 10.0, 3.0, seeds, 1000).interval.low)
+
+
+def test_seeds_are_dots_and_other_steps_are_hollow(tmp_path: Path) -> None:
+    jobs = [Job(seed=seed, batch_size=33_333) for seed in (0, 1)]  # 30 iterations: 1M steps
+    found = study(load(write_sweep(tmp_path / "s", jobs)))
+    table = found.table.set_index("label")
+    assert not table.loc["Tianshou (max of average return over training)", "other_steps"]
+    assert table.loc["PFRL (final, stochastic policy)", "other_steps"]  # 2M steps
+    (axes,) = found.figure.axes
+    assert axes.get_ylabel() == "return"
+    names = [text.get_text() for text in found.figure.legends[0].get_texts()]
+    assert {"walle, final (2 seeds)", "CleanRL (3 seeds)", "other env steps"} <= set(names)
+    dots = [line for line in axes.get_lines() if line.get_marker() == "."]
+    assert len(dots) == 4  # two seeds of `final`, two of `best evaluation`
 
 
 def test_no_episode_yet_is_said_in_one_line(

@@ -12,6 +12,7 @@ import pytest
 
 from tests.analysis.synthetic import REPLACED, Job, write_run, write_sweep
 from walle.analysis import report
+from walle.analysis.measuring.design import axis_of
 from walle.analysis.runs import load
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -59,7 +60,7 @@ def lag_page(lag_sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_is_whole_and_needs_no_other_file(speedup_page: Path) -> None:
     text = speedup_page.read_text()
     pictures = [a for a in check(text).addresses if a.startswith("data:image/svg+xml;base64,")]
-    assert len(pictures) == 12  # six figures, for a wide and for a narrow screen
+    assert len(pictures) == 14  # seven figures, for a wide and for a narrow screen
     assert "http" not in text
     for words in ("Speedup", "Amdahl", "15 of 15 runs used.", "cpu model", "OMP_NUM_THREADS"):
         assert words in text
@@ -146,7 +147,29 @@ def test_the_question_is_put_together_from_what_varies(
         "How do the results of ppo depend on sampler.n (1, 4) and env.id (HalfCheetah-v5, "
         "Hopper-v5)? 3 seeds."
     )
-    assert report.axis_of(load(lag_sweep)) == "sampler.max_lag"
+    assert axis_of(load(lag_sweep)) == "sampler.max_lag"
+
+
+def test_final_scores_evaluations_and_the_comparison(tmp_path: Path) -> None:
+    jobs = [Job(algo=a, env=e, seed=s) for a in ("a2c", "ppo") for e in "xy" for s in (0, 1)]
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    text = report.build(sweep)
+    check(text)
+    for title in ("Evaluations", "Comparison", "Final scores"):
+        assert f"<h2>{title}</h2>" in text
+    assert "A is algo.name=a2c (4 runs), B is algo.name=ppo (4 runs)." in text
+    assert "<th>training</th><th>evaluation</th>" in text
+
+
+def test_no_sentence_stands_twice(speedup_page: Path, lag_page: Path) -> None:
+    for page in (speedup_page, lag_page):
+        said = re.findall(r"<li>(.*?)</li>", page.read_text())
+        assert len(said) == len(set(said)) > 5
+
+
+def test_numbers_of_samplers_are_no_comparison(speedup_page: Path, lag_page: Path) -> None:
+    assert "<h2>Comparison</h2>" not in speedup_page.read_text()
+    assert "A is sampler.max_lag=0" in lag_page.read_text()
 
 
 def test_a_question_of_ones_own(lag_page: Path) -> None:

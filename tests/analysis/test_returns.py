@@ -33,7 +33,9 @@ def test_ends_that_not_all_runs_reach_are_thin_and_said(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=20), Job(iterations=20, seed=1)])
     keep_rows(root / "1", 10)
     study = returns.study(load(root))
-    assert any("n = 1 after 20," in t and "(1 of 2 runs at the end)" in t for t in study.sentences)
+    assert any(
+        "HalfCheetah-v5 after 20," in t and "(1 of 2 runs at the end)" in t for t in study.sentences
+    )
     whole, rest = study.figure.axes[0].get_lines()
     ends = [np.asarray(line.get_xdata())[~np.isnan(line.get_ydata())] for line in (whole, rest)]
     assert ends[0].max() <= 10 * 2048 < ends[1].max()
@@ -52,7 +54,9 @@ def test_runs_that_are_never_there_together_are_not_averaged_in_silence(tmp_path
     assert np.isnan(whole.get_ydata()).all()
     y = np.asarray(rest.get_ydata(), float)
     assert 0 < np.isnan(y).sum() < y.size  # the time between them is empty
-    assert any("n = 1 everywhere (1 of 2 runs at the end)" in text for text in study.sentences)
+    assert any(
+        "HalfCheetah-v5 everywhere (1 of 2 runs at the end)" in text for text in study.sentences
+    )
     assert study.table["runs"].tolist() == [1]
 
 
@@ -64,7 +68,7 @@ def test_a_run_without_a_return_is_said(tmp_path: Path) -> None:
     assert "Not drawn, as return_mean is empty in every row: 1" in sweep.notes
     assert study.table["runs"].tolist() == [1]
     (line, _) = study.figure.axes[0].get_lines()
-    assert line.get_label() == "n = 1 (1 seed)"
+    assert line.get_label() == "mean (1 seed)"  # no label: all runs have n = 1
 
 
 def test_several_environments_are_small_multiples_with_one_legend(tasks_sweep: Path) -> None:
@@ -84,6 +88,36 @@ def test_the_baseline_is_grey(tasks_sweep: Path, speedup_sweep: Path) -> None:
     assert grey == lines["baseline, n 16 (3 seeds)"].get_color() == style.PAPER_GREY
 
 
+def test_lines_of_algorithms_are_named_by_what_differs(tmp_path: Path) -> None:
+    jobs = [Job(algo=algo, seed=seed) for algo in ("a2c", "ppo") for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for run in "01":
+        rows = pd.read_csv(root / run / "iterations.csv")
+        set_columns(root / run, return_mean=rows["return_mean"] + 1)
+    study = returns.study(load(root))
+    assert study.table["line"].tolist() == ["a2c", "ppo"]  # not "n = 1, a2c"
+    assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
+
+
+def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
+    for run, value in (("0", 100), ("1", 200)):
+        frame = pd.read_csv(root / run / "iterations.csv").assign(return_mean=value)
+        frame.to_csv(root / run / "iterations.csv", index=False)
+    study = returns.study(load(root))
+    assert study.table["return_mean_high"].item() > 500
+    low, high = study.figure.axes[0].get_ylim()
+    assert (low, high) == pytest.approx((92, 208))
+
+
+def test_evaluations(speedup_sweep: Path) -> None:
+    sweep = load(speedup_sweep)
+    study = returns.study(sweep, evaluations=True)
+    assert study.points is not None
+    assert study.points["env_steps"].min() == sweep.evaluations["env_steps"].min()
+    assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
+
+
 def write_lock_step(root: Path, workers: tuple[int, ...], seeds: int) -> Path:
     """Runs whose learning depends on the seed alone, as in lock-step."""
     jobs = [Job(n=n, seed=seed) for n in workers for seed in range(seeds)]
@@ -97,12 +131,12 @@ def write_lock_step(root: Path, workers: tuple[int, ...], seeds: int) -> Path:
 def test_lines_that_learnt_the_same_are_one_line(tmp_path: Path) -> None:
     sweep = load(write_lock_step(tmp_path / "s", (1, 2, 4, 8), 3))
     study = returns.study(sweep)
-    assert study.table["sampler.n"].tolist() == ["n = 1; …; n = 8, identical"]
+    assert "line" not in study.table  # nothing tells lines apart
     assert study.table["runs"].tolist() == [3]
-    assert any(text.startswith("Identical, so drawn as one line") for text in study.sentences)
+    (said,) = (text for text in study.sentences if text.startswith("Identical"))
+    assert "so drawn as one line, with one run a seed: HalfCheetah-v5 (n = 1; n = 2; n = 4" in said
     alone = returns.study(load(write_sweep(tmp_path / "a", [Job(seed=s) for s in range(3)])))
-    one = study.table.drop(columns="sampler.n")
-    pd.testing.assert_frame_equal(one, alone.table.drop(columns="sampler.n"))
+    pd.testing.assert_frame_equal(study.table, alone.table)
     walls = returns.study(sweep, x="wall").table
     assert len(walls) == 4  # their times differ
 
@@ -111,7 +145,7 @@ def test_a_line_with_another_number_somewhere_is_not_identical(tmp_path: Path) -
     root = write_lock_step(tmp_path / "s", (1, 2, 4), 2)
     rows = pd.read_csv(root / "5" / "iterations.csv")
     set_columns(root / "5", return_mean=rows["return_mean"].mask(rows["iteration"] == 20, 1.0))
-    labels = returns.study(load(root)).table["sampler.n"].tolist()
+    labels = returns.study(load(root)).table["line"].tolist()
     assert labels == ["n = 1; n = 2, identical", "n = 4"]
 
 
@@ -119,9 +153,9 @@ def test_the_baseline_counts_identical_runs_once(tmp_path: Path, tasks_sweep: Pa
     """Ten seeds at four n as 40 independent runs had an interval half as wide."""
     baseline = load(write_lock_step(tmp_path / "s", (1, 2, 4, 8), 3))
     study = returns.study(load(tasks_sweep), baseline=baseline)
-    mine = study.table[study.table["sampler.n"].str.startswith("baseline")]
+    mine = study.table[study.table["line"].str.startswith("baseline")]
     assert mine["runs"].tolist() == [3]
-    assert mine["sampler.n"].tolist() == ["baseline, n 1; …; baseline, n 8, identical"]
+    assert mine["line"].tolist() == ["baseline, n 1; …; baseline, n 8, identical"]
 
 
 def test_no_episode_has_ended(tmp_path: Path) -> None:

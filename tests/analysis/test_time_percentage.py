@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 
 from tests.analysis.synthetic import Job, write_sweep
 from walle.analysis import time_percentage
+from walle.analysis.drawing import style
 from walle.analysis.runs import load
 
 
@@ -42,3 +44,29 @@ def test_without_timing_the_iterations_are_drawn_and_it_is_said(tmp_path: Path) 
     study = time_percentage.study(sweep)
     assert set(study.table["of"]) == {"iteration"}
     assert "no run has a timing.csv" in sweep.notes[0]
+
+
+def test_a_bar_for_each_combination_in_three_panels(tmp_path: Path) -> None:
+    jobs = [
+        Job(n=n, env=env, algo=algo) for n in (1, 2) for env in "xyz" for algo in ("a2c", "ppo")
+    ]
+    figure = time_percentage.study(load(write_sweep(tmp_path / "s", jobs))).figure
+    assert [axes.get_title() for axes in figure.axes] == ["iteration", "samplers", "agent"]
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert names[:3] == ["a2c, x, n 1", "a2c, x, n 2", "a2c, y, n 1"]
+    assert len(names) == 12
+    assert figure.get_figheight() < 5
+
+
+def test_without_by_it_shows_what_varies(lag_sweep: Path) -> None:
+    axes = time_percentage.study(load(lag_sweep)).figure.axes[0]
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert names == ["max_lag 0", "max_lag 1", "max_lag null"]
+
+
+def test_a_section_has_one_colour(speedup_sweep: Path) -> None:
+    figure = time_percentage.study(load(speedup_sweep)).figure
+    for axes in figure.axes:
+        for bars in axes.containers:
+            name = str(bars.get_label()).replace(" ", "_")
+            assert {bar.get_facecolor() for bar in bars} == {to_rgba(style.section(name)[0])}

@@ -51,13 +51,30 @@ def test_a_track_a_process_in_the_perfetto_trace(traced: Path) -> None:
     assert first["dur"] == pytest.approx((row["end_s"] - row["start_s"]) * 1e6)
 
 
-def test_the_figure_shows_some_iterations_in_the_middle(traced: Path) -> None:
+def test_the_figure_opens_on_two_steady_iterations(traced: Path) -> None:
     sweep = load(traced)
     axes = timeline.study(sweep).figure.axes[0]
     start, end = axes.get_xlim()
-    seconds = sweep.iterations["iteration_s"].median()
-    assert end - start == pytest.approx(3 * seconds)
+    rows = sweep.iterations
+    assert end - start == pytest.approx(2 * rows["iteration_s"].median(), rel=0.06)
+    ends = rows["wall_s"].to_numpy()
+    assert np.abs(ends - start).min() == pytest.approx(0, abs=1e-6)
+    assert np.abs(ends - end).min() == pytest.approx(0, abs=1e-6)
+    assert start >= ends[0] - 1e-6  # without the first iteration
     assert [t.get_text() for t in axes.get_yticklabels()][:2] == ["agent", "sampler-0"]
+
+
+def test_it_opens_neither_on_compiling_nor_on_an_odd_iteration(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", Job())
+    lengths = [9.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0]  # compiles until 11.5, evaluates in the fourth
+    ends = np.cumsum(lengths)
+    rows = [f"{i + 1},{end},{s}" for i, (end, s) in enumerate(zip(ends, lengths, strict=True))]
+    (run / "iterations.csv").write_text("iteration,wall_s,iteration_s\n" + "\n".join(rows) + "\n")
+    spans = [("agent", "compile", 0.0, 10.5), ("agent", "update", 10.5, 19.0)]
+    text = "\n".join(",".join(map(str, span)) for span in spans)
+    (run / "trace.csv").write_text(f"process,section,start_s,end_s\n{text}\n")
+    axes = timeline.study(load(run)).figure.axes[0]
+    assert axes.get_xlim() == (16.0, 18.0)
 
 
 def test_a_window(traced: Path) -> None:
@@ -68,7 +85,8 @@ def test_a_window(traced: Path) -> None:
 
 def test_a_window_of_which_one_end_is_given(traced: Path) -> None:
     sweep = load(traced)
-    width = 3 * sweep.iterations["iteration_s"].median()
+    start, end = timeline.study(sweep).figure.axes[0].get_xlim()
+    width = end - start
     for start, end, shown in ((0.5, None, (0.5, 0.5 + width)), (None, 2.0, (2.0 - width, 2.0))):
         axes = timeline.study(sweep, start_s=start, end_s=end).figure.axes[0]
         assert axes.get_xlim() == pytest.approx(shown)

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
+from matplotlib.colors import to_rgb
+
 from walle.analysis.drawing import style
 
 
@@ -33,3 +36,16 @@ def test_ticks_and_scales() -> None:
     assert axes.get_lines()[-1].get_label() == "more samplers than cores"
     style.scale_axes(axes, {1: 1.0}, log=True, hollow=False)
     assert axes.get_xscale() == axes.get_yscale() == "log"
+
+
+def test_sections_differ_in_grey_or_in_their_hatch() -> None:
+    samplers = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
+    agent = ("wait_experience", "update", "publish", "evaluate", "checkpoint", "log", "compile")
+    for process in (samplers, agent, ("collect", "learn", "other")):
+        for one, other in itertools.combinations(process, 2):
+            (first, hatch), (second, other_hatch) = style.section(one), style.section(other)
+            grey = [np.dot(to_rgb(color), (0.299, 0.587, 0.114)) for color in (first, second)]
+            assert hatch != other_hatch or abs(grey[0] - grey[1]) > 0.1, (one, other)
+    assert style.section("learn") == style.section("update")
+    assert style.section("wait_gradients") == style.section("wait_policy")
+    assert style.section("new_section") == style.section("other")

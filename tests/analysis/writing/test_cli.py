@@ -16,6 +16,7 @@ import pytest
 from tests.analysis.synthetic import Job, write_run, write_sweep
 from walle.analysis import (
     across_tasks,
+    compare,
     iteration_time,
     lag,
     plot,
@@ -37,6 +38,7 @@ FIGURES: dict[str, Main] = {
     "returns": returns.main,
     "plot": plot.main,
     "lag": lag.main,
+    "compare": compare.main,
 }
 ALL: dict[str, Main] = {
     **FIGURES,

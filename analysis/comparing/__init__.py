@@ -1,0 +1,1 @@
+"""Match the runs of two sides; estimate differences, ratios, probabilities of improvement."""

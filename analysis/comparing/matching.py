@@ -1,0 +1,158 @@
+"""Tells which runs are compared with which: the two sides of a comparison, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
+from walle.analysis.measuring.design import NAMING_LEAVES, line_keys, resolve_key, sort_key
+from walle.analysis.runs import Sweep
+
+WORKERS = ("sampler.n", "learner.n")  # the numbers of processes, which learning does not depend on
+Side = Mapping[tuple[Scalar, int], str]
+
+
+class Question(NamedTuple):
+    """What is compared: the runs with `key` = `a`, and those with `key` = `b`."""
+
+    key: str
+    a: Scalar
+    b: Scalar
+
+
+class Group(NamedTuple):
+    """Runs that are compared with each other: they differ in the key and in their seeds.
+
+    Attributes:
+        label: the other keys that vary, such as the task; '' where nothing else varies.
+        learning: the same without numbers of workers, which learning does not depend on.
+        a: the runs of A by seed, and by number where a seed repeats.
+        b: the runs of B.
+        same_start: whether the same seed gives both sides the same start: both have the same
+            algorithm, networks and environment.
+    """
+
+    label: str
+    learning: str
+    a: Side
+    b: Side
+    same_start: bool
+
+
+def with_rows(sweep: Sweep) -> Sweep:
+    """The runs that have a row in iterations.csv; notes the others."""
+    used = set(sweep.iterations["run"].astype(str))
+    without = [run.name for run in sweep.runs if run.name not in used]
+    if without:
+        sweep.note(f"Not compared, as no iteration can be read: {listed(without)}")
+    return Sweep(sweep.paths, [run for run in sweep.runs if run.name in used], sweep.left_out)
+
+
+def question(sweep: Sweep, by: str | None) -> Question:
+    """The question for `--by KEY=A,B`, `--by KEY`, or nothing: then the first key that varies.
+
+    Where KEY has more than two values, A is the first and B the last. Several directories vary in
+    the key `sweep`. Numbers of workers and tasks are taken only when nothing else varies.
+
+    Raises:
+        BadInputError: there are no two such values.
+    """
+    name, _, asked = (by or _default(sweep)).partition("=")
+    key = resolve_key(sweep, name)
+    known = _ordered(sweep, key)
+    if not asked:
+        if len(known) < 2:
+            raise BadInputError(_nothing_varies(sweep, key))
+        return Question(key, known[0], known[-1])
+    values = [value for text in asked.split(",") for value in known if str(value) == text]
+    if len(values) != 2 or values[0] == values[1] or asked.count(",") != 1:
+        raise BadInputError(
+            f"--by {by}: needs two different values of {key}, as in --by {key}=A,B; "
+            f"the runs have {listed([str(value) for value in known], most=12)}"
+        )
+    return Question(key, *values)
+
+
+def restricted(sweep: Sweep, asked: Question) -> Sweep:
+    """The runs of both sides alone."""
+    runs = [run for run in sweep.runs if run.config.get(asked.key, "null") in (asked.a, asked.b)]
+    return Sweep(sweep.paths, runs, sweep.left_out)
+
+
+def match(sweep: Sweep, asked: Question) -> list[Group]:
+    """The groups that have runs on both sides; notes the other runs.
+
+    Args:
+        sweep: the runs of both sides, see `restricted`.
+        asked: the key and its two values.
+
+    Raises:
+        BadInputError: no group has both sides.
+    """
+    keys = line_keys(sweep, asked.key)
+    found: dict[str, tuple[list[Run], list[Run]]] = {}
+    for run in sweep.runs:
+        here = found.setdefault(_label(run, keys), ([], []))
+        here[run.config.get(asked.key, "null") == asked.b].append(run)
+    groups = [_group(label, a, b, keys) for label, (a, b) in sorted(found.items()) if a and b]
+    one_sided = [run.name for a, b in found.values() if not (a and b) for run in (*a, *b)]
+    if not groups:
+        raise BadInputError(
+            f"no run with {asked.key}={asked.a} has a partner with {asked.key}={asked.b} that "
+            f"agrees in {' and '.join(keys)}: compare sweeps that share tasks and settings"
+        )
+    if one_sided:
+        sweep.note(f"Not compared, as the other side has no such run: {listed(one_sided)}")
+    return groups
+
+
+def _group(label: str, a: list[Run], b: list[Run], keys: list[str]) -> Group:
+    learning = _label(a[0], [key for key in keys if key not in WORKERS])
+    starts = {_start(run) for run in (*a, *b)}
+    return Group(label, learning, _by_seed(a), _by_seed(b), len(starts) == 1)
+
+
+def _start(run: Run) -> tuple[tuple[str, Scalar], ...]:
+    """What decides, with the seed, how learning begins."""
+    return tuple(
+        (key, value)
+        for key, value in sorted(run.config.items())
+        if key == "algo.name" or key.startswith(("env.", "net."))
+    )
+
+
+def _by_seed(runs: list[Run]) -> dict[tuple[Scalar, int], str]:
+    found: dict[tuple[Scalar, int], str] = {}
+    for run in runs:
+        seed = run.config.get("seed", "")
+        found[seed, sum(key[0] == seed for key in found)] = run.name
+    return found
+
+
+def _default(sweep: Sweep) -> str:
+    if "sweep" in sweep.varying:
+        return "sweep"
+    varying = [key for key in line_keys(sweep, "") if key in sweep.varying]
+    asked = [key for key in varying if key not in WORKERS and not key.startswith("env.")]
+    return next(iter([*asked, *(key for key in varying if key in WORKERS)]), "sampler.n")
+
+
+def _ordered(sweep: Sweep, key: str) -> list[Scalar]:
+    """The values of a key by size; those of `sweep` in the order of the command line."""
+    values = list(dict.fromkeys(sweep.values(key)))
+    return values if key == "sweep" else sorted(values, key=sort_key)
+
+
+def _nothing_varies(sweep: Sweep, key: str) -> str:
+    also = [k for k in line_keys(sweep, "") if k in sweep.varying]
+    text = f"a comparison needs two values of {key}; all runs have {key}={sweep.values(key)[0]}"
+    return f"{text}: name two sweeps, or --by {' or '.join(also) or 'KEY'}"
+
+
+def _label(run: Run, keys: list[str]) -> str:
+    parts = []
+    for key in keys:
+        leaf, value = key.split(".")[-1], run.config.get(key, "null")
+        parts.append(str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}")
+    return ", ".join(parts)

@@ -1,0 +1,127 @@
+"""Names lines by what differs between them, and axes by what their columns hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+from walle.analysis.comparing.matching import WORKERS
+from walle.analysis.loading.directories import Run, Scalar
+from walle.analysis.loading.repeats import identical_groups, identical_label
+from walle.analysis.measuring.cells import learnt
+from walle.analysis.measuring.design import NAMING_LEAVES, design
+from walle.analysis.runs import Sweep
+
+COLUMNS = {
+    ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
+    ("eval", "return_mean"): "return, mean of an evaluation",
+    ("iterations", "env_steps"): "environment steps",
+    ("eval", "env_steps"): "environment steps",
+    ("episodes", "env_steps"): "environment steps",
+}
+
+BASELINE = "baseline"
+
+
+class Label(NamedTuple):
+    """What tells a line from the others; without what all runs share, and without the task.
+
+    Attributes:
+        value: of the key that the figure compares by, such as `n = 1` or `ppo`; may be ''.
+        others: the values of other keys that differ, such as `a2c`; may be ''.
+    """
+
+    value: str
+    others: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both parts."""
+        return ", ".join(part for part in self if part)
+
+
+Groups = dict[tuple[str, Label], list[str]]  # the names of the runs, by task and label
+
+
+def task_of(run: Run) -> str:
+    """The name of a run's environment."""
+    return str(run.config.get("env.id", run.config.get("env.name", "")))
+
+
+def of_runs(sweep: Sweep, by: str) -> dict[str, Label]:
+    """The label of each run; runs that share task and label are repeats."""
+    tasks = {run.name: task_of(run) for run in sweep.runs}
+    found = {}
+    for run, value, line, _ in design(sweep, by).itertuples(index=False):
+        others = [part for part in line.split(", ") if part and part != tasks[run]]
+        own = of_value(by, value) if by in sweep.varying and str(value) != tasks[run] else ""
+        found[run] = Label(own, ", ".join(others))
+    return found
+
+
+def of_value(key: str, value: Scalar) -> str:
+    """`n = 1`, but `ppo` where the key's last part only says that the value is a name."""
+    leaf = key.split(".")[-1]
+    return str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} = {value}"
+
+
+def groups(sweep: Sweep, by: str | None) -> Groups:
+    """The names of the runs of each line, by task and label; without `by` of a baseline."""
+    tasks = {run.name: task_of(run) for run in sweep.runs}
+    label_of = of_runs(sweep, by or "seed")
+    if by is None:
+        label_of = {run: Label(BASELINE, label.others) for run, label in label_of.items()}
+    found: Groups = {}
+    for run, label in label_of.items():
+        found.setdefault((tasks[run], label), []).append(run)
+    return found
+
+
+def merged(
+    sweep: Sweep, found: Groups, frame: pd.DataFrame, y: str, by: str
+) -> tuple[Groups, dict[tuple[str, Label], tuple[str, ...]]]:
+    """The groups, with those of a task in one that learnt the same; of each seed one run counts.
+
+    Beside them stand the labels of those that are in one.
+    """
+    rows = learnt(frame, y)
+    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
+    once: Groups = {}
+    same: dict[tuple[str, Label], tuple[str, ...]] = {}
+    for task in dict.fromkeys(task for task, _ in found):
+        mine = {label.text: runs for (of, label), runs in found.items() if of == task}
+        full = {label.text: label for of, label in found if of == task}
+        series = {
+            text: {seeds[run]: rows[run] for run in runs if run in rows}
+            for text, runs in mine.items()
+        }
+        for texts in identical_groups(series):
+            every = [run for text in texts for run in mine[text]]
+            longest = sorted(every, key=lambda run: -len(rows.get(run, ())))
+            one = {seeds[run]: run for run in reversed(longest)} if len(texts) > 1 else {}
+            label = _one_label([full[text] for text in texts], list(full.values()), by)
+            once[task, label] = list(one.values()) or every
+            if len(texts) > 1:
+                same[task, label] = tuple(texts)
+    return once, same
+
+
+def _one_label(together: list[Label], every: list[Label], by: str) -> Label:
+    """A label for identical lines; no number of samplers where all numbers learnt the same."""
+    others = {label.others for label in together}
+    alike = [label for label in every if label.others in others]
+    if len(together) > 1 and len(others) == 1 and len(alike) == len(together) and by in WORKERS:
+        return Label("", others.pop())
+    return Label(identical_label([label.text for label in together]))
+
+
+def of_column(file: str, column: str) -> str:
+    """What a column of FILE.csv holds, with its unit in brackets."""
+    if (file, column) in COLUMNS:
+        return COLUMNS[file, column]
+    if column.endswith("_per_s"):
+        return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
+    if column.endswith("_s"):
+        return f"{column.removesuffix('_s').replace('_', ' ')} (s)"
+    return column.replace("_", " ")

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.analysis.synthetic import Job, keep_rows, write_sweep
+from walle.analysis.measuring.scores import evaluated, final_returns, final_scores
+from walle.analysis.runs import load
+
+
+def test_final_returns_are_the_last_tenth(tmp_path: Path) -> None:
+    sweep = load(write_sweep(tmp_path / "s", [Job(iterations=30)]))
+    values = sweep.iterations["return_mean"].dropna().to_numpy()
+    np.testing.assert_array_equal(final_returns(sweep.iterations)["0"], values[-3:])
+
+
+def test_scores_from_evaluations_are_the_last_ones(tmp_path: Path) -> None:
+    sweep = load(write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)]))
+    assert evaluated(sweep, {"0", "1"})
+    found = final_scores(sweep, {"0", "1"}, evaluations=True)
+    rows = sweep.evaluations[sweep.evaluations["run"] == "1"]
+    assert found.of["1"] == rows["return_mean"].iloc[-1]
+    assert "10 episodes" in found.source
+    assert found.cut is None
+    (tmp_path / "s" / "1" / "eval.csv").unlink()
+    assert not evaluated(load(tmp_path / "s"), {"0", "1"})
+
+
+def test_a_longer_run_is_read_where_the_shorter_one_ends(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(seed=seed, iterations=40) for seed in (0, 1)])
+    keep_rows(root / "1", 20)
+    sweep = load(root)
+    found = final_scores(sweep, {"0", "1"}, evaluations=False)
+    assert found.cut == 20 * 2048
+    values = sweep.iterations[sweep.iterations["run"] == "0"]["return_mean"].to_numpy(float)
+    assert found.of["0"] == np.mean(values[18:20])

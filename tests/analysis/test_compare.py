@@ -1,0 +1,211 @@
+"""`walle compare`: two sweeps, or two values of a key."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.analysis.synthetic import Job, keep_rows, write_run, write_sweep
+from walle.analysis import compare
+from walle.analysis.comparing.matching import match, question, restricted
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import load
+
+HEADER = "iteration,env_steps,wall_s,iteration_s,collect_s,learn_s,return_mean\n"
+
+
+def write_rows(run: Path, returns: list[float], seconds: float = 1.0) -> None:
+    """A run of iterations of 100 steps; without evaluations."""
+    rows = [
+        f"{i + 1},{100 * (i + 1)},{seconds * (i + 1)},{seconds},{seconds / 4},{seconds / 2},{value}"
+        for i, value in enumerate(returns)
+    ]
+    (run / "iterations.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    (run / "eval.csv").unlink(missing_ok=True)
+
+
+def rows_of(study: compare.cli.Study, of: str) -> pd.DataFrame:
+    table = study.table[study.table["of"] == of]
+    return table.set_index("line") if "line" in table else table
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Path:
+    """Two algorithms with two seeds: returns go to 30 and 50, and to 60 and 80."""
+    ends = {("a2c", 0): 30.0, ("a2c", 1): 50.0, ("ppo", 0): 60.0, ("ppo", 1): 80.0}
+    root = write_sweep(tmp_path / "s", [Job(algo=algo, seed=seed) for algo, seed in ends])
+    for number, ((algo, _), end) in enumerate(ends.items()):
+        values = [10.0, 20.0, *[end] * 8]
+        write_rows(root / str(number), values, seconds=1.0 if algo == "a2c" else 2.0)
+    return root
+
+
+def test_scores_times_and_speeds_by_hand(four: Path) -> None:
+    study = compare.study(load(four))
+    (score,) = rows_of(study, "final score").to_dict("records")
+    assert (score["algo.name=a2c"], score["algo.name=ppo"]) == (40, 70)
+    assert score["difference"] == 30
+    assert score["scaled_difference"] == pytest.approx(30 / (70 - 10))
+    assert score["ratio"] == pytest.approx(70 / 40)
+    assert score["p_better"] == 1.0
+    assert score["runs"] == "2 and 2"  # another algorithm starts from other networks
+    (time,) = rows_of(study, "seconds to return").to_dict("records")
+    assert (time["algo.name=a2c"], time["algo.name=ppo"]) == (3, 6)  # 90% from 10 to 30 is 28
+    assert time["ratio"] == pytest.approx(2)
+    assert time["p_better"] == 0.0
+    (speed,) = rows_of(study, "steps per second").to_dict("records")
+    assert (speed["algo.name=a2c"], speed["algo.name=ppo"]) == (100, 50)
+    assert speed["runs"] == "2 and 2, paired"
+    (collect,) = rows_of(study, "steps per second of collecting").to_dict("records")
+    assert collect["algo.name=a2c"] == 400
+    said = " ".join(study.sentences)
+    assert "A is algo.name=a2c (2 runs), B is algo.name=ppo (2 runs)." in said
+    assert "Final score: ppo - a2c = 30 [-30.8, 90.8]; no difference is shown;" in said
+    assert "until return_mean is 28, 90% of the way that every run went." in said
+    assert "Steps per second: ppo / a2c = 0.5 [0.5, 0.5]; ppo is worse;" in said
+
+
+def test_neither_time_nor_speed_counts_the_compiler(four: Path) -> None:
+    for run in "01":
+        frame = pd.read_csv(four / run / "iterations.csv").assign(compile_s=0.0)
+        frame.loc[0, ["compile_s", "iteration_s"]] = 50.0
+        frame["wall_s"] += 50.0
+        frame.to_csv(four / run / "iterations.csv", index=False)
+    study = compare.study(load(four), warmup=0)
+    (time,) = rows_of(study, "seconds to return").to_dict("records")
+    assert (time["algo.name=a2c"], time["algo.name=ppo"]) == (3, 6)
+
+
+def test_the_return_can_be_chosen_and_who_did_not_reach_it_is_said(four: Path) -> None:
+    study = compare.study(load(four), time_to_return=20.0)
+    (time,) = rows_of(study, "seconds to return").to_dict("records")
+    assert time["algo.name=a2c"] == 2
+    study = compare.study(load(four), time_to_return=45.0)
+    assert rows_of(study, "seconds to return").empty
+    said = "Not every run reached return 45, so no time: 3 of 4 runs."
+    assert said in study.sentences
+
+
+def test_two_sweeps_with_the_same_settings_are_paired_by_seed(tmp_path: Path) -> None:
+    old = write_sweep(tmp_path / "old", [Job(seed=seed) for seed in range(3)])
+    new = write_sweep(tmp_path / "new", [Job(seed=seed) for seed in range(3)])
+    for seed in range(3):
+        write_rows(old / str(seed), [10.0 * seed] * 4)
+        write_rows(new / str(seed), [10.0 * seed + 1] * 4)
+    study = compare.study(load(old, new))
+    (score,) = rows_of(study, "final score").to_dict("records")
+    assert (score["sweep=old"], score["sweep=new"]) == (10, 11)
+    assert (score["difference_low"], score["difference_high"]) == (1, 1)
+    assert score["runs"] == "3 and 3, paired"
+    (speed,) = rows_of(study, "steps per second").to_dict("records")
+    assert speed["runs"] == "3 and 3"  # the sweeps ran at different times
+    assert "Final score: new - old = 1 [1, 1]; new is better;" in " ".join(study.sentences)
+    backwards = compare.study(load(new, old))
+    assert rows_of(backwards, "final score")["difference"].tolist() == [-1]
+
+
+def test_identical_learning_counts_once_and_is_called_identical(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=seed, algo=algo) for algo in "ab" for n in (1, 2) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        high = 10.0 * (job.algo == "b") + job.seed
+        write_rows(root / str(number), [0.0, *[20.0 + high] * 9], seconds=1 + 0.1 * number)
+    by_n = compare.study(load(root), by="sampler.n")
+    assert "Final score: n=1 and n=2 are identical in every run." in by_n.sentences
+    labels = [axes.get_xlabel() for axes in by_n.figure.axes]
+    assert labels == ["seconds to return, n=2 / n=1", "speed, n=2 / n=1"]  # no panel of zeros
+    study = compare.study(load(root))
+    score = rows_of(study, "final score")
+    assert score["runs"].tolist() == ["2 and 2"]  # not 4 and 4
+    times = rows_of(study, "seconds to return")
+    assert times.index.tolist() == ["n 1", "n 2", "overall"]
+    assert times.loc["overall", "runs"] == "2 and 2, paired"
+    assert rows_of(study, "steps per second").loc["overall", "runs"] == "4 and 4, paired"
+
+
+def test_several_tasks_and_their_mean(tasks_sweep: Path) -> None:
+    study = compare.study(load(tasks_sweep))
+    assert rows_of(study, "steps per second").index.tolist() == [
+        "HalfCheetah-v5",
+        "Hopper-v5",
+        "overall",
+    ]
+    ratios = rows_of(study, "steps per second")["ratio"]
+    assert ratios["overall"] == pytest.approx(math.sqrt(ratios.iloc[0] * ratios.iloc[1]))
+    assert "evaluation (10 episodes" in " ".join(study.sentences)
+    overall = rows_of(study, "final score").loc["overall"]
+    assert math.isnan(overall["difference"])  # tasks have different units
+    each = rows_of(study, "final score")["scaled_difference"]
+    assert each["overall"] == pytest.approx(each.iloc[:2].mean())
+
+
+def test_where_the_scores_come_from_can_be_chosen(tasks_sweep: Path, four: Path) -> None:
+    study = compare.study(load(tasks_sweep), returns="training")
+    assert "100 training episodes" in " ".join(study.sentences)
+    with pytest.raises(BadInputError, match="not every run has an evaluation"):
+        compare.study(load(four), returns="evaluations")
+
+
+def test_shorter_runs_are_said(four: Path) -> None:
+    keep_rows(four / "0", 5)
+    study = compare.study(load(four))
+    assert "scores are read at 500 steps, where the shortest run ends." in study.sentences
+
+
+def test_single_runs_have_no_interval(tmp_path: Path) -> None:
+    for name, end in (("a", 30.0), ("b", 60.0)):
+        write_rows(write_run(tmp_path / name, Job()), [10.0, *[end] * 9])
+    study = compare.study(load(tmp_path / "a", tmp_path / "b"))
+    assert "Final score: b - a = 30; one run a side says nothing about chance." in study.sentences
+
+
+def test_which_two_values() -> None:
+    sweep = load_fake({"algo.name": ["c", "a", "b"], "sampler.n": [1, 1, 1]})
+    assert question(sweep, None) == ("algo.name", "a", "c")
+    assert question(sweep, "algo=b,a") == ("algo.name", "b", "a")
+    for by in ("algo=a", "algo=a,d", "algo=a,b,c", "algo=a,a"):
+        with pytest.raises(BadInputError, match=r"two different values of algo.name.* a, b, c"):
+            question(sweep, by)
+    with pytest.raises(BadInputError, match=r"two values of sampler.n; all runs have sampler.n=1"):
+        question(sweep, "n")
+    assert question(load_fake({"env.id": ["x", "y"] * 2, "sampler.n": [1, 1, 4, 4]}), None) == (
+        "sampler.n",
+        1,
+        4,
+    )
+
+
+def test_runs_without_a_partner_are_said() -> None:
+    sweep = load_fake({"algo.name": ["a", "b", "a"], "env.id": ["x", "x", "y"]})
+    asked = question(sweep, None)
+    assert [group.label for group in match(sweep, asked)] == ["x"]
+    assert sweep.notes[-1] == "Not compared, as the other side has no such run: 2"
+    apart = load_fake({"algo.name": ["a", "b", "c"], "env.id": ["x", "y", "x"]})
+    asked = question(apart, "algo=a,b")
+    chosen = restricted(apart, asked)
+    assert [run.name for run in chosen.runs] == ["0", "1"]
+
+
+def load_fake(values: dict[str, list[object]]) -> compare.Sweep:
+    """A sweep in memory with these configurations."""
+    from walle.analysis.loading.directories import Run
+
+    count = len(next(iter(values.values())))
+    configs = [{key: column[i] for key, column in values.items()} for i in range(count)]
+    runs = [
+        Run(Path(str(i)), str(i), json.loads(json.dumps(config)), {}, {"state": "completed"})
+        for i, config in enumerate(configs)
+    ]
+    return compare.Sweep([], runs, [])
+
+
+def test_the_command(four: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.svg"
+    assert compare.main([str(four), "--by", "algo=ppo,a2c", "-o", str(path)]) == 0
+    assert path.with_suffix(".csv").read_text().startswith("of,runs,algo.name=ppo,algo.name=a2c")
+    assert "Steps per second: a2c / ppo = 2 " in capsys.readouterr().out
+    assert path.read_text().startswith("<?xml")
