@@ -4,13 +4,15 @@ Final returns (the mean of return_mean over the last tenth of a run) are scaled 
 environment: 0 is the mean return at the start of its runs, 1 the best mean final return of any
 value of --by. The left panel shows the interquartile mean of the scores of each value, the right
 panel the share of runs with at least a score. Both have 95% bootstrap intervals, stratified by
-environment.
+environment, with the degrees of freedom of all environments together. Runs that differ in more than
+--by, environment and seed, such as two algorithms, are entries of their own.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Container, Iterable
 
 import numpy as np
 import pandas as pd
@@ -18,9 +20,10 @@ import pandas as pd
 from walle.analysis.drawing import style
 from walle.analysis.lag import final_returns
 from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.loading.repeats import identical_groups, identical_label
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.cells import column_per_run
-from walle.analysis.measuring.design import resolve_key, sort_key
+from walle.analysis.measuring.cells import column_per_run, learnt
+from walle.analysis.measuring.design import design, resolve_key
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.returns import task_of
 from walle.analysis.runs import Sweep
@@ -40,15 +43,15 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
-    for i, (value, matrix) in enumerate(found.items()):
+    for i, (name, matrix) in enumerate(found.items()):
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
-        bounds = stats.interval_bounds(draws, len(matrix))
+        bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
         interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
         style.point(left, i, interval, style.look(i))
-        _draw_profile(right, matrix, f"{by} = {value}", style.look(i))
-        row = {by: value, "runs_per_task": len(matrix), **interval.columns("iqm")}
+        _draw_profile(right, matrix, name, style.look(i))
+        row = {by: name, "runs_per_task": len(matrix), **interval.columns("iqm")}
         rows.append(row | {"mean": float(matrix.mean())})
-    left.set_xticks(range(len(found)), [str(value) for value in found])
+    left.set_xticks(range(len(found)), list(found))
     left.set_xlim(-0.5, len(found) - 0.5)
     left.set_xlabel(by)
     left.set_ylabel("interquartile mean score")
@@ -58,7 +61,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     style.legend(figure)
     said = f"{len(tasks)} environments: {', '.join(tasks)}. Score 0 is the mean return with which "
     said += f"an environment's runs begin, score 1 the best mean final return of any {by}."
-    return cli.Study(figure, pd.DataFrame(rows), [said])
+    return cli.Study(figure, pd.DataFrame(rows), [said, *_sentences(found)])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -67,37 +70,64 @@ def main(argv: list[str] | None = None) -> int:
     return cli.run(args, "across_tasks", study, ("by",))
 
 
-def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[Scalar, FloatArray]:
-    """[runs, tasks] of scores for each value of `by` with a finished episode in every task.
+def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[str, FloatArray]:
+    """[runs, tasks] of scores for each entry of the figure with a finished episode in every task.
 
-    Where a task has more runs than another, its further runs are left out and noted.
+    An entry is a value of `by` and, where runs differ in more than that, the task and the seed,
+    what else they differ in. Entries that learnt the same are one. Where a task has more runs than
+    another, its further runs are left out and noted.
     """
     finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
     per_run = column_per_run(sweep.iterations, "return_mean")
     starts = {run: float(r[0]) for run, r in per_run.items()}
-    values = sorted(set(sweep.values(by)), key=sort_key)
-    groups: dict[tuple[Scalar, str], list[str]] = defaultdict(list)
-    for run, value in zip(sweep.runs, sweep.values(by), strict=True):
-        if run.name in finals:
-            groups[value, task_of(run)].append(run.name)
+    groups = _entries(sweep, by, finals)
     found = {}
-    for value in values:
-        columns = []
-        fewest = min(len(groups[value, task]) for task in tasks)
+    for name, of_task in groups.items():
+        fewest = min(len(of_task.get(task, ())) for task in tasks)
         if not fewest:
-            sweep.note(f"Not drawn, as a task has no finished episode: {by}={value}")
+            sweep.note(f"Not drawn, as a task has no finished episode: {by}={name}")
             continue
+        columns = []
         for task in tasks:
-            low, high = _scale([groups[v, task] for v in values], starts, finals)
-            names = groups[value, task][:fewest]
-            columns.append([(finals[name] - low) / (high - low) for name in names])
-            if len(groups[value, task]) > fewest:
+            low, high = _scale([runs.get(task, []) for runs in groups.values()], starts, finals)
+            columns.append([(finals[run] - low) / (high - low) for run in of_task[task][:fewest]])
+            if len(of_task[task]) > fewest:
                 sweep.note(
-                    f"{by}={value}: {task} has more runs than another task; {fewest} of its runs "
+                    f"{by}={name}: {task} has more runs than another task; {fewest} of its runs "
                     "are used"
                 )
-        found[value] = np.array(columns, float).T
+        found[name] = np.array(columns, float).T
     return found
+
+
+def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:
+    """The usable runs of each task, for every entry of the figure; identical entries are one."""
+    tasks = {run.name: task_of(run) for run in sweep.runs}
+    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
+    task_key = next(key for key in ("env.id", "env.name", "") if key in sweep.runs[0].config)
+    groups: dict[str, dict[str, list[str]]] = {}
+    for run, value, line, _ in design(sweep, by, task_key).itertuples(index=False):
+        name = ", ".join(part for part in (str(value), line) if part)
+        of_task = groups.setdefault(name, defaultdict(list))
+        if run in usable:
+            of_task[tasks[run]].append(run)
+    rows = learnt(sweep.iterations, "return_mean")
+    series: dict[str, dict[Scalar, FloatArray]] = {
+        name: {f"{task} {seeds[run]}": rows[run] for task, runs in found.items() for run in runs}
+        for name, found in groups.items()
+    }
+    return {identical_label(names): groups[names[0]] for names in identical_groups(series)}
+
+
+def _sentences(found: Iterable[str]) -> list[str]:
+    same = [name for name in found if name.endswith("identical")]
+    return [f"Identical, so drawn as one: {'. '.join(same)}."] if same else []
+
+
+def _freedom(matrix: FloatArray) -> int:
+    """Degrees of freedom of a spread that all tasks share: tasks x (runs - 1)."""
+    runs, tasks = matrix.shape
+    return int(tasks * (runs - 1))
 
 
 def _scale(
@@ -116,7 +146,7 @@ def profile(matrix: FloatArray) -> FloatArray:
 
 def _draw_profile(axes: style.Axes, matrix: FloatArray, name: str, look: style.Look) -> None:
     draws = stats.stratified_draws(matrix, profile, stats.generator())
-    low, high = np.clip(stats.band_bounds(draws, len(matrix)), 0, 100)
+    low, high = np.clip(stats.band_bounds(draws, len(matrix), _freedom(matrix)), 0, 100)
     label = f"{name} ({len(matrix)} seeds a task)"
     axes.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
     axes.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)

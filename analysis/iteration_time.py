@@ -10,12 +10,13 @@ import pandas as pd
 
 from walle.analysis.drawing import published, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines, measure_column
+from walle.analysis.measuring import times
+from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines
 from walle.analysis.measuring.design import is_positive, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
-LABELS = {"collect": "collection per iteration (s)", "learn": "learning per iteration (s)"}
+LABELS = {"collect": "collection", "learn": "learning"}
 FLAGS = {
     "--of": {"choices": list(LABELS), "default": "collect", "help": "(default: collect)"},
     "--paper": cli.PAPER,
@@ -43,7 +44,8 @@ def study(
         log: logarithmic axes.
     """
     by, column = resolve_key(sweep, by), f"{of}_s"
-    cells = measure_column(sweep, iterations_after_warmup(sweep, warmup), column, by)
+    iterations = iterations_after_warmup(sweep, warmup)
+    cells = times.measure_seconds(sweep, iterations, column, by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {column}")
     places = style.axis_places(cell.by for cell in cells)
@@ -57,14 +59,14 @@ def study(
         if of == "collect" and positive:
             _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
     axes.set_xlabel(style.axis_name(by))
-    axes.set_ylabel(LABELS[of])
+    axes.set_ylabel(f"{LABELS[of]} per {times.unit_of(sweep).words} (s)")
     hollow = any(cell.oversubscribed for cell in cells)
     style.scale_axes(axes, places, log=log and positive, hollow=hollow)
     if paper_points is not None:
         published.extend_ticks(axes, paper_points)
     style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
-    sentences = words.sample(warmup, cells)
+    sentences = words.sample(warmup, cells) + words.seconds(sweep, iterations, cells, by)
     if paper:
         sentences += published.caveat(set(sweep.values("batch_size")))
     return cli.Study(figure, _table(cells, by, column), sentences)

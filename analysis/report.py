@@ -21,7 +21,13 @@ import pandas as pd
 
 from walle.analysis import iteration_time, lag, returns, speedup, time_percentage, timeline
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError, Scalar, counted
+from walle.analysis.loading.directories import (
+    BadInputError,
+    DamagedError,
+    Scalar,
+    counted,
+    read_json,
+)
 from walle.analysis.measuring.design import is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, page, words
@@ -85,7 +91,7 @@ def build(
     figures = [_figure(title, draw, sweep, warmup) for title, draw in studies.items()]
     links = {run.name: _link(run.path, home) for run in sweep.runs if home}
     # Drawing adds notes to the sweep, so the account comes after the figures.
-    account = [*words.account(sweep), words.warmup_sentence(warmup)]
+    account = [*words.account(sweep), words.warmup_sentence(warmup), *_machine_notes(sweep)]
     left_out = pd.DataFrame(sweep.left_out, columns=["left out", "reason"])
     failures = page.table(left_out) if sweep.left_out else ""
     parts = [
@@ -171,6 +177,18 @@ def _replacements(sweep: Sweep, links: Mapping[str, str]) -> list[str]:
     """A section about the processes that were replaced; none where all lived."""
     found = sweep.replacements()
     return [page.section("Replaced processes", page.table(found, links))] if len(found) else []
+
+
+def _machine_notes(sweep: Sweep) -> list[str]:
+    """What the launcher found of unequal cores and other programs, over all launches."""
+    found: list[str] = []
+    for path in sweep.paths:
+        try:
+            launches = read_json(path / "manifest.json").get("launches", [])
+            found += [note for one in launches for note in one.get("machine", {}).get("notes", [])]
+        except (DamagedError, AttributeError, TypeError) as error:
+            found.append(f"What {path.name} says of the machine cannot be read: {error}.")
+    return list(dict.fromkeys(found))
 
 
 def _configuration(sweep: Sweep) -> str:

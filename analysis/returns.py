@@ -15,7 +15,9 @@ import pandas as pd
 
 from walle.analysis.drawing import published, style
 from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
-from walle.analysis.measuring.cells import repeats_text, require
+from walle.analysis.loading.repeats import identical_groups, identical_label
+from walle.analysis.measuring.cells import learnt, repeats_text, require
+from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
 from walle.analysis.measuring.design import design, resolve_key
 from walle.analysis.runs import Sweep
@@ -32,6 +34,7 @@ FLAGS = {
     "--iqm": "draw the interquartile mean",
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
+    "--compiling": cli.COMPILING,
 }
 IQM_RUNS = 4
 BASELINE = "baseline"
@@ -56,6 +59,7 @@ def study(
     iqm: bool = False,
     baseline: Sweep | None = None,
     paper: bool = False,
+    compiling: bool = False,
 ) -> cli.Study:
     """Learning curves with bands.
 
@@ -67,12 +71,13 @@ def study(
         iqm: interquartile mean in place of the mean.
         baseline: further runs, drawn in grey with one line a task.
         paper: mark the published returns of each task (only with `steps`).
+        compiling: count the compiler's time on the wall clock.
     """
     by = resolve_key(sweep, by)
     column, label = X_AXES[x]
-    found = _lines(sweep, by, column, y, iqm=iqm)
+    found = _lines(sweep, by, column, y, iqm=iqm, compiling=compiling)
     if baseline is not None:
-        found += _lines(baseline, None, column, y, iqm=iqm)
+        found += _lines(baseline, None, column, y, iqm=iqm, compiling=compiling)
     tasks = list(dict.fromkeys(line.task for line in found))
     figure, axes = style.small_multiples(len(tasks), height=2.5)
     looks = _looks(found)
@@ -98,7 +103,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
-    return cli.run(args, "returns", study, ("by", "x", "y", "iqm", "baseline", "paper"))
+    options = ("by", "x", "y", "iqm", "baseline", "paper", "compiling")
+    return cli.run(args, "returns", study, options)
 
 
 def task_of(run: Run) -> str:
@@ -106,12 +112,15 @@ def task_of(run: Run) -> str:
     return str(run.config.get("env.id", run.config.get("env.name", "")))
 
 
-def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[Line]:
+def _lines(
+    sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool, compiling: bool
+) -> list[Line]:
     """The lines of a figure over `by`; without `by` a single line for each task."""
-    frame = sweep.iterations
+    frame = clock(sweep, compiling=compiling)
     require(frame, x, y)
     lines = []
-    for (task, label), runs in _groups(sweep, by).items():
+    groups = _groups(sweep, by)
+    for (task, label), runs in (groups if x == "wall_s" else _merged(sweep, groups, y)).items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
             sweep.note(f"Not drawn, as {y} is empty in every row: {listed(empty)}")
@@ -127,9 +136,11 @@ def _lines(sweep: Sweep, by: str | None, x: str, y: str, *, iqm: bool) -> list[L
 
 def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, str], list[str]]:
     tasks = {run.name: task_of(run) for run in sweep.runs}
-    labels = dict.fromkeys(tasks, BASELINE)
-    if by is not None:
-        rows = design(sweep, by).itertuples(index=False)
+    rows = design(sweep, by or "seed").itertuples(index=False)
+    if by is None:
+        names = {run: _others(line, tasks[run]) for run, _, line, _ in rows}
+        labels = {run: ", ".join([BASELINE, *others]) for run, others in names.items()}
+    else:
         labels = {run: _label(by, value, line, tasks[run]) for run, value, line, _ in rows}
     groups: dict[tuple[str, str], list[str]] = {}
     for run, label in labels.items():
@@ -139,17 +150,44 @@ def _groups(sweep: Sweep, by: str | None) -> dict[tuple[str, str], list[str]]:
 
 def _label(by: str, value: Scalar, line: str, task: str) -> str:
     """The label of a line: the value of `by` and further differences, without the task."""
-    others = [part for part in line.split(", ") if part and part != task]
+    others = _others(line, task)
     is_task = by.startswith("env.") and str(value) == task
     return ", ".join([*([] if is_task else [f"{by.split('.')[-1]} = {value}"]), *others])
 
 
+def _others(line: str, task: str) -> list[str]:
+    return [part for part in line.split(", ") if part and part != task]
+
+
+def _merged(
+    sweep: Sweep, groups: dict[tuple[str, str], list[str]], y: str
+) -> dict[tuple[str, str], list[str]]:
+    """The groups, with those of a task in one that learnt the same; of each seed one run counts."""
+    rows = learnt(sweep.iterations, y)
+    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
+    found = {}
+    for task in dict.fromkeys(task for task, _ in groups):
+        mine = {label: runs for (of, label), runs in groups.items() if of == task}
+        series = {
+            label: {seeds[run]: rows[run] for run in runs if run in rows}
+            for label, runs in mine.items()
+        }
+        for labels in identical_groups(series):
+            every = [run for label in labels for run in mine[label]]
+            longest = sorted(every, key=lambda run: -len(rows.get(run, ())))
+            one = {seeds[run]: run for run in reversed(longest)} if len(labels) > 1 else {}
+            found[task, identical_label(labels)] = list(one.values()) or every
+    return found
+
+
 def _looks(lines: list[Line]) -> dict[str, style.Look]:
     """A look for every label, which is the same in all panels."""
-    labels = dict.fromkeys(line.label for line in lines if line.label != BASELINE)
-    looks = {label: style.look(i) for i, label in enumerate(labels)}
-    looks[BASELINE] = style.look(0)._replace(color=style.PAPER_GREY)
-    return looks
+    labels = list(dict.fromkeys(line.label for line in lines))
+    labels.sort(key=lambda label: label.startswith(BASELINE))
+    grey = style.PAPER_GREY
+    behind = [label for label in labels if label.startswith(BASELINE)]
+    looks = {label: style.look(i) for i, label in enumerate(labels) if label not in behind}
+    return looks | {b: style.look(i)._replace(color=grey) for i, b in enumerate(behind)}
 
 
 def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
@@ -200,11 +238,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    for task in dict.fromkeys(line.task for line in lines):
-        first, *others = (line.curve.y for line in lines if line.task == task)
-        if others and all(np.array_equal(y, first, equal_nan=True) for y in others):
-            count = len(others) + 1
-            texts.append(f"{task}: the {count} lines are identical; one hides the others.")
+    if same := [name(line) for line in lines if line.label.endswith("identical")]:
+        texts.append(f"Identical, so drawn as one line, with one run a seed: {'. '.join(same)}.")
     return texts
 
 

@@ -15,8 +15,10 @@ runs are not finished, and in which runs processes were replaced.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -34,6 +36,7 @@ from walle.analysis.loading.directories import (
     read_json,
     read_run,
 )
+from walle.analysis.loading.repeats import without_copies
 from walle.analysis.loading.tables import read_tables
 
 __all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]
@@ -196,9 +199,10 @@ def load(*directories: str | Path) -> Sweep:
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     for path in paths:
+        blocks = _blocks(path)
         for directory in find_runs(path):
             label = _label(directory, path, several=len(paths) > 1)
-            found = read_run(directory, label, names.get(path))
+            found = read_run(directory, label, names.get(path), blocks.get(directory, ""))
             if isinstance(found, Run):
                 runs.append(found)
             else:
@@ -207,7 +211,8 @@ def load(*directories: str | Path) -> Sweep:
         where = ", ".join(map(str, paths))
         reasons = listed([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
         raise BadInputError(f"{where}: none of {len(left_out)} runs can be used ({reasons})")
-    sweep = Sweep(paths, runs, left_out)
+    runs, copies = without_copies(runs)
+    sweep = Sweep(paths, runs, [*left_out, *copies])
     for path in paths:
         _note_not_started(sweep, path)
     return sweep
@@ -216,17 +221,28 @@ def load(*directories: str | Path) -> Sweep:
 def _note_not_started(sweep: Sweep, path: Path) -> None:
     """Notes the jobs of the launcher's manifest that have no run yet."""
     try:
-        asked = read_json(path / "manifest.json").get("jobs")
+        asked = _jobs(path)
     except DamagedError as error:
         sweep.note(f"{path / 'manifest.json'} is not used: {error}")
         return
-    if isinstance(asked, list):
-        names = [
-            str(job["directory"]) for job in asked if isinstance(job, dict) and "directory" in job
-        ]
-        missing = [name for name in names if not is_run(path / name)]
-        if missing:
-            sweep.note(f"{len(missing)} of {len(asked)} jobs not started yet: {listed(missing)}")
+    missing = [str(job["directory"]) for job in asked if not is_run(path / str(job["directory"]))]
+    if missing:
+        sweep.note(f"{len(missing)} of {len(asked)} jobs not started yet: {listed(missing)}")
+
+
+def _jobs(path: Path) -> list[dict[str, Any]]:
+    """The jobs of the launcher's manifest that have a directory."""
+    jobs = read_json(path / "manifest.json").get("jobs")
+    jobs = jobs if isinstance(jobs, list) else []
+    return [job for job in jobs if isinstance(job, dict) and "directory" in job]
+
+
+def _blocks(path: Path) -> dict[Path, str]:
+    """The block of each job's directory, with the sweep's path; empty for a sweep without any."""
+    with suppress(DamagedError):  # `_note_not_started` says so
+        jobs = [job for job in _jobs(path) if job.get("block") not in (None, "")]
+        return {path / str(job["directory"]): f"{path} {job['block']}" for job in jobs}
+    return {}
 
 
 def _label(directory: Path, sweep: Path, *, several: bool) -> str:

@@ -13,8 +13,8 @@ import pandas as pd
 
 from walle.analysis.drawing import published, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import fits
-from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines, measure_column
+from walle.analysis.measuring import fits, times
+from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines
 from walle.analysis.measuring.design import numeric_axis
 from walle.analysis.measuring.speedups import Point, all_reached, speedups
 from walle.analysis.runs import Sweep
@@ -22,6 +22,7 @@ from walle.analysis.writing import cli, words
 
 COLLECTION = "collection"
 END_TO_END = "end to end"
+BEYOND = (0, (4, 3))  # dashes of a law beyond the points that it was fitted to
 FLAGS = {
     "--end-to-end": "add the speedup of whole iterations",
     "--time-to-return": {
@@ -32,6 +33,7 @@ FLAGS = {
     "--paper": cli.PAPER,
     "--log": cli.LOG,
     "--fit-all": "fit the laws to oversubscribed points too",
+    "--compiling": cli.COMPILING,
 }
 
 
@@ -45,6 +47,7 @@ def study(
     paper: bool = False,
     log: bool = False,
     fit_all: bool = False,
+    compiling: bool = False,
 ) -> cli.Study:
     """Speedup of collection and, when asked, of whole iterations and of the time to a return.
 
@@ -57,15 +60,19 @@ def study(
         paper: draw the papers' points too.
         log: logarithmic axes.
         fit_all: fit the laws to oversubscribed points too.
+        compiling: count the compiler's time in the time to a return.
     """
     by = numeric_axis(sweep, by)
     iterations = iterations_after_warmup(sweep, warmup)
-    cells = {COLLECTION: measure_column(sweep, iterations, "collect_s", by)}
+    cells = {COLLECTION: times.measure_seconds(sweep, iterations, "collect_s", by)}
     if end_to_end:
-        cells[END_TO_END] = measure_column(sweep, iterations, "iteration_s", by)
-    sentences = words.sample(warmup, cells[COLLECTION])
+        cells[END_TO_END] = times.measure_seconds(sweep, iterations, "iteration_s", by)
+    sentences = words.sample(warmup, cells[COLLECTION]) + words.seconds(
+        sweep, iterations, cells[COLLECTION], by
+    )
+    sentences += words.lanes(sweep, cells[COLLECTION], by)
     if time_to_return is not None:
-        reached, missing = all_reached(sweep, time_to_return, by)
+        reached, missing = all_reached(sweep, time_to_return, by, compiling=compiling)
         sentences += missing
         if any(len(group) > 1 for group in lines(reached).values()):
             cells[f"to return {time_to_return:g}"] = reached
@@ -84,14 +91,14 @@ def study(
         style.mark_cores(panel, sweep.cores if by == "sampler.n" else 0)
     style.legend(figure)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
-    return cli.Study(figure, _table(points, by), sentences)
+    return cli.Study(figure, _table(sweep, points, by), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, FLAGS).parse_args(argv)
-    options = ("by", "warmup", "end_to_end", "time_to_return", "paper", "log", "fit_all")
-    return cli.run(args, "speedup", study, options)
+    options = ("end_to_end", "time_to_return", "paper", "log", "fit_all", "compiling")
+    return cli.run(args, "speedup", study, ("by", "warmup", *options))
 
 
 def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
@@ -127,12 +134,14 @@ def _fit_points(points: list[Point], *, fit_all: bool) -> list[Point]:
 def _fit_sentences(
     sweep: Sweep, iterations: pd.DataFrame, found: dict[str, list[Point]], by: str, *, fit_all: bool
 ) -> list[str]:
-    learning = lines(measure_column(sweep, iterations, "learn_s", by))
+    learning = lines(times.measure_seconds(sweep, iterations, "learn_s", by))
+    unit = times.unit_of(sweep).words
     sentences = []
     for line, points in found.items():
         chosen = [point.cell for point in _fit_points(points, fit_all=fit_all)]
-        learn = [cell.mean for cell in learning.get(line, [])]
-        texts = fits.describe(chosen, float(np.mean(learn)) if learn else None)
+        fitted = {cell.by for cell in chosen}
+        learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
+        texts = fits.describe(chosen, float(np.mean(learn)) if learn else None, unit)
         if len(chosen) < len(points):
             texts.append(
                 "The fit leaves out the points with more busy processes than cores "
@@ -142,12 +151,14 @@ def _fit_sentences(
     return sentences
 
 
-def _table(points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
+def _table(sweep: Sweep, points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
+    lanes = {run.name: words.lanes_text(run.lanes) for run in sweep.runs}
     rows = [
         {
             "line": line,
             "of": name,
             by: point.n,
+            "lanes_a_sampler": lanes[point.cell.names[0]],
             "repeats": point.cell.repeats,
             **point.cell.interval(positive=True).columns("seconds"),
             **point.speedup.columns("speedup"),
@@ -174,7 +185,10 @@ def _draw_line(
         n = np.linspace(points[0].n, points[-1].n, 100)
         label = "Amdahl's law, fitted" if look == style.look(0) else "_nolegend_"
         speedup = fitted.law.speedup(n, points[0].base)
-        axes.plot(n, speedup, color=look.color, linestyle=look.dash, lw=1, label=label)
+        inside = n <= max(float(cell.by) for cell in fitted.cells)
+        within, beyond = np.where(inside, speedup, np.nan), np.where(inside, np.nan, speedup)
+        axes.plot(n, within, color=look.color, linestyle="-", lw=1, label=label)
+        axes.plot(n, beyond, color=look.color, linestyle=BEYOND, lw=1)
 
 
 def _draw(axes: style.Axes, found: dict[str, list[Point]], *, paper: bool, fit_all: bool) -> None:

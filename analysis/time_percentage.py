@@ -17,11 +17,11 @@ from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Scalar
 from walle.analysis.measuring.cells import (
     Cell,
-    after_warmup,
     iterations_after_warmup,
     measure,
     require,
 )
+from walle.analysis.measuring.clocks import timing_after_warmup
 from walle.analysis.measuring.design import resolve_key
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
@@ -86,7 +86,7 @@ def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
 
 
 def _process_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
-    frame = after_warmup(sweep.timing, warmup)
+    frame = timing_after_warmup(sweep, warmup)
     if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
         return []

@@ -174,7 +174,7 @@ def test_the_wheel_holds_all_and_takes_no_general_name(installed):
     [
         (["--version"], f"walle {__version__}"),
         (["sweeps"], "speedup "),
-        (["run", "--help"], "algo: a2c"),
+        (["run", "--help"], "  algo     a2c"),
         (["speedup", "sweep", "--paper"], "numbers: sweep/figures/speedup.csv"),
         (["report", "sweep"], "report: sweep/report.html"),
         (["run", "env=cartpole", "total_steps=4096", "eval.every=null"], "4,096 steps in"),

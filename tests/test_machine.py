@@ -43,6 +43,18 @@ def test_a_kernel_that_lists_no_frequencies(cpuinfo):
     assert machine.clock_mhz([0]) is None
 
 
+def test_the_seconds_that_cores_were_busy(monkeypatch, tmp_path):
+    file = tmp_path / "stat"
+    monkeypatch.setattr(machine, "_STAT", file)
+    assert machine.busy_s([0]) is None
+    cores = ("cpu0 1 2 4 1000 500 8 16 32 7 7", "cpu1 100 0 0 5 5 0 0 0 0 0")
+    file.write_text("\n".join(["cpu  9 9 9 9 9 9 9 9 0 0", *cores, "intr 5 5 5"]))
+    tick_s = 1 / machine.os.sysconf("SC_CLK_TCK")
+    assert machine.busy_s([0]) == pytest.approx(63 * tick_s)  # without idle, iowait and guests
+    assert machine.busy_s([0, 1]) == pytest.approx(163 * tick_s)
+    assert machine.busy_s([0, 2]) is None
+
+
 def test_this_machine():
     assert machine.oom_kills() >= 0
     assert machine.physical_cores() > 0

@@ -7,6 +7,10 @@ last checkpoint.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from functools import cache
 from typing import NamedTuple
 
@@ -30,6 +34,7 @@ SMALL = (
     "checkpoint.every=null",
     "logger.progress=quiet",
     "env.episode_limit=40",
+    "algo.compile=false",
 )
 TASKS = {
     "halfcheetah": ("env=halfcheetah",),
@@ -225,6 +230,21 @@ def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_pat
     assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=True)
 
 
+@pytest.mark.parametrize("leaves", [3, 21])  # the trial notices, or only the restored lanes do
+def test_an_environment_that_cannot_go_on_begins_new_episodes_and_says_so(tmp_path, capsys, leaves):
+    env = ("env=gym", "env.id=tests.toy:Locked-v0", f"+env.kwargs.leaves={leaves}")
+    overrides = [*env, *SMALL, *QUICK["ppo"], *SERIAL, "logger.progress=lines"]
+    killed_run(overrides, tmp_path)
+    capsys.readouterr()
+    resume(overrides, tmp_path)
+    assert "sampler-0 begins new episodes: the state of this environment" in capsys.readouterr().out
+    iterations, episodes = read(tmp_path / "iterations.csv"), read(tmp_path / "episodes.csv")
+    assert [row["iteration"] for row in iterations] == [str(n + 1) for n in range(ROUNDS)]
+    assert len(episodes) == int(iterations[-1]["episodes"]) > 0
+    # Each of its episodes has 40 steps, and none goes on from one that was given up.
+    assert {row["length"] for row in episodes} == {"40"}
+
+
 CONTINUOUS = ("halfcheetah", "ant", "robot", "pendulum")
 MATRIX = [
     Case(task, algo, lag, collect, then)
@@ -271,3 +291,45 @@ FURTHER = [
 @pytest.mark.parametrize("case", FURTHER, ids=str)
 def test_other_settings_go_on_bit_for_bit(case, tmp_path):
     check(case, tmp_path)
+
+
+ENDLESS = 40  # rounds: the run is killed long before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("halfcheetah", "ppo"),
+        Case("cartpole", "ppo", lag=1, collect="gru"),
+        Case("pendulum", "sac"),
+    ],
+    ids=str,
+)
+def test_a_run_that_is_really_killed_goes_on_bit_for_bit(case, tmp_path):
+    steps = (f"total_steps={ENDLESS * 128}", "checkpoint.every=128")
+    overrides = [*case.overrides, *steps]
+    train(compose(*overrides), tmp_path / "whole")
+    directory = tmp_path / "resumed"
+    run = subprocess.Popen([*WALLE, *overrides, f"hydra.run.dir={directory}"])
+    for rounds in (3, 12):  # the second time the resumed run is killed
+        wait_for_rounds(directory, rounds, run)
+        run.kill()
+        run.wait()
+        assert len(read(directory / "iterations.csv")) < ENDLESS
+        run = subprocess.Popen([*WALLE, f"resume={directory}"])
+    assert run.wait(timeout=60) == 0
+    assert_same_run(tmp_path / "whole", directory, samplers=True)
+    status = json.loads((directory / "status.json").read_text())
+    assert (status["state"], status["attempts"]) == ("completed", 3)
+
+
+WALLE = (sys.executable, "-W", "ignore", "-m", "walle.run")
+
+
+def wait_for_rounds(directory, rounds, run):
+    path, deadline = directory / "iterations.csv", time.monotonic() + 60
+    while not path.exists() or path.read_text().count("\n") <= rounds:
+        assert run.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

@@ -1,6 +1,10 @@
 """`walle run resume=DIR`, as a user types it."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +13,7 @@ from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.run import _into_its_directory
 
+ROOT = str(Path(__file__).resolve().parents[1])
 SMALL = (
     "env=cartpole",
     "sampler=serial",
@@ -90,6 +95,14 @@ def test_a_directory_without_a_run_is_refused(tmp_path, refused):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_goes_on_in_no_other_directory(completed, refused, tmp_path):
+    before = files(completed)
+    line = refused(f"hydra.run.dir={tmp_path}/other", f"resume={completed}")
+    assert f"resume={completed} with hydra.run.dir={tmp_path}/other: a run goes on in its" in line
+    assert files(completed) == before
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("more", [["-m"], ["seed=1,2", "--multirun"], ["-cn", "speedup"]])
 def test_a_sweep_cannot_resume_one_run(completed, refused, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
@@ -130,3 +143,33 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
 def test_nothing_is_resumed_unless_asked():
     for arguments in (["walle", "resume=null"], ["walle", "resume="]):
         assert _into_its_directory(arguments) == arguments
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_walle_itself_answers(command, capsys, flag):
+    command(flag)
+    said = capsys.readouterr().out
+    assert said.startswith("walle " if flag == "--version" else "python -m walle.run [KEY=VALUE")
+
+
+def test_a_reader_of_the_output_may_leave(tmp_path):
+    run = f"{sys.executable} -m walle.run --help | head -1"
+    said = subprocess.run(
+        ["bash", "-c", run],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+    )
+    assert said.stdout.startswith("python -m walle.run")
+    assert said.stderr == ""
+
+
+def test_flags_may_stand_between_settings(command, capsys, monkeypatch, tmp_path):
+    """And a refused sweep leaves no directory behind."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        command("algo.clip=7,8", "-m", "env=hopper")
+    assert stop.value.code == 2
+    assert "algo.clip=7" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

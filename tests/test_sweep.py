@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 
 import pytest
 
@@ -70,6 +72,18 @@ def test_index_is_rebuilt(sweep, capsys):
     assert "index.csv: 2 jobs" in capsys.readouterr().out
     with (sweep / "index.csv").open() as file:
         assert [row["state"] for row in csv.DictReader(file)] == ["running", "pending"]
+
+
+def test_without_a_directory_the_newest_sweep_is_shown(sweep, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["status"]) == 2
+    assert "there is no sweep below multirun/" in capsys.readouterr().err
+    (tmp_path / "multirun").mkdir()
+    shutil.copytree(sweep, tmp_path / "multirun" / "old", ignore=lambda *_: ["multirun"])
+    shutil.copytree(sweep, tmp_path / "multirun" / "day" / "new", ignore=lambda *_: ["multirun"])
+    os.utime(tmp_path / "multirun" / "old" / "manifest.json", (1, 1))
+    assert main(["status"]) == 0
+    assert "multirun/day/new: " in capsys.readouterr().out
 
 
 def test_a_directory_that_is_no_sweep(tmp_path, capsys):

@@ -17,8 +17,17 @@ from walle.config import config_directory, validate
 
 ROOT = Path(__file__).resolve().parents[1]
 SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
-TINY = ("batch_size=320", "total_steps=640", "seed=0", "eval.every=null")
-OFF_POLICY = ("off_policy", "replay")  # these act at random for 5,000 steps first
+TINY = (
+    "batch_size=320",
+    "total_steps=640",
+    "seed=0",
+    "eval.every=null",
+    "hydra.launcher.check_cores=false",
+)
+OWN_SIZES = {
+    **dict.fromkeys(("off_policy", "replay"), ("total_steps=5440",)),  # 5,000 steps at random first
+    "reproduce_parallel_trpo": ("batch_size=400", "total_steps=800"),  # 200 lanes
+}
 
 
 def test_all_questions_are_there():
@@ -37,6 +46,19 @@ def test_each_composes_at_the_ends_of_its_axes(file):
         for end in (0, -1):
             point = [f"{key}={str(values).split(',')[end]}" for key, values in params.items()]
             validate(compose(file.stem, overrides=[*search, *point]))
+
+
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+def test_no_sampler_of_a_sweep_over_n_has_so_few_lanes_that_python_sets_the_speed(file):
+    with initialize_config_dir(str(file.parent), version_base="1.3"):
+        search = [f"hydra.searchpath=[file://{config_directory()}]"]
+        composed = compose(file.stem, overrides=search, return_hydra_config=True)
+    counts = composed.hydra.sweeper.params.get("sampler.n")
+    if counts is None or file.stem == "slow":  # a step there waits 5 ms
+        return
+    lanes = composed.sampler.lanes
+    assert lanes // max(map(int, counts.split(","))) >= 8
+    assert composed.batch_size % lanes == 0
 
 
 @pytest.mark.parametrize(
@@ -58,7 +80,7 @@ def test_each_runs_at_a_tiny_size(file, tmp_path):
     fixed = [override for override in TINY if override.partition("=")[0] != axis]
     others = [f"{key}={str(params[key]).split(',')[0]}" for key in params if key != axis]
     chosen = ["-cd", str(file.parent), "-cn", file.stem]
-    own = ("total_steps=5440",) if file.stem in OFF_POLICY else ()
+    own = OWN_SIZES.get(file.stem, ())
     ran = run([*chosen, *others, *fixed, *own, f"{axis}={first},{second}"], tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     with (tmp_path / "multirun" / file.stem / "index.csv").open() as index:

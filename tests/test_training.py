@@ -10,15 +10,19 @@ import torch
 from tests.conftest import SMALL, read
 from walle import algos
 from walle.agent import agent, checkpoint
+from walle.agent.progress import describe
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
+from walle.parts import crowded, late_episodes, make_problem
 from walle.processes.locks import DirectoryLost
-from walle.training import train
+from walle.training import RunResult, train
 
 TIMES = {
     "wall_s",
     "iteration_s",
     "collect_s",
+    "collect_max_s",
+    "compile_s",
     "learn_s",
     "other_s",
     "collect_share",
@@ -90,6 +94,8 @@ def test_overlap_lags_by_exactly_one_and_saves_time(run):
     for row in rows[2:]:
         both = float(row["collect_s"]) + float(row["learn_s"])
         assert float(row["iteration_s"]) < both
+    assert all(float(row["collect_s"]) < float(row["collect_max_s"]) for row in rows)
+    assert [float(row["compile_s"]) > 0 for row in rows] == [True] + [False] * 5
 
 
 @pytest.mark.parametrize("sampler", ["sampler=serial", "sampler.n=2"])
@@ -132,10 +138,11 @@ def test_what_a_run_writes(run):
     assert "environ" not in json.dumps(provenance)
     rows = read(directory / "iterations.csv")
     assert [row["env_steps"] for row in rows] == ["256", "512", "768"]
-    assert list(rows[0])[:24] == [
-        *("iteration", "env_steps", "episodes", "wall_s", "iteration_s", "collect_s", "learn_s"),
-        *("other_s", "collect_share", "learn_share", "env_steps_per_s", "policy_version"),
-        *("lag_mean", "lag_max", "return_mean", "return_round_mean", "return_round_min"),
+    assert list(rows[0])[:26] == [
+        *("iteration", "env_steps", "episodes", "wall_s", "iteration_s", "collect_s"),
+        *("collect_max_s", "learn_s", "other_s", "compile_s", "collect_share", "learn_share"),
+        *("env_steps_per_s", "policy_version", "lag_mean", "lag_max"),
+        *("return_mean", "return_round_mean", "return_round_min"),
         *("return_round_max", "return_round_std", "length_mean", "loss", "grad_norm", "kl"),
         "clip_fraction",
     ]
@@ -144,11 +151,60 @@ def test_what_a_run_writes(run):
     assert set(episodes[0]) == {
         *("env_steps", "wall_s", "sampler", "lane", "policy_version", "return", "length", "end")
     }
-    assert [row["episodes"] for row in read(directory / "eval.csv")] == ["3", "3", "3"]
+    evaluated = read(directory / "eval.csv")
+    assert [row["episodes"] for row in evaluated] == ["3", "3", "3"]
     assert outcome.return_mean == float(rows[-1]["return_mean"])
+    means = [float(row["return_mean"]) for row in evaluated]
+    assert (outcome.eval_mean, outcome.best) == (means[-1], max(means))
     spans = read(directory / "trace.csv")
     assert {row["process"] for row in spans} >= {"agent", "sampler-0"}
     assert {row["section"] for row in spans} >= {"act", "env_step", "update", "wait_experience"}
+
+
+def test_the_evaluation_comes_first_in_what_a_run_tells():
+    result = RunResult(500.0, 501.0, 58.04, 1000, 4.0, None)
+    assert str(result) == "evaluation 500.0, last episodes 58.0"
+    assert str(result._replace(eval_mean=None)) == "return 58.0"
+    assert str(result._replace(return_mean=None)) == "evaluation 500.0, last episodes -"
+    row = {
+        "return_mean": 58.04,
+        "env_steps_per_s": 1234.5,
+        "collect_share": 0.25,
+        "learn_share": 0.5,
+    }
+    text = "return 58.0  1,234 steps/s  collect 25%  learn 50%"
+    assert describe(row, 500.0) == f"eval 500.0  {text}"
+    assert describe(row, None) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("eval", 500.0), ("best", 501.0), ("return", 58.0), ("steps_per_s", 250.0), ("wall_s", 4.0)],
+)
+def test_a_sweeper_gets_what_objective_names(name, expected):
+    assert RunResult(500.0, 501.0, 58.0, 1000, 4.0, None).objective(name) == expected
+
+
+def test_without_evaluations_a_sweeper_gets_the_episodes_mean():
+    assert RunResult(None, None, 58.0, 1000, 4.0, None).objective("eval") == 58.0
+
+
+def test_a_run_that_ends_before_its_episodes_says_so():
+    def line(*overrides):
+        config = compose(["env=pendulum", "sampler.lanes=64", *overrides])
+        return late_episodes(config, make_problem(config)[0])
+
+    assert line("total_steps=12_800") is None
+    assert "episodes of 200 steps in 64 lanes end after 12,800 steps" in line("total_steps=12_799")
+    assert line("total_steps=4096", "algo=trpo", "sampler.collect=episodes") is None
+
+
+def test_more_samplers_than_cores_are_told(monkeypatch):
+    monkeypatch.setattr("walle.parts.usable_cores", lambda: [0, 1])
+    assert crowded(compose(["sampler.n=2"])) is None
+    assert crowded(compose(["sampler.n=8", "env=slow"])) is None
+    assert crowded(compose(["sampler=serial"])) is None
+    assert crowded(compose(["sampler.n=8"])).startswith("8 samplers share 2 cores: more than")
 
 
 def test_every_checkpoint_holds_policy_and_settings(run):

@@ -31,10 +31,21 @@ complete -o nospace -o default -F _walle walle"""
 
 def main() -> int | None:
     """Runs the command that sys.argv names; returns its exit code, 2 for an unknown command."""
+    if sys.path[0] != os.getcwd() and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does: modules beside the user are found
+    from walle.processes.signals import reader_may_leave
+
+    with reader_may_leave():
+        return _main()
+
+
+def _main() -> int | None:
     name, arguments = _split(sys.argv[1:])
     if name in ("", "-h", "--help"):
+        from walle.config.help import table
+
         usage = "usage: walle COMMAND ...\n       walle --help | --version"
-        print(usage, _table(_lines()), sep="\n\n")
+        print(usage, table(_lines()), sep="\n\n")
         return 0 if name else 2
     if name == "--version":
         from walle import __version__
@@ -42,7 +53,9 @@ def main() -> int | None:
         print(f"walle {__version__}")
         return 0
     if name == "sweeps":
-        print(_table(_questions()), "Start one with `walle run -cn NAME`.", sep="\n\n")
+        from walle.config.help import sweep_questions, table
+
+        print(table(sweep_questions()), "Start one with `walle run -cn NAME`.", sep="\n\n")
         return 0
     if name == "completion" and arguments in (["bash"], ["words"]):
         line = os.environ.get("COMP_LINE", "walle ")
@@ -84,19 +97,6 @@ def _lines() -> dict[str, str]:
     return {name: text.split('"""')[1].splitlines()[0] for name, text in texts.items()} | OWN
 
 
-def _questions() -> dict[str, str]:
-    """The question of each sweep file, which is its first comment line."""
-    from walle.config import sweeps_directory
-
-    files = sorted(sweeps_directory().glob("*.yaml"))
-    return {file.stem: file.read_text().splitlines()[0].lstrip("# ") for file in files}
-
-
-def _table(lines: dict[str, str]) -> str:
-    width = max(map(len, lines))
-    return "\n".join(f"  {name:{width}}  {line}" for name, line in lines.items())
-
-
 def _completions(line: str) -> list[str]:
     """What the last word of a command line may become; a space follows where it is complete."""
     *before, word = line.split()[1:] + ([""] if line.endswith(" ") else [])
@@ -117,7 +117,9 @@ def _completions_of_run(arguments: list[str]) -> Iterable[str]:
     *before, word = arguments
     named = [i for i, flag in enumerate(before) if flag in ("-cn", "--config-name")][-1:]
     if named == [len(before) - 1]:
-        return _questions()
+        from walle.config.help import sweep_questions
+
+        return sweep_questions()
     if word.startswith("-"):
         return RUN_FLAGS
     os.environ["COMP_LINE"] = " ".join(["walle", *arguments])  # Hydra reads the line from there

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
+_STAT = Path("/proc/stat")
 # Numerical libraries read these variables once, when they are imported.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -60,6 +61,30 @@ def clock_mhz(cores: Sequence[int]) -> float | None:
 def _scaling_mhz(core: int) -> float | None:
     file = Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")
     return int(file.read_text()) / 1000 if file.exists() else None
+
+
+def busy_s(cores: Sequence[int]) -> float | None:
+    """Seconds that `cores` have been busy since the machine started, summed over them.
+
+    Time that a virtual machine's host gave to others counts too (steal). None if the kernel does
+    not show it.
+    """
+    ticks = dict(_busy_ticks(line) for line in _lines(_STAT) if re.match(r"cpu\d", line))
+    if not set(cores) <= ticks.keys():
+        return None
+    return sum(ticks[core] for core in cores) / os.sysconf("SC_CLK_TCK")
+
+
+def _busy_ticks(line: str) -> tuple[int, int]:
+    """The number of a core and its ticks of user, nice, system, irq, softirq and steal."""
+    name, *fields = line.split()
+    user, nice, system, _, _, *others = map(int, fields[:8])  # without idle and iowait
+    return int(name.removeprefix("cpu")), user + nice + system + sum(others)
+
+
+def _lines(file: Path) -> list[str]:
+    """The file's lines; none on a system without the file."""
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def oom_kills() -> int:

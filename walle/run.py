@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(composed: DictConfig) -> float | None:
-    """Trains one policy in Hydra's output directory; returns the final return_mean.
+    """Trains one policy in Hydra's output directory; returns what `objective` names.
 
     The exit code is 2 if the configuration cannot work, 1 if a worker failed or died, and 128 + the
     signal's number if the run was interrupted.
@@ -71,20 +71,22 @@ def _run(composed: DictConfig) -> float | None:
         resumed = earlier_state(directory, print)
     result = train(config, directory, typed, resumed, launched=launched)
     if config.logger.progress != "quiet":
-        return_text = "-" if result.return_mean is None else f"{result.return_mean:,.1f}"
-        print(
-            f"{result.env_steps:,} steps in {result.wall_s:,.1f} s, return {return_text}; "
-            f"files in {os.path.relpath(directory)}"
-        )
+        steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
+        print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
+        if result.signal is not None and not launched:
+            print(f"go on with: python -m walle.run resume={os.path.relpath(directory)}")
     if result.signal is not None:
         sys.exit(128 + result.signal)
-    return result.return_mean
+    return result.objective(config.objective)
 
 
 def main() -> None:
     """Runs Hydra; a user's mistake gives one line on stderr and exit code 2."""
     try:
-        _main()
+        from walle.processes.signals import reader_may_leave
+
+        with reader_may_leave():
+            _main()
     except KeyboardInterrupt:  # before a run began
         sys.exit(130)
 
@@ -94,6 +96,20 @@ def _main() -> None:
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
+
+    if {"-h", "--help"} & set(sys.argv):
+        from walle.config.help import help_text
+
+        print(help_text(sys.argv[1:]))
+        return
+    if "--version" in sys.argv:
+        from walle import __version__
+
+        print(f"walle {__version__}")
+        return
+    sweeping = [each for each in sys.argv[1:] if each in ("-m", "--multirun")]
+    # Hydra refuses overrides on both sides of a flag
+    sys.argv = [sys.argv[0], *sweeping, *(a for a in sys.argv[1:] if a not in sweeping)]
 
     import hydra
     from hydra.errors import HydraException
@@ -142,6 +158,9 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     directory = arguments[place].partition("=")[2].strip("'\"")
     if directory in ("", "null"):
         return arguments
+    if elsewhere := [each for each in arguments if each.startswith("hydra.run.dir=")]:
+        reason = "a run goes on in its own directory; drop one of the two"
+        sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
         stored_config(Path(directory))
     except ConfigError as error:

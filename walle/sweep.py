@@ -1,4 +1,4 @@
-"""The state of a sweep: `python -m walle.sweep status DIR`, and `index DIR`."""
+"""The state of a sweep: `python -m walle.sweep status [DIR]`, and `index [DIR]`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from walle.agent.run_directory import read_status
 from walle.launcher.lock import has_launcher
 from walle.launcher.records import (
     INDEX,
+    MANIFEST,
     JobRecord,
     read_manifest,
     read_progress,
@@ -20,6 +21,7 @@ from walle.launcher.records import (
 )
 from walle.launcher.screen import Row, job_table
 from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
+from walle.processes.signals import reader_may_leave
 
 BAD_INPUT = 2
 
@@ -84,6 +86,18 @@ def rebuild_index(sweep: Path) -> None:
     print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
 
 
+def newest_sweep(root: Path) -> Path:
+    """The sweep below `root` that was started or resumed last.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = [path.parent for path in root.rglob(MANIFEST)]
+    if not found:
+        raise ValueError(f"there is no sweep below {root}/; give the directory of one")
+    return max(found, key=lambda sweep: (sweep / MANIFEST).stat().st_mtime)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m walle.sweep", description=__doc__)
@@ -93,11 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("index", "rebuild index.csv from the jobs' files", rebuild_index),
     ):
         command = commands.add_parser(name, help=what)
-        command.add_argument("directory", type=Path, help="of the sweep, such as multirun/NAME")
+        about = "of the sweep, such as multirun/NAME (default: the newest below multirun/)"
+        command.add_argument("directory", type=Path, nargs="?", help=about)
         command.set_defaults(function=function)
     asked = parser.parse_args(arguments)
     try:
-        asked.function(asked.directory)
+        with reader_may_leave():
+            asked.function(asked.directory or newest_sweep(Path("multirun")))
     except ValueError as error:
         print(f"walle.sweep: {error}", file=sys.stderr)
         return BAD_INPUT

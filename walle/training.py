@@ -11,16 +11,19 @@ from typing import Any, NamedTuple
 import torch
 
 from walle.agent import checkpoint
+from walle.agent.cadence import Every
 from walle.agent.provenance import write_provenance
+from walle.agent.recorder import Film
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.config import config_hash, to_dict
 from walle.config.schemas import Config
 from walle.errors import Interrupted, WorkerDeathError, WorkerError
 from walle.parts import (
     Run,
+    crowded,
+    late_episodes,
     make_agent,
     make_algorithm,
-    make_film,
     make_outputs,
     make_problem,
     make_sampling,
@@ -39,16 +42,34 @@ class RunResult(NamedTuple):
     """The result of a run.
 
     Attributes:
+        eval_mean: mean return of the last evaluation; None without evaluations.
+        best: the highest mean return of an evaluation; None without evaluations.
         return_mean: mean return of the last episodes; None if no episode ended.
         env_steps: environment steps learned from.
         wall_s: seconds from start to end.
         signal: number of the signal that interrupted the run; None without a signal.
     """
 
+    eval_mean: float | None
+    best: float | None
     return_mean: float | None
     env_steps: int
     wall_s: float
     signal: int | None
+
+    def __str__(self) -> str:
+        """The returns in words; the evaluation first, because the episodes lag behind it."""
+        mean = "-" if self.return_mean is None else f"{self.return_mean:,.1f}"
+        if self.eval_mean is None:
+            return f"return {mean}"
+        return f"evaluation {self.eval_mean:,.1f}, last episodes {mean}"
+
+    def objective(self, name: str) -> float | None:
+        """The number that a sweep's optimizer gets, by the setting `objective`."""
+        steps_per_s = self.env_steps / self.wall_s if self.wall_s else None
+        by_eval = self.return_mean if self.eval_mean is None else self.eval_mean
+        by_name = {"eval": by_eval, "best": self.best, "return": self.return_mean}
+        return {**by_name, "steps_per_s": steps_per_s, "wall_s": self.wall_s}[name]
 
 
 def train(
@@ -92,7 +113,7 @@ def train(
             try:
                 result = _run_on(run, signals)
             except Interrupted:  # before the agent could learn
-                result = RunResult(None, 0, run.wall_s, signals.received)
+                result = RunResult(None, None, None, 0, run.wall_s, signals.received)
         status.end_with(result.signal)
     return result
 
@@ -121,7 +142,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
         TraceFile.create(trace_path)
-    tasks, film = make_tasks(run, trace_path), make_film(run)
+    tasks, film = make_tasks(run, trace_path), _make_film(run)
     with ExitStack() as stack:
         stack.callback(end_orphans)
         learners = start_learners(config, run.problem)
@@ -132,8 +153,35 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         news.listen(sampling.news.tell)
         if learners is not None:
             learners.join(run.algorithm.optimizers(), config.device)
-        agent = make_agent(run, tasks, sampling, make_outputs(run, trace_path), film)
+        outputs = make_outputs(run, trace_path, film)
+        if run.resumed is None:
+            for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
+                outputs.progress.say(line)
+        agent = make_agent(run, tasks, sampling, outputs)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)
-        return RunResult(agent.return_mean, agent.env_steps, run.wall_s, signals.received)
+        returns = agent.eval_mean, agent.best, agent.return_mean
+        return RunResult(*returns, agent.env_steps, run.wall_s, signals.received)
+
+
+def _make_film(run: Run) -> Film | None:
+    """Makes what films an episode now and then, if the run is to have videos.
+
+    Raises:
+        ConfigError: a package is missing, or the environment cannot be drawn.
+    """
+    every, resumed = run.config.logger.video_every, run.resumed
+    if every is None:
+        return None
+    # These imports are slow, and few runs have videos.
+    from walle.policy.acting import Origin
+    from walle.policy.filming import Filming
+    from walle.policy.loading import policy_from
+
+    config = run.config
+    origin = Origin(run.directory, config.algo.name, 0, config.seed)
+    policy = policy_from(run.algorithm, run.probed.env, origin)
+    ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
+    due = Every(every, resumed["env_steps"] if resumed else 0)
+    return Filming(run.directory, ending, due, policy)

@@ -15,7 +15,10 @@ IntArray = npt.NDArray[np.int64]
 AnyArray = npt.NDArray[np.generic]
 
 STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
-LANE_FIELDS = ("lane", "policy_version", "state")
+LANE_FIELDS = ("lane", "policy_version", "state", "begins")
+
+
+NO_LANE: BoolArray = np.zeros(0, np.bool_)
 
 
 class Rollout(NamedTuple):
@@ -36,6 +39,8 @@ class Rollout(NamedTuple):
         lane: [L] the number of each lane in the whole run.
         policy_version: [L] the version of the policy that acted.
         state: [L, S] the policy's memory before the first step; S = 0 without a memory.
+        begins: [L] an episode begins with the first step, though the one before has not ended;
+            empty if there is no such lane.
         lag: [L] the learning policy's version minus `policy_version`; the agent fills it in.
     """
 
@@ -49,6 +54,7 @@ class Rollout(NamedTuple):
     lane: IntArray
     policy_version: IntArray
     state: FloatArray = np.zeros((0, 0), np.float32)
+    begins: BoolArray = NO_LANE
     lag: IntArray = np.zeros(0, np.int64)
 
     @property

@@ -43,6 +43,7 @@ class Run:
         config: every leaf of the configuration under its dotted key, such as `sampler.n`.
         provenance: the content of run.json.
         status: the content of status.json; empty when the run has no such file.
+        block: the repeat of the sweep in which the run was measured; '' where jobs had no blocks.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Run:
     config: Mapping[str, Scalar]
     provenance: Mapping[str, Any] = field(repr=False)
     status: Mapping[str, Any] = field(repr=False)
+    block: Scalar = ""
 
     @property
     def state(self) -> str:
@@ -76,6 +78,14 @@ class Run:
         usable = self.status.get("cores") or self.provenance.get("usable_cores") or []
         physical = int(self.provenance.get("physical_cores") or len(usable))
         return min(len(usable), physical) if usable else physical
+
+    @property
+    def lanes(self) -> tuple[int, int] | None:
+        """The fewest and the most lanes of a sampler; None when the configuration does not say."""
+        lanes, samplers = self.config.get("sampler.lanes"), self.config.get("sampler.n")
+        if not isinstance(lanes, int) or not isinstance(samplers, int) or samplers < 1:
+            return None
+        return lanes // samplers, -(-lanes // samplers)
 
     @property
     def overlapped(self) -> bool:
@@ -130,7 +140,7 @@ def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in RUN_FILES)
 
 
-def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
+def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") -> Run | LeftOut:
     """Reads a run's directory; returns the reason where the run cannot be used.
 
     Args:
@@ -138,6 +148,7 @@ def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
         name: the name under which the run appears in frames and sentences.
         sweep: a value for the additional configuration key `sweep`, which tells the runs of
             several sweeps apart; None leaves the key out.
+        block: the repeat of its sweep in which the run was measured; '' where that is unknown.
     """
     try:
         status = read_json(directory / "status.json")
@@ -153,7 +164,7 @@ def read_run(directory: Path, name: str, sweep: str | None) -> Run | LeftOut:
     config = dict(flatten(provenance["config"]))
     if sweep is not None:
         config["sweep"] = sweep
-    return Run(directory, name, config, provenance, status)
+    return Run(directory, name, config, provenance, status, block)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import BadInputError, Scalar, counted, listed
 from walle.analysis.measuring import stats
+from walle.analysis.measuring.clocks import clock, counted_rows
 from walle.analysis.measuring.design import design
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -24,10 +25,15 @@ class Cell:
         line: the label of the figure's line, '' when there is only one line.
         by: the value on the axis.
         values: the sample: a mean for each run or, for a single run, a value for each iteration.
-        draws: [draws] bootstrap means of `values`.
+        draws: [draws] draws of `mean`, for comparisons with other cells.
         names: the runs.
         seeds: the number of different seeds among the runs.
         oversubscribed: whether a run needed more cores than it had.
+        resampled: the number of values in a draw, infinity for draws of the full width; None: as
+            many as `values`.
+        freedom: the degrees of freedom of the draws' spread; None: one less than `resampled`.
+        centre: a centre of the runs other than their mean.
+        own: the bounds of the mean's own interval, where they are not those of the draws.
     """
 
     line: str
@@ -37,6 +43,10 @@ class Cell:
     names: tuple[str, ...]
     seeds: int
     oversubscribed: bool
+    resampled: float | None = None
+    freedom: float | None = None
+    centre: float | None = None
+    own: tuple[float, float] | None = None
 
     @property
     def key(self) -> tuple[str, Scalar]:
@@ -45,18 +55,34 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """The mean over the runs."""
-        return float(self.values.mean())
+        """The mean over the runs, or `centre` in its place."""
+        return float(self.values.mean()) if self.centre is None else self.centre
+
+    @property
+    def size(self) -> float:
+        """The number of values in a draw; infinity for draws of the full width."""
+        return float(self.values.size) if self.resampled is None else self.resampled
+
+    @property
+    def dof(self) -> float:
+        """The degrees of freedom of the draws' spread."""
+        return self.size - 1 if self.freedom is None else self.freedom
 
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
-        bounds = stats.interval_bounds(self.draws, self.values.size, positive=positive)
-        return stats.Interval(self.mean, *bounds)
+        return stats.Interval(self.mean, *(self.own or self._bounds(self.draws, positive)))
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
-        bounds = stats.interval_bounds(1 / self.draws, self.values.size, positive=True)
-        return stats.Interval(1 / self.mean, *bounds)
+        return stats.Interval(1 / self.mean, *self._bounds(1 / self.draws, positive=True))
+
+    def _bounds(self, draws: FloatArray, positive: bool) -> tuple[float, float]:
+        return stats.interval_bounds(draws, self.size, positive=positive, dof=self.dof)
+
+    @property
+    def per_run(self) -> FloatArray:
+        """[runs] the mean of each run."""
+        return self.values if self.runs > 1 else self.values.mean(keepdims=True)
 
     @property
     def runs(self) -> int:
@@ -74,21 +100,15 @@ def repeats_text(runs: int, seeds: int) -> str:
     return counted(runs, "seed" if seeds == runs else "run")
 
 
-def after_warmup(frame: pd.DataFrame, warmup: int) -> pd.DataFrame:
-    """Drops the first `warmup` iterations of each run (and process, in timing.csv)."""
-    owner = ["run", "process"] if "process" in frame else ["run"]
-    if not warmup or not len(frame):
-        return frame
-    return frame[frame.groupby(owner, observed=True).cumcount() >= warmup]
-
-
 def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
-    """The iterations after the warm-up; notes the runs that have none.
+    """The iterations after the warm-up, without compiling; notes the runs that have none.
+
+    The warm-up is the first `warmup` iterations after each start of a run, and after it went on.
 
     Raises:
         BadInputError: no run has an iteration after the warm-up.
     """
-    frame = after_warmup(sweep.iterations, warmup)
+    frame = clock(sweep)[counted_rows(sweep, warmup)]
     short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]
     if len(short) == len(sweep.runs):
         raise BadInputError(
@@ -125,11 +145,13 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         if not names:
             continue
         runs = [per_run[name] for name in names]
-        values = np.array([r.mean() for r in runs]) if len(runs) > 1 else runs[0]
+        alone = len(runs) == 1
+        values = runs[0] if alone else np.array([r.mean() for r in runs])
+        size = min(values.size, stats.effective_size(values)) if alone else values.size
         seeds = len({repeats[name] for name in names})
         hollow = bool(strained & set(names))
-        draws = stats.resample_means(values, rng)
-        cells.append(Cell(line, value, values, draws, names, seeds, hollow))
+        draws = stats.resample_means(values, rng, size=size)
+        cells.append(Cell(line, value, values, draws, names, seeds, hollow, resampled=size))
     return cells
 
 
@@ -155,6 +177,13 @@ def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
     full = frame.dropna(subset=[column])
     groups = full.groupby("run", observed=True)[column]
     return {str(run): values.to_numpy(float) for run, values in groups}
+
+
+def learnt(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
+    """[rows, 2]: the environment steps and the column of iterations.csv, of each run."""
+    require(frame, "env_steps", column)
+    groups = frame.groupby("run", observed=True)
+    return {str(run): rows[["env_steps", column]].to_numpy(float) for run, rows in groups}
 
 
 def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from walle.analysis.loading.directories import BadInputError, Run, Scalar
+from walle.analysis.loading.repeats import NAMES
 from walle.analysis.runs import Sweep
 from walle.errors import nearest
 
@@ -50,26 +51,27 @@ def numeric_axis(sweep: Sweep, key: str) -> str:
     return by
 
 
-def line_keys(sweep: Sweep, by: str) -> list[str]:
-    """The fewest varying keys that tell the lines of a figure over `by` apart.
+def line_keys(sweep: Sweep, *by: str) -> list[str]:
+    """The fewest varying keys that tell the lines of a figure over the keys `by` apart.
 
     `env=hopper,ant` changes `env.id` together with other keys of the group: one of these keys is
     enough. A key that `by` determines is not needed.
     """
     chosen: list[str] = []
-    candidates = [key for key in sweep.varying if key not in (by, "name")]
+    candidates = [key for key in sweep.varying if key not in (*by, *NAMES)]
     for key in sorted(candidates, key=_plainness):
-        if not _determined(sweep, key, [by, *chosen]):
+        if not _determined(sweep, key, [*by, *chosen]):
             chosen.append(key)
     return chosen
 
 
-def design(sweep: Sweep, by: str) -> pd.DataFrame:
+def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
     """A row a run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
 
-    Rows that agree in `by` and `line` are repeats. The rows are ordered by line and value.
+    Rows that agree in `by`, `line` and the keys `known`, which stand in no label, are repeats. The
+    rows are ordered by line and value.
     """
-    keys = line_keys(sweep, by)
+    keys = line_keys(sweep, by, *known)
     rows = [
         (run.name, run.config.get(by, "null"), _line_label(run, keys), run.config.get("seed", ""))
         for run in sweep.runs

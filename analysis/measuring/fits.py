@@ -29,9 +29,14 @@ class Fitted(NamedTuple):
         self, of: Callable[[scaling.Law], float], most: float = math.inf
     ) -> stats.Interval:
         """The number that `of` reads from the law, with its 95% interval within 0 and `most`."""
-        repeats = min(cell.values.size for cell in self.cells)
-        low, high = stats.interval_bounds([of(law) for law in self.draws], repeats)
+        size, dof = (min(getattr(cell, name) for cell in self.cells) for name in ("size", "dof"))
+        low, high = stats.interval_bounds([of(law) for law in self.draws], size, dof=dof)
         return stats.Interval(of(self.law), max(low, 0.0), min(high, most))
+
+    def beyond(self, n: float) -> str:
+        """Words that flag a number of workers above all that were measured; '' for others."""
+        most = max(float(cell.by) for cell in self.cells)
+        return f" (extrapolated: measured up to N = {most:g})" if most < n < math.inf else ""
 
 
 def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
@@ -44,8 +49,14 @@ def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
     return Fitted(law, [scaling.fit(n, times, coherence=coherence) for times in draws], cells)
 
 
-def describe(cells: list[Cell], learn_s: float | None) -> list[str]:
-    """Sentences: the fits of both laws, and where learning becomes the bottleneck."""
+def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
+    """Sentences: the fits of both laws, and where learning becomes the bottleneck.
+
+    Args:
+        cells: the seconds of collection of a line.
+        learn_s: the mean seconds of learning; None where they are unknown.
+        unit: the words for what the seconds are for, such as `round of 2,048 steps`.
+    """
     amdahl = fit_cells(cells)
     if amdahl is None:
         return ["No law of scaling can be fitted to a single point."]
@@ -54,13 +65,15 @@ def describe(cells: list[Cell], learn_s: float | None) -> list[str]:
     if usl is not None:
         sentences.append(_usl_sentence(usl))
     if learn_s is not None:
-        sentences.append(_bottleneck_sentence(amdahl, learn_s))
+        sentences.append(_bottleneck_sentence(amdahl, learn_s, unit))
     return sentences
 
 
 def _amdahl_sentence(fitted: Fitted) -> str:
     serial = fitted.interval(lambda law: law.serial, most=1)
-    limit = f"at most {fitted.law.limit:.3g}x" if fitted.law.serial > 0 else "no limit in sight"
+    law = fitted.law
+    limit = f"at most {law.limit:.3g}x" if law.serial > 0 else "no limit in sight"
+    limit += fitted.beyond(law.limit)
     points = "two points only" if len(fitted.cells) == 2 else f"{len(fitted.cells)} points"
     return f"Amdahl ({points}): serial fraction {_percent(serial)}, so {limit}."
 
@@ -69,23 +82,23 @@ def _usl_sentence(fitted: Fitted) -> str:
     contention = fitted.interval(lambda law: law.serial, most=1)
     coherence = fitted.interval(lambda law: law.coherence)
     best = fitted.law.best_n
-    peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}"
+    peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}{fitted.beyond(best)}"
     return (
         f"Universal scalability law: contention {_percent(contention)}, "
         f"coherence {_percent(coherence)}; {peak}."
     )
 
 
-def _bottleneck_sentence(fitted: Fitted, learn_s: float) -> str:
+def _bottleneck_sentence(fitted: Fitted, learn_s: float, unit: str) -> str:
     # Where no N is enough N is infinite and has no interval; one over N is 0 and has one.
     share = fitted.interval(lambda law: 1 / law.workers_for(learn_s), most=1)
     n = stats.Interval(*(1 / x if x else math.inf for x in (share.value, share.high, share.low)))
-    said = f"Learning takes {learn_s:.3g} s an iteration"
+    said = f"Learning takes {learn_s:.3g} s per {unit}"
     if n.value <= 1:
         return f"{said}: it is the bottleneck with one sampler already."
     if math.isinf(n.value):
         return f"{said}: less than the serial part of collection, so never the bottleneck."
-    return f"{said}: it becomes the bottleneck from N = {n} samplers on."
+    return f"{said}: it becomes the bottleneck from N = {n} samplers on{fitted.beyond(n.value)}."
 
 
 def _percent(interval: stats.Interval) -> str:

@@ -10,6 +10,7 @@ import pandas as pd
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.cells import Cell, measure, require
+from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 
@@ -43,8 +44,9 @@ def speedups(cells: list[Cell]) -> list[Point]:
     points = []
     for cell in cells:
         draws = base.draws / cell.draws
-        n = min(base.values.size, cell.values.size)
-        bounds = (1.0, 1.0) if cell is base else stats.interval_bounds(draws, n, positive=True)
+        size, dof = min(base.size, cell.size), min(base.dof, cell.dof)
+        found = stats.interval_bounds(draws, size, positive=True, dof=dof)
+        bounds = (1.0, 1.0) if cell is base else found
         value = stats.Interval(base.mean / cell.mean, *bounds)
         points.append(Point(cell, float(base.by), value))
     return points
@@ -62,13 +64,21 @@ def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArr
     return {str(run): np.array([seconds]) for run, seconds in first.items()}
 
 
-def all_reached(sweep: Sweep, target: float, by: str) -> tuple[list[Cell], list[str]]:
+def all_reached(
+    sweep: Sweep, target: float, by: str, *, compiling: bool = False
+) -> tuple[list[Cell], list[str]]:
     """Cells of which every run reached the return `target`, and a sentence about the other cells.
+
+    Args:
+        sweep: the runs.
+        target: the return.
+        by: the full configuration key on the axis.
+        compiling: count the compiler's time too.
 
     Raises:
         BadInputError: there is no such cell.
     """
-    per_run = first_reached(sweep.iterations, target)
+    per_run = first_reached(clock(sweep, compiling=compiling), target)
     everyone = {run.name: np.ones(1) for run in sweep.runs}
     asked = {cell.key: cell.runs for cell in measure(sweep, everyone, by)}
     reached = {cell.key: cell for cell in measure(sweep, per_run, by)}

@@ -36,13 +36,54 @@ def generator() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def resample_means(x: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
-    """[draws]: means of resamples of `x` with replacement, each as long as `x`."""
+def resample_means(
+    x: npt.ArrayLike, rng: np.random.Generator, draws: int = DRAWS, *, size: int | None = None
+) -> FloatArray:
+    """[draws]: means of resamples of `x` with replacement, each of `size` values or as long."""
     x = np.asarray(x, float)
-    return np.asarray(x[rng.integers(0, x.size, (draws, x.size))].mean(axis=1))
+    return np.asarray(x[rng.integers(0, x.size, (draws, size or x.size))].mean(axis=1))
 
 
-def interval_bounds(draws: npt.ArrayLike, n: int, *, positive: bool = False) -> tuple[float, float]:
+def normal_draws(rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
+    """[draws]: the quantiles of the standard normal, shuffled: normal draws without their luck."""
+    from scipy.special import ndtri
+
+    return np.asarray(rng.permutation(ndtri((np.arange(draws) + 0.5) / draws)))
+
+
+def student(dof: float) -> float:
+    """The half-width of a 95% interval in standard errors: Student's t with `dof` degrees."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(dof, 1 - TAIL))
+
+
+def effective_size(x: npt.ArrayLike) -> int:
+    """The number of independent values that tell as much about the mean as the series `x`, >= 2.
+
+    n / t with t the larger of two estimates of the autocorrelation time: (1 + r) / (1 - r) of a
+    first-order process, whose r has its bias of -(1 + 3 r) / n taken off (Kendall 1954), and the
+    sum of all autocorrelations up to the first negative sum of a pair (Geyer 1992, "Practical
+    Markov chain Monte Carlo"). On series with r = 0.8 intervals of this size hold the mean in 94%
+    of 100 values and in 89% of 29; those of n values in 47%.
+    """
+    values = np.asarray(x, float)
+    rest, n = values - values.mean(), values.size
+    if n < 4 or not rest.any():
+        return max(2, n)
+    spectrum = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
+    r = np.fft.irfft(spectrum)[:n]
+    r = r / r[0]
+    first = float(np.clip(r[1] + (1 + 3 * r[1]) / n, 0, 1 - 1 / n))
+    pairs = r[: n // 2 * 2].reshape(-1, 2).sum(axis=1)
+    ends = np.flatnonzero(pairs <= 0)
+    summed = 2 * pairs[: ends[0] if ends.size else None].sum() - 1
+    return int(np.clip(n / max((1 + first) / (1 - first), summed, 1), 2, n))
+
+
+def interval_bounds(
+    draws: npt.ArrayLike, n: float, *, positive: bool = False, dof: float | None = None
+) -> tuple[float, float]:
     """The 95% percentile interval of bootstrap draws, stretched for a small sample of `n` values.
 
     The plain percentile interval of a mean is too narrow by the factor sqrt((n-1)/n), because the
@@ -53,25 +94,27 @@ def interval_bounds(draws: npt.ArrayLike, n: int, *, positive: bool = False) -> 
 
     Args:
         draws: [draws] bootstrap draws of the statistic.
-        n: the number of values that were resampled.
+        n: the number of values that were resampled; infinity for draws of the full width.
         positive: stretch ratios in place of differences, for times and speedups.
+        dof: the degrees of freedom of the spread, where several samples share it; else n - 1.
     """
     x = np.asarray(draws, float)[:, None]
-    low, high = band_bounds(np.log(x) if positive else x, n)
+    low, high = band_bounds(np.log(x) if positive else x, n, dof)
     if positive:
         low, high = np.exp(low), np.exp(high)
     return float(low[0]), float(high[0])
 
 
-def band_bounds(draws: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
+def band_bounds(
+    draws: FloatArray, n: float, dof: float | None = None
+) -> tuple[FloatArray, FloatArray]:
     """`interval_bounds` for every column of `draws` [draws, points]: two arrays [points]."""
-    from scipy.special import ndtri, stdtrit
-
-    if n < 2:
+    dof = n - 1 if dof is None else dof
+    if n < 2 or dof < 1:
         nothing = np.full(draws.shape[1], math.nan)
         return nothing, nothing
     low, centre, high = np.quantile(draws, [TAIL, 0.5, 1 - TAIL], axis=0)
-    stretch = math.sqrt(n / (n - 1)) * float(stdtrit(n - 1, 1 - TAIL) / ndtri(1 - TAIL))
+    stretch = student(dof) / student(math.inf) / math.sqrt(1 - 1 / n)
     return centre - stretch * (centre - low), centre + stretch * (high - centre)
 
 

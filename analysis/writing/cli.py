@@ -19,6 +19,7 @@ from walle.analysis.writing import words
 FORMATS = (".png", ".svg", ".pdf")
 PAPER = "draw the papers' own points too"
 LOG = "use logarithmic axes"
+COMPILING = "count the compiler's time on the wall clock too"
 BASELINE = {"type": Path, "metavar": "DIR", "help": "draw these runs in grey too"}
 
 

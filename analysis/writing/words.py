@@ -7,8 +7,14 @@ from collections.abc import Iterable
 import pandas as pd
 
 from walle.analysis.loading.directories import counted
+from walle.analysis.measuring import times
 from walle.analysis.measuring.cells import Cell
+from walle.analysis.measuring.design import sort_key
+from walle.analysis.measuring.spread import blocks_of
 from walle.analysis.runs import Sweep
+
+SAME = 0.01  # lengths that differ by less are the same
+FEW_LANES = 8
 
 
 def account(sweep: Sweep) -> list[str]:
@@ -46,10 +52,57 @@ def warmup_sentence(warmup: int) -> str:
     return f"Warm-up: the first {which} of each run is left out."
 
 
+def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) -> list[str]:
+    """Sentences about the steps that seconds are for, iterations of other lengths, and blocks."""
+    unit = times.unit_of(sweep)
+    steps = times.steps_per_iteration(sweep, iterations, by)
+    said = f"All seconds are per {unit.words}"
+    if max(steps.values()) >= (1 + SAME) * min(steps.values()):
+        each = ", ".join(f"{number:,.0f} at {by}={value}" for value, number in steps.items())
+        said += f", as iterations differ in their steps: {each}"
+    blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
+    paired = (
+        f"The runs were measured in {counted(len(blocks), 'block')}: seconds relate to those of "
+        "the first point by the median over the blocks of their ratio within a block."
+    )
+    return [f"{said}.", *([paired] if blocks else [])]
+
+
+def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
+    """Sentences about the lanes of a sampler at each value of `sampler.n`, and where few are."""
+    if by != "sampler.n":
+        return []
+    names = {name for cell in cells for name in cell.names}
+    found = {(run.config[by], run.lanes) for run in sweep.runs if run.name in names and run.lanes}
+    if not found:
+        return []
+    ordered = sorted(found, key=lambda pair: (sort_key(pair[0]), pair[1]))
+    each = [f"{lanes_text(own)} at n={n}" for n, own in ordered if own]
+    said = [f"Lanes a sampler: {', '.join(each)}."]
+    if few := dict.fromkeys(str(n) for n, own in ordered if own and own[0] < FEW_LANES):
+        said.append(
+            f"At n={', '.join(few)} a sampler has fewer than {FEW_LANES} lanes. A call of the "
+            "policy costs nearly the same for few lanes as for many, so the speedup has a ceiling "
+            "that the law calls serial: use more sampler.lanes to measure the samplers alone."
+        )
+    return said
+
+
+def lanes_text(own: tuple[int, int] | None) -> str:
+    """`16`, or `2 to 3` where samplers differ in their lanes; '' where that is unknown."""
+    return " to ".join(str(number) for number in dict.fromkeys(own or ()))
+
+
 def sample(warmup: int, cells: Iterable[Cell]) -> list[str]:
     """Sentences about the sample: the warm-up, and the points whose intervals are over one run."""
+    cells = list(cells)
     said = [warmup_sentence(warmup)]
-    if single := sum(cell.runs == 1 for cell in cells):
+    if shared := [cell for cell in cells if cell.own]:
+        said.append(
+            "Intervals take one relative variance of repeats for all points "
+            f"({counted(int(min(cell.dof for cell in shared)), 'degree')} of freedom)."
+        )
+    if single := sum(cell.runs == 1 and not cell.own for cell in cells):
         said.append(
             f"Where a point has one run only ({counted(single, 'point')}), its interval is over "
             "the run's iterations and says nothing about other seeds."

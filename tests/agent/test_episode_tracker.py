@@ -51,6 +51,14 @@ def test_a_lane_that_comes_twice_is_added_up_in_order():
     assert (episode.episode_return, episode.length) == (33.0, 4)
 
 
+def test_an_episode_that_was_given_up_leaves_no_trace():
+    tracker = EpisodeTracker([0, 1], window=9)
+    tracker.add(rollout([[1, 10], [2, 20]], [[0, 0], [0, 0]]), 0, 0.0)
+    after = rollout([[3, 30], [4, 40]], [[0, 0], [1, 1]])._replace(begins=np.array([True, False]))
+    found = [(e.lane, e.episode_return, e.length) for e in tracker.add(after, 4, 0.0)]
+    assert found == [(0, 7.0, 2), (1, 100.0, 4)]
+
+
 def test_spread_by_hand():
     assert spread([1, 2, 6], "r", median=True) == {
         "r_mean": 3.0,

@@ -38,3 +38,29 @@ def test_there_is_no_shape_to_compile_for():
 def test_rounds_are_refused_with_the_cure():
     with pytest.raises(ConfigError, match="without rounds; for rounds use algo=a2c"):
         compose(["algo=a3c", "sampler.max_lag=0"])
+
+
+def test_old_rollouts_are_dropped_and_counted(tmp_path):
+    """An episode of Pendulum has 200 steps, so no segment of a lane goes unseen."""
+    small = ("algo=a3c", "env=pendulum", "eval.every=null", "logger.progress=quiet")
+    shape = ("batch_size=160", "sampler.lanes=8", "sampler.n=4", "total_steps=8000")
+    train(compose([*small, *shape, "algo.max_staleness=0"]), tmp_path)
+    rows = read(tmp_path / "iterations.csv")
+    assert len(rows) == 200
+    assert {row["lag_max"] for row in rows} == {"0"}
+    dropped = sum(int(row["dropped_steps"]) for row in rows)
+    assert dropped == 40 * sum(int(row["dropped_rollouts"]) for row in rows)
+    assert dropped > 0
+    episodes = read(tmp_path / "episodes.csv")
+    assert {row["length"] for row in episodes} == {"200"}
+    assert (8000 + dropped) // 200 - 8 <= len(episodes) <= (8000 + dropped) // 200
+    senders = [row for row in read(tmp_path / "timing.csv") if row["process"] != "agent"]
+    assert len(senders) == len(rows) + dropped // 40
+
+
+@pytest.mark.parametrize(
+    "lag", ["sampler.max_lag=0", "sampler.max_lag=1", "sampler=serial"], ids=str
+)
+def test_a_bound_on_age_is_refused_where_all_rollouts_have_one_age(lag):
+    with pytest.raises(ConfigError, match=r"algo\.max_staleness=1 .* none or all would be dropped"):
+        compose(["algo=a2c", lag, "algo.max_staleness=1"])

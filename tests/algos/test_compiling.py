@@ -8,9 +8,12 @@ import sys
 import pytest
 from torch._inductor.exc import CppCompileError, InductorError
 
-from walle.algos.compiling import REPAID_AFTER, Choice, attempt, choose
+from walle.algos.compiling import REPAID_AFTER, Choice, attempt, choose, describe
+from walle.algos.ppo import PPO
+from walle.config.loading import compose
 from walle.errors import CompileError, ConfigError
 from walle.learning import gradient_steps
+from walle.parts import make_algorithm, make_problem
 
 
 def test_auto_compiles_what_repays_it(monkeypatch):
@@ -121,3 +124,36 @@ def test_ctrl_c_while_compiling_is_no_failure_of_compiling(run, monkeypatch, cap
     assert (result.signal, status["state"], status["exit_code"]) == (2, "interrupted", 130)
     assert (directory / "checkpoints" / "last.pt").exists()
     assert capsys.readouterr().out == ""
+
+
+def ppo(*overrides):
+    config = compose(["env=pendulum", "batch_size=128", *overrides])
+    problem, _ = make_problem(config)
+    return make_algorithm(config, problem)
+
+
+def described(*overrides):
+    algorithm = ppo(*overrides)
+    return describe(algorithm, algorithm.net, algorithm.problem)
+
+
+def test_a_description_names_what_the_loss_depends_on():
+    text = described()
+    same = ("seed=5", "total_steps=3_000_000", "algo.compile=false", "schedule_steps=1000")
+    assert all(described(each) == text for each in same)
+    other = (
+        "algo.clip=0.1",
+        "net.activation=relu",
+        "net.policy_hidden=[8]",
+        "env=mountain_car_continuous",
+    )
+    assert len({text, *map(described, other)}) == 1 + len(other)
+
+
+def test_nobody_can_tell_when_code_outside_walle_changes():
+    class Mine(PPO):
+        pass
+
+    algorithm = ppo()
+    algorithm.__class__ = Mine
+    assert describe(algorithm, algorithm.net, algorithm.problem) is None

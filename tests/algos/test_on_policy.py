@@ -1,3 +1,4 @@
+import numpy as np
 import torch
 
 from tests.algos.test_ppo import stale, trained
@@ -25,6 +26,32 @@ def test_experience_of_an_older_policy_is_corrected():
     found = algorithm.with_newest_log_probs(x._replace(log_prob=acting))
     torch.testing.assert_close(found.log_prob, x.log_prob, atol=1e-5, rtol=0)
     torch.testing.assert_close(found.ratio, (x.log_prob - acting).exp(), atol=1e-5, rtol=0)
+
+
+def test_a_skipped_rollout_changes_the_normalisers_as_a_round_does_and_nothing_else():
+    small = ("env=hopper", "batch_size=64", "sampler.lanes=8", "algo.compile=false")
+    learned, rollout = trained(0, *small)
+    skipped, _ = trained(0, *small)
+    before = skipped.vector.clone()
+    learned.update(rollout)
+    skipped.skip(rollout)
+    for mine, theirs in zip(
+        leaves(skipped.normalizers.state_dict()),
+        leaves(learned.normalizers.state_dict()),
+        strict=True,
+    ):
+        assert np.array_equal(mine, theirs)
+    assert torch.equal(skipped.vector, before)
+    assert skipped.env_steps == 0
+
+
+def leaves(state):
+    """All values of nested dictionaries."""
+    for value in state.values():
+        if isinstance(value, dict):
+            yield from leaves(value)
+        else:
+            yield value
 
 
 def test_each_correction_weighs_advantages_as_it_says():

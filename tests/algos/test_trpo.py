@@ -46,6 +46,26 @@ def test_the_fisher_matrix_of_a_part_of_the_round_gives_nearly_the_same_step():
     assert torch.cosine_similarity(*steps, dim=0) > 0.7  # 0.77 to 0.97 over sixteen seeds
 
 
+def test_the_rows_of_the_fisher_matrix_come_from_other_lanes_each_time():
+    algorithm, _ = trained(0, *SMALL, "env=hopper", "algo.fisher_every=8")  # of 8 lanes
+    lane = torch.arange(256.0).unsqueeze(1) % 8
+    first, second = (algorithm.fisher_rows(lane) for _ in range(2))
+    assert len(first) == len(second) == 32
+    assert len(first.unique()) > 4
+    assert not torch.equal(first, second)
+    rows = torch.arange(250.0)  # of a round that 8 does not divide
+    assert len(algorithm.fisher_rows(rows).unique()) == 32
+    algorithm.settings.fisher_every = 1
+    assert algorithm.fisher_rows(lane) is lane
+
+
+def test_a_skipped_rollout_counts_in_the_steps_since_the_episode_began():
+    algorithm, rollout = trained(0, *SMALL, "env=pendulum")  # 32 steps of 8 lanes, no end
+    algorithm.skip(rollout)
+    times = algorithm.clock(rollout.ended, rollout.lane)
+    assert times[0].tolist() == [32] * 8
+
+
 CONSTANT_TRPO = (
     "algo=trpo",
     "algo.compile=false",

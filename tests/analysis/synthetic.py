@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 REPLACED = {  # an entry of `replacements` in status.json
     "sampler": "sampler-1",
@@ -81,6 +82,13 @@ def keep_rows(run: Path, rows: int) -> None:
     (run / "iterations.csv").write_text("".join(lines[: rows + 1]))
 
 
+def set_columns(run: Path, file: str = "iterations", **columns: Any) -> None:
+    """Replaces columns of a run's CSV file; None drops the column."""
+    frame = pd.read_csv(run / f"{file}.csv").assign(**columns)
+    frame = frame.drop(columns=[name for name, values in columns.items() if values is None])
+    frame.to_csv(run / f"{file}.csv", index=False, lineterminator="\n")
+
+
 def collect_seconds(job: Job) -> float:
     """The true mean of collect_s."""
     return job.collect_1_s * ((1 - job.serial) / job.n + job.serial)
@@ -108,8 +116,10 @@ def _iterations(job: Job, rng: np.random.Generator) -> list[dict[str, Any]]:
                 "wall_s": round(wall_s, 6),
                 "iteration_s": iteration_s,
                 "collect_s": collect_s,
+                "collect_max_s": collect_s,
                 "learn_s": learn_s,
                 "other_s": other_s,
+                "compile_s": 0.0 if i else 1e-6,
                 "collect_share": collect_s / iteration_s,
                 "learn_share": learn_s / iteration_s,
                 "env_steps_per_s": job.batch_size / iteration_s,

@@ -3,19 +3,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import Job, keep_rows, write_sweep
+from tests.analysis.synthetic import Job, keep_rows, set_columns, write_sweep
 from walle.analysis import across_tasks
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring import stats
 from walle.analysis.runs import load
 
 
 def test_scores_across_tasks_are_scaled_by_task(tasks_sweep: Path) -> None:
     sweep = load(tasks_sweep)
     matrices = across_tasks.score_matrices(sweep, "sampler.n", ["HalfCheetah-v5", "Hopper-v5"])
-    assert {n: matrix.shape for n, matrix in matrices.items()} == {1: (3, 2), 4: (3, 2)}
-    best = np.maximum(matrices[1].mean(axis=0), matrices[4].mean(axis=0))
+    assert {n: matrix.shape for n, matrix in matrices.items()} == {"1": (3, 2), "4": (3, 2)}
+    best = np.maximum(matrices["1"].mean(axis=0), matrices["4"].mean(axis=0))
     np.testing.assert_allclose(best, 1)
 
 
@@ -42,8 +44,58 @@ def test_a_task_without_a_finished_episode(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", jobs)
     keep_rows(root / "2", 1)  # n=1 of the second task; the first row has no return yet
     sweep = load(root)
-    assert across_tasks.study(sweep).table["sampler.n"].tolist() == [2]
+    assert across_tasks.study(sweep).table["sampler.n"].tolist() == ["2"]
     assert sweep.notes == ["Not drawn, as a task has no finished episode: sampler.n=1"]
     keep_rows(root / "3", 1)
     with pytest.raises(BadInputError, match=r"no value of sampler.n has a finished episode in all"):
         across_tasks.study(load(root))
+
+
+def test_algorithms_are_no_repeats(tmp_path: Path) -> None:
+    """Two algorithms x three tasks x two seeds: two entries with two runs a task, not one of four.
+
+    The learning rate follows from algorithm and task, so it tells nothing more.
+    """
+    jobs = [
+        Job(algo=algo, env=env, seed=seed)
+        for algo in ("ppo", "a2c")
+        for env in ("A-v0", "Bb-v0", "Ccc-v0")
+        for seed in range(2)
+    ]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number in range(6, 12):
+        rows = pd.read_csv(root / str(number) / "iterations.csv")
+        set_columns(root / str(number), return_mean=rows["return_mean"] / 2)
+        text = (root / str(number) / "run.json").read_text()
+        rate = f'"rate": {number // 2}, "epochs"'
+        (root / str(number) / "run.json").write_text(text.replace('"epochs"', rate))
+    table = across_tasks.study(load(root)).table
+    assert table["sampler.n"].tolist() == ["1, a2c", "1, ppo"]
+    assert table["runs_per_task"].tolist() == [2, 2]
+    assert table["iqm"].tolist() == pytest.approx([0.5, 1.0], abs=0.05)
+
+
+def test_what_learnt_the_same_is_one_entry(tmp_path: Path) -> None:
+    jobs = [
+        Job(n=n, env=env, seed=seed)
+        for n in (1, 4)
+        for env in ("A-v0", "Bb-v0")
+        for seed in range(2)
+    ]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number in range(4, 8):
+        first = pd.read_csv(root / str(number - 4) / "iterations.csv")
+        set_columns(root / str(number), return_mean=first["return_mean"])
+    study = across_tasks.study(load(root))
+    assert study.table["sampler.n"].tolist() == ["1; 4, identical"]
+    assert study.table["runs_per_task"].tolist() == [2]
+    assert any("Identical" in text for text in study.sentences)
+
+
+def test_the_interval_has_the_freedom_of_all_tasks(tasks_sweep: Path) -> None:
+    """Two tasks with three runs have four degrees, not two: 2.78 in place of 4.30."""
+    sweep = load(tasks_sweep)
+    matrix = across_tasks.score_matrices(sweep, "sampler.n", ["HalfCheetah-v5", "Hopper-v5"])["1"]
+    row = across_tasks.study(sweep).table.iloc[0]
+    draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
+    assert (row["iqm_low"], row["iqm_high"]) == stats.interval_bounds(draws, 3, dof=4)

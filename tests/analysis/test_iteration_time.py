@@ -54,7 +54,7 @@ def test_words_on_the_axis(lag_sweep: Path) -> None:
 
 def test_a_column_that_is_empty_everywhere(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job()])
-    (root / "0" / "iterations.csv").write_text("iteration,learn_s\n1,\n2,\n")
+    (root / "0" / "iterations.csv").write_text("iteration,env_steps,learn_s\n1,9,\n2,18,\n")
     with pytest.raises(BadInputError, match="no run has a value in the column learn_s"):
         iteration_time.study(load(root), of="learn")
     with pytest.raises(BadInputError, match="no column 'collect_s'"):

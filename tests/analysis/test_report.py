@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -114,6 +115,17 @@ def test_replaced_processes_have_a_table(tmp_path: Path) -> None:
     row = '<a href="s/1">1</a></td><td>sampler-1</td><td>12</td><td>2026-01-02T03:04:06+00:00</td>'
     assert f"{row}<td>was killed by &lt;SIGKILL&gt;</td>" in text
     assert "1 of 2 runs replaced a dead sampler or learner (1)" in text
+
+
+def test_a_machine_that_was_not_quiet_is_told(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", [Job(iterations=1)])
+    notes = ["The cores were unequal.", "The machine was not quiet."]
+    launches = [{"machine": {"notes": notes[:1]}}, {}, {"machine": {"notes": notes}}]
+    (sweep / "manifest.json").write_text(json.dumps({"launches": launches}))
+    text = report.build(load(sweep))
+    assert [text.count(note) for note in notes] == [1, 1]
+    (sweep / "manifest.json").write_text('{"launches": [3]}')
+    assert "says of the machine cannot be read" in report.build(load(sweep))
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:

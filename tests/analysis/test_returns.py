@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import Job, keep_rows, write_run, write_sweep
+from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
 from walle.analysis import returns
+from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import load
 
@@ -78,17 +79,49 @@ def test_several_environments_are_small_multiples_with_one_legend(tasks_sweep: P
 
 def test_the_baseline_is_grey(tasks_sweep: Path, speedup_sweep: Path) -> None:
     study = returns.study(load(tasks_sweep), baseline=load(speedup_sweep))
-    labels = [line.get_label() for line in study.figure.axes[0].get_lines()]
-    assert "baseline (15 runs)" in labels
+    lines = {line.get_label(): line for line in study.figure.axes[0].get_lines()}
+    grey = lines["baseline, n 1 (3 seeds)"].get_color()
+    assert grey == lines["baseline, n 16 (3 seeds)"].get_color() == style.PAPER_GREY
 
 
-def test_identical_lines_are_said(tmp_path: Path) -> None:
-    """As lock-step runs of one seed are, whatever the number of samplers."""
-    root = write_sweep(tmp_path / "s", [Job(n=1), Job(n=2)])
-    text = (root / "0" / "iterations.csv").read_text()
-    (root / "1" / "iterations.csv").write_text(text)
-    study = returns.study(load(root))
-    assert any("the 2 lines are identical" in sentence for sentence in study.sentences)
+def write_lock_step(root: Path, workers: tuple[int, ...], seeds: int) -> Path:
+    """Runs whose learning depends on the seed alone, as in lock-step."""
+    jobs = [Job(n=n, seed=seed) for n in workers for seed in range(seeds)]
+    write_sweep(root, jobs)
+    for number in range(seeds, len(jobs)):
+        first = pd.read_csv(root / str(number % seeds) / "iterations.csv")
+        set_columns(root / str(number), return_mean=first["return_mean"])
+    return root
+
+
+def test_lines_that_learnt_the_same_are_one_line(tmp_path: Path) -> None:
+    sweep = load(write_lock_step(tmp_path / "s", (1, 2, 4, 8), 3))
+    study = returns.study(sweep)
+    assert study.table["sampler.n"].tolist() == ["n = 1; …; n = 8, identical"]
+    assert study.table["runs"].tolist() == [3]
+    assert any(text.startswith("Identical, so drawn as one line") for text in study.sentences)
+    alone = returns.study(load(write_sweep(tmp_path / "a", [Job(seed=s) for s in range(3)])))
+    one = study.table.drop(columns="sampler.n")
+    pd.testing.assert_frame_equal(one, alone.table.drop(columns="sampler.n"))
+    walls = returns.study(sweep, x="wall").table
+    assert len(walls) == 4  # their times differ
+
+
+def test_a_line_with_another_number_somewhere_is_not_identical(tmp_path: Path) -> None:
+    root = write_lock_step(tmp_path / "s", (1, 2, 4), 2)
+    rows = pd.read_csv(root / "5" / "iterations.csv")
+    set_columns(root / "5", return_mean=rows["return_mean"].mask(rows["iteration"] == 20, 1.0))
+    labels = returns.study(load(root)).table["sampler.n"].tolist()
+    assert labels == ["n = 1; n = 2, identical", "n = 4"]
+
+
+def test_the_baseline_counts_identical_runs_once(tmp_path: Path, tasks_sweep: Path) -> None:
+    """Ten seeds at four n as 40 independent runs had an interval half as wide."""
+    baseline = load(write_lock_step(tmp_path / "s", (1, 2, 4, 8), 3))
+    study = returns.study(load(tasks_sweep), baseline=baseline)
+    mine = study.table[study.table["sampler.n"].str.startswith("baseline")]
+    assert mine["runs"].tolist() == [3]
+    assert mine["sampler.n"].tolist() == ["baseline, n 1; …; baseline, n 8, identical"]
 
 
 def test_no_episode_has_ended(tmp_path: Path) -> None:

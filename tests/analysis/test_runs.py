@@ -133,7 +133,7 @@ def test_nothing_usable_says_why(tmp_path: Path) -> None:
 
 
 def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
-    jobs = [Job(), Job(state="running"), Job(state="interrupted")]
+    jobs = [Job(), Job(seed=1, state="running"), Job(seed=2, state="interrupted")]
     root = write_sweep(tmp_path / "sweep", jobs)
     (root / "0" / "status.json").unlink()
     notes = load(root).notes
@@ -144,10 +144,10 @@ def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
 
 
 def test_attempts_and_replaced_samplers_are_said(tmp_path: Path) -> None:
-    jobs = [Job(), Job(status={"attempts": 3, "replacements": [REPLACED, REPLACED]})]
+    jobs = [Job(), Job(seed=1, status={"attempts": 3, "replacements": [REPLACED, REPLACED]})]
     other_bits = REPLACED | {"exact": False}
-    jobs += [Job(status={"attempts": None, "replacements": "damaged"})]
-    jobs += [Job(status={"replacements": [other_bits]})]
+    jobs += [Job(seed=2, status={"attempts": None, "replacements": "damaged"})]
+    jobs += [Job(seed=3, status={"replacements": [other_bits]})]
     sweep = load(write_sweep(tmp_path / "sweep", jobs))
     assert sweep.notes == [
         "2 of 4 runs replaced a dead sampler or learner (1, 3), 3 times in all: a repeated round "

@@ -54,6 +54,7 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
         "logger.print_every_s": 3.0,
         "logger.video_every": 9000,
         "name": "again",
+        "objective": "best",
     }
     assert changes.keys() == set(MAY_CHANGE)
     expected = OmegaConf.create(json.loads(stored_by(*RUN)))

@@ -44,6 +44,13 @@ def test_an_episode_that_depends_on_the_one_before_cannot_be_replayed(monkeypatc
     assert probe.probe(EnvSpec("tests.toy:Season-v0"), seed=0).env.saving == "none"
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
+def test_a_world_that_keeps_something_of_earlier_episodes_is_found_out(name, seed):
+    """After a few episodes the same actions give the same observation, but not for ever."""
+    assert probe.probe(EnvSpec(name), seed).env.saving == "none"
+
+
 @pytest.mark.parametrize("limit", [1500, None])
 def test_there_is_room_for_all_actions_of_a_long_episode(limit):
     """A state that does not fit is never handed over, so all actions of the run would pile up."""

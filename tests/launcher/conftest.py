@@ -163,6 +163,9 @@ class App:
         with (self.out / "index.csv").open() as file:
             return list(csv.DictReader(file))
 
+    def manifest(self) -> dict[str, object]:
+        return json.loads((self.out / "manifest.json").read_text())
+
     def processes(self) -> list[int]:
         """Everything alive that was ever started from here, in whatever session."""
         mark = f"MARK={self._mark}".encode()

@@ -12,7 +12,11 @@ import pytest
 
 
 def test_nothing_is_left_of_a_sweep_that_never_began(app):
-    for wrong in ("+hydra.launcher.order=given", "hydra.launcher.dry_run=true", "no_such_key=1"):
+    for wrong in (
+        "+hydra.launcher.on_failure=stop",
+        "hydra.launcher.dry_run=true",
+        "no_such_key=1",
+    ):
         app.run("job=0,1", wrong)
         assert not app.out.exists(), wrong
     (app.directory / "rules.py").write_text("def check(cfg):\n    raise ValueError('never')\n")
@@ -23,7 +27,10 @@ def test_nothing_is_left_of_a_sweep_that_never_began(app):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("order=sorted", "hydra.launcher.order=sorted: choose one of given, interleaved, shuffled"),
+        (
+            "order=sorted",
+            "hydra.launcher.order=sorted: choose one of null, given, interleaved, blocks, shuffled",
+        ),
         ("timeout_s=0", "hydra.launcher.timeout_s=0.0: it must be above 0"),
         ("cores=[4096]", "hydra.launcher.cores names [4096]"),
         ("validate=app.no_such", "hydra.launcher.validate=app.no_such"),
@@ -77,13 +84,14 @@ def test_the_sweeps_thread_settings_replace_the_users(app):
 
 
 def test_a_sweep_over_sampler_n_never_overlaps_two_jobs(app):
-    code, output = app.run("sampler.n=1,2,99", "seed=0,1", "sleep_s=0.1")
+    unchecked = "hydra.launcher.check_cores=false"
+    code, output = app.run("sampler.n=1,2,99", "seed=0,1", "sleep_s=0.1", unchecked)
     assert code == 0, output
     rows = app.index()
     spans = sorted((row["started"], row["ended"]) for row in rows)
     for (_, ended), (started, _) in itertools.pairwise(spans):
         assert ended <= started
-    # interleaved: every n of the first seed, then every n of the second
+    # in blocks: every n of the first seed, then every n of the second
     in_time = [row["seed"] for row in sorted(rows, key=lambda row: row["started"])]
     assert in_time == ["0", "0", "0", "1", "1", "1"]
     marked = {row["sampler.n"] for row in rows if row["oversubscribed"] == "True"}

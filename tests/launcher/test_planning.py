@@ -28,6 +28,19 @@ def test_a_plan_in_words():
     ]
 
 
+def test_a_plan_in_blocks():
+    jobs = [
+        Job(f"seed={n}", None, Path(f"out/{n}"), Identity(n, (), "", {}), Need(1), block=n)
+        for n in range(2)
+    ]
+    manifest = Manifest((), {"repeat": "seed"}, (), ())
+    plan = Plan(jobs, {}, [0, 1], [], manifest, exclusive=True)
+    assert plan_lines(plan, Resources([0], []), Path("out"))[0] == (
+        "2 jobs in out, one at a time, on cores 0, in 2 blocks, each a value of seed in "
+        "an order of its own"
+    )
+
+
 @pytest.mark.parametrize(
     "directory", ["multirun/2026-01-01/12-00-00", "/a b/c", "it's=1", "a,b", "été", "x#1", "[0]"]
 )

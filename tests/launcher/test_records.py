@@ -134,7 +134,7 @@ def test_the_index_has_a_row_a_job(tmp_path):
     assert done["error"] == "WorkerError: it died"
     assert (pending["state"], pending["overrides"]) == ("pending", "n=1 a=1")
     assert (pending["attempts"], pending["replacements"]) == ("", "")
-    assert list(done)[-5:] == list(Progress._fields)
+    assert list(done)[-len(Progress._fields) :] == list(Progress._fields)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,11 @@ def test_progress_is_the_last_row(tmp_path):
         with file.open("a") as stream:
             stream.write(half)
         assert read_progress(tmp_path) == Progress(2000, 20000, 1000.0, None, 7.5)
+
+
+def test_progress_has_the_last_evaluation(tmp_path):
+    (tmp_path / "eval.csv").write_text("env_steps,return_mean\n10,1.5\n20,2.5\n30,")
+    assert read_progress(tmp_path).eval_mean == 2.5
 
 
 def test_progress_of_another_applications_file(tmp_path):

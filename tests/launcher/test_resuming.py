@@ -152,3 +152,32 @@ def test_two_launchers_never_share_a_directory(app):
     assert "another launcher is running the sweep in out" in output
     first.terminate()
     assert first.wait(timeout=20) == 143
+
+
+def test_a_sweep_that_measures_time_runs_in_blocks_that_grow_with_it(app):
+    """Jobs 0 to 5 are n=1,2,3 with seeds 7 and 5; then seed 9 comes, and n=4."""
+    seeds = ("name=blocks", "hydra.launcher.check_cores=false")
+    assert app.run("sampler.n=1,2,3", "seed=7,5", *seeds)[0] == 0
+    (launch,) = app.manifest()["launches"]
+    assert [sorted(launch["order"][:3]), sorted(launch["order"][3:])] == [[0, 2, 4], [1, 3, 5]]
+    assert [row["block"] for row in app.index()] == ["0", "1"] * 3
+    assert [app.status(num)["block"] for num in range(6)] == [0, 1] * 3
+
+    code, output = app.run("sampler.n=1,2,3,4", "seed=9,5,7", *seeds)
+    assert code == 0, output
+    rows = {(row["sampler.n"], row["seed"]): row["block"] for row in app.index()}
+    assert {seed: rows["4", seed] for seed in ("7", "5", "9")} == {"7": "0", "5": "1", "9": "2"}
+    assert rows["1", "5"] == "1"
+    assert app.manifest()["settings"]["order"] == "blocks"
+
+
+def test_without_blocks_no_job_has_one(app):
+    assert app.run("job=0,1", "seed=1,2")[0] == 0
+    assert "block" not in app.index()[0]
+    assert "block" not in app.status(0)
+
+
+def test_an_unknown_key_of_repeats_is_refused(app):
+    code, output = app.run("job=0,1", "hydra.launcher.repeat=sead")
+    assert code == 2
+    assert "hydra.launcher.repeat=sead is no key of the jobs' configs" in output

@@ -225,3 +225,39 @@ def test_compiling_needs_no_example_of_the_remainder():
     assert fast.minibatches == eager.minibatches == 201
     torch.testing.assert_close(fast.vector, eager.vector, atol=1e-5, rtol=0)
     assert fast.info == pytest.approx(eager.info, rel=1e-4)
+
+
+def loads(path):
+    """A stand-in for a package, which takes seconds to build."""
+    if not path.exists():
+        raise RuntimeError("no such package")
+    return path
+
+
+def test_a_described_function_is_traced_once(monkeypatch, cache):
+    x, traced = torch.tensor([1.0, 2.0]), []
+
+    def trace(*arguments, really=compiled._trace):
+        traced.append(arguments)
+        return really(*arguments)
+
+    monkeypatch.setattr(compiled, "_trace", trace)
+    monkeypatch.setattr(compiled, "_build", lambda _graph, _example, path: path.touch())
+    monkeypatch.setattr(compiled, "Program", loads)
+    before = set(cache.glob("*.package"))
+    package = compile_function(scaled(5.0), (x,), "five times")
+    assert compile_function(scaled(5.0), (x,), "five times") == package
+    assert len(traced) == 1
+    (known,) = set(cache.glob("*.package")) - before
+    for damaged in ("../elsewhere.pt2", "no-such.pt2", "\0"):
+        known.write_text(damaged)
+        assert compile_function(scaled(5.0), (x,), "five times") == package
+        assert known.read_text() == package.name  # written again
+    assert len(traced) == 4
+    assert compile_function(scaled(5.0), (x,), "the same in other words") == package
+    assert compile_function(scaled(5.0), (torch.ones(3),), "five times") != package
+    assert len(traced) == 6
+    monkeypatch.setattr(compiled, "_code", lambda: b"the code of another version")
+    assert compile_function(scaled(5.0), (x,), "five times") == package
+    assert len(traced) == 7
+    assert not list(cache.glob("*.writing"))

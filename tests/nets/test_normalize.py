@@ -73,6 +73,21 @@ def test_a_lane_that_comes_twice_is_taken_in_order():
     assert once.state_dict()["return"] == pytest.approx(twice.state_dict()["return"])
 
 
+def test_the_return_of_an_episode_that_was_given_up_does_not_go_on():
+    ours, theirs = (RewardNormalizer(2, 0.5, enabled=True) for _ in range(2))
+    reward, lanes = np.ones((3, 2), np.float32), np.arange(2)
+    running, ended = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
+    ended[2, 1] = True  # as if lane 1 had ended there
+    ours(reward, running, lanes)
+    ours(reward, running, lanes, np.array([False, True]))
+    theirs(reward, ended, lanes)
+    theirs(reward, running, lanes)
+    assert ours.state_dict()["return"].tolist() == theirs.state_dict()["return"].tolist()
+    for key in ("mean", "m2"):
+        a, b = (each.state_dict()["moments"][key] for each in (ours, theirs))
+        assert a == b
+
+
 def test_disabled_rewards_stay():
     reward = np.ones((2, 1), np.float32)
     scaled = RewardNormalizer(1, 0.9, enabled=False)(reward, reward > 2, np.array([0]))

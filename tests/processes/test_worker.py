@@ -42,6 +42,33 @@ print(json.dumps(texts))
 """
 
 
+DIES_WHILE_STARTING = """
+import json, os, signal
+from multiprocessing import forkserver
+from walle.processes.forkserver import fork_server, start_fork_server
+from walle.processes.worker import Worker
+
+start_fork_server(for_workers=False)
+killed, read = [], forkserver.read_signed
+
+def read_signed(descriptor):  # the answer of the server, which has been asked for a process
+    if not killed:
+        killed.append(fork_server())
+        os.kill(killed[-1], signal.SIGKILL)
+    return read(descriptor)
+
+def start():
+    os.kill(fork_server(), signal.SIGSTOP)  # it hears, and does not answer
+    return Worker("sampler-0", os._exit, (7,))
+
+forkserver.read_signed = read_signed
+worker = start()
+worker.ended(60)
+print(json.dumps([worker.how_it_ended(), len(killed)]))
+worker.close()
+"""
+
+
 @pytest.fixture
 def worker():
     """Starts workers, of which none is left."""
@@ -94,6 +121,13 @@ def test_a_worker_that_ended_before_it_could_be_watched_has_ended(worker, monkey
     assert found.ended()
     found.kill()
     found.close()
+
+
+def test_a_worker_starts_though_the_fork_server_dies_meanwhile():
+    command = [sys.executable, "-c", DIES_WHILE_STARTING]
+    text, deaths = json.loads(subprocess.check_output(command, text=True, timeout=60))
+    assert "exited with 7" in text
+    assert deaths == 1
 
 
 def test_closing_frees_every_descriptor(worker):

@@ -9,7 +9,7 @@ from walle.transport.rounds import Round, assemble_round, split_lanes
 from walle.transport.slots import RolloutShape, Slot
 
 STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
-LANE_FIELDS = ("lane", "policy_version", "state")
+LANE_FIELDS = ("lane", "policy_version", "state", "begins")
 TASKS = [  # what a round asks of the samplers' tasks
     SimpleNamespace(name="sampler-0", lanes=(0, 1)),
     SimpleNamespace(name="sampler-1", lanes=(2,)),
@@ -131,4 +131,4 @@ def test_a_sampler_that_waits_is_not_busy():
         {"act": 5.0, "env_step": 6.0, "wait_slot": 50.0, "wait_policy": 50.0},
     ]
     named = [(f"sampler-{i}", row) for i, row in enumerate(rows)]
-    assert Round(None, named, 0, 0, []).busy_s == (10 + 11) / 2
+    assert Round(None, named, 0, 0, []).busy_s == [10, 11]

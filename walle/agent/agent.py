@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from walle.agent import checkpoint
 from walle.agent.cadence import Every
 from walle.agent.evaluation import Evaluator
+from walle.agent.iteration_rows import Collection
 from walle.agent.recorder import Iteration, Recorder
 from walle.agent.replay_files import ReplayFiles
 from walle.algos.base import Algorithm
@@ -26,8 +26,6 @@ from walle.timing import Timer
 from walle.transport.rounds import Round
 from walle.transport.sampling import Sampling
 from walle.types import Lag, PolicySnapshot
-
-Film = Callable[[PolicySnapshot, int], Path | None]
 
 
 class Agent:
@@ -52,7 +50,6 @@ class Agent:
         should_save: Every,
         shared: bool,
         watchdog: Watchdog,
-        film: Film | None = None,
     ) -> None:
         """Begins with version 0 of the policy.
 
@@ -70,9 +67,8 @@ class Agent:
             should_save: whether to write a checkpoint after so many environment steps.
             watchdog: ends an evaluation that hangs.
             shared: whether other learners, which may die, take part in updates.
-            film: films an episode where one is due; None for no videos.
         """
-        self._shared, self._watchdog, self._film = shared, watchdog, film
+        self._shared, self._watchdog = shared, watchdog
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
         self._checkpoints, self._config = directory / "checkpoints", config
@@ -96,6 +92,16 @@ class Agent:
     def return_mean(self) -> float | None:
         """Mean return of the last episodes."""
         return self._recorder.return_mean
+
+    @property
+    def eval_mean(self) -> float | None:
+        """Mean return of the last evaluation."""
+        return self._recorder.eval_mean
+
+    @property
+    def best(self) -> float | None:
+        """The highest mean return of an evaluation."""
+        return self._best
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -160,6 +166,8 @@ class Agent:
         self._timer.switch("update")
         lag = self._version - round_.rollout.policy_version
         with self._sampling.busy():
+            for rollout in round_.dropped or ():
+                self._algorithm.skip(rollout)
             metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
         self._timer.switch("other")
         if self._quota is not None:
@@ -168,15 +176,17 @@ class Agent:
         self.iteration += 1
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
             self._evaluate(signals)
-        self._make_video(signals)
-        version, collect_s = self._version, self._collect_s(round_)
+        if self._recorder.video_is_due(self.env_steps):
+            with suppress(Interrupted), self._timer.section("evaluate"), self._sampling.busy():
+                self._recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
+        version, collection = self._version, self._collection(round_)
         self._version += 1
         snapshot = self._next_snapshot()
         seconds = self._timer.take()
         self._publish(snapshot)
         self._timer.switch("log")
         found = Iteration(
-            self.iteration, self.env_steps, round_, version, lag, collect_s, seconds, metrics
+            self.iteration, self.env_steps, round_, version, lag, collection, seconds, metrics
         )
         self._recorder.iteration(found, self._timer.spans())
         self._whole = True
@@ -184,14 +194,14 @@ class Agent:
             self._timer.switch("checkpoint")
             self.save_last()
 
-    def _collect_s(self, round_: Round) -> float:
-        """In lock-step seconds from publication to the last rollout, else the mean busy time."""
+    def _collection(self, round_: Round) -> Collection:
+        """In lock-step seconds from publication to the last rollout, else the busy times."""
         if not self._lag.lock_step:
-            return round_.busy_s
+            return Collection.of(round_.busy_s)
         # A process's first policy was published before the samplers were ready.
         first = self.iteration == self._first_iteration
         began_ns = round_.began_ns if first else self._published_ns
-        return (round_.last_sent_ns - began_ns) * 1e-9
+        return Collection.of([(round_.last_sent_ns - began_ns) * 1e-9])
 
     def _next_snapshot(self) -> PolicySnapshot:
         self._timer.switch("publish")
@@ -219,18 +229,6 @@ class Agent:
                 self._evaluations += 1
                 self._recorder.evaluation(self.env_steps, found)
                 self._keep_best(float(np.mean(found.returns)))
-
-    def _make_video(self, signals: Signals) -> None:
-        """Films an episode if one is due; a run does not end because it cannot be drawn."""
-        if self._film is None:
-            return
-        with self._timer.section("evaluate"), self._sampling.busy(), suppress(Interrupted):
-            try:
-                with signals.breaking_off():
-                    video = self._film(self._algorithm.snapshot(), self.env_steps)
-                self._recorder.video(self.env_steps, video)
-            except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
-                self._recorder.say(f"no video at {self.env_steps:,} steps: {error}")
 
     def _keep_best(self, score: float) -> None:
         """Writes best.pt if no evaluation had a higher score; NaN is lower than any number."""

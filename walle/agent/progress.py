@@ -15,8 +15,8 @@ class Progress:
     def say(self, line: str) -> None:
         """Prints a line on stdout."""
 
-    def show(self, row: Row) -> None:
-        """Shows a row of iterations.csv."""
+    def show(self, row: Row, eval_mean: float | None) -> None:
+        """Shows a row of iterations.csv, and the mean return of the last evaluation."""
 
     def close(self) -> None:
         """Leaves the terminal in its normal state."""
@@ -44,12 +44,13 @@ class Lines(Progress):
         """Prints the line at once."""
         print(line, flush=True)
 
-    def show(self, row: Row) -> None:
+    def show(self, row: Row, eval_mean: float | None) -> None:
         """Prints the row if `every_s` seconds have passed since the last one."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every_s
-        print(f"{row['env_steps']:>10,} / {self._total:,} steps  {describe(row)}", flush=True)
+        text = describe(row, eval_mean)
+        print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
 
 
 class Bar(Progress):
@@ -76,20 +77,22 @@ class Bar(Progress):
         """Prints the line at once."""
         print(line, flush=True)
 
-    def show(self, row: Row) -> None:
+    def show(self, row: Row, eval_mean: float | None) -> None:
         """Moves the bar."""
-        self._bar.update(self._task, completed=row["env_steps"], description=describe(row))
+        text = describe(row, eval_mean)
+        self._bar.update(self._task, completed=row["env_steps"], description=text)
 
     def close(self) -> None:
         """Stops the bar, which stays on the terminal."""
         self._bar.stop()
 
 
-def describe(row: Row) -> str:
-    """The mean return, the speed and the shares of collecting and learning, as a text."""
+def describe(row: Row, eval_mean: float | None) -> str:
+    """The returns, the speed and the shares of collecting and learning, as a text."""
+    evaluated = "" if eval_mean is None else f"eval {eval_mean:,.1f}  "
     mean = row["return_mean"]
     mean_text = "-" if mean is None else f"{mean:,.1f}"
     return (
-        f"return {mean_text}  {row['env_steps_per_s']:,.0f} steps/s  "
+        f"{evaluated}return {mean_text}  {row['env_steps_per_s']:,.0f} steps/s  "
         f"collect {row['collect_share']:.0%}  learn {row['learn_share']:.0%}"
     )

@@ -17,7 +17,13 @@ from walle.agent.run_directory import write_atomically
 from walle.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
 from walle.timing import timestamp
 
+COMMAND_VARIABLE = "WALLE_COMMAND"  # in a sweep's jobs: the command that started the sweep
 _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "hydra-core")
+
+
+def command_line() -> str:
+    """The command that started this process, as one would type it."""
+    return shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]])
 
 
 def write_provenance(
@@ -28,7 +34,7 @@ def write_provenance(
     The content of a resumed run's file stays; `resumptions` gets one more entry.
     """
     provenance = {
-        "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+        "command": os.environ.get(COMMAND_VARIABLE) or command_line(),
         "overrides": overrides,
         "config": config,
         "seed": config["seed"],

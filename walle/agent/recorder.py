@@ -5,21 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from walle.agent.csv_file import CsvFile, Value
 from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker, spread
 from walle.agent.evaluation import Evaluation
-from walle.agent.iteration_rows import durations, lags, timing_row
+from walle.agent.iteration_rows import Collection, dropped, durations, lags, timing_row
 from walle.agent.progress import Progress
 from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
+from walle.processes.signals import Signals
 from walle.timing import Span, TraceFile
 from walle.transport.replacing import Replacement
 from walle.transport.rounds import Round
-from walle.types import IntArray
+from walle.types import IntArray, PolicySnapshot
+
+
+class Film(Protocol):
+    """Makes videos of the policy."""
+
+    def is_due(self, env_steps: int) -> bool:
+        """Whether an episode is to be filmed after so many environment steps."""
+
+    def __call__(self, snapshot: PolicySnapshot, env_steps: int) -> Path:
+        """Films an episode of the policy in `snapshot`; returns the file."""
 
 
 class Outputs(NamedTuple):
@@ -31,6 +42,7 @@ class Outputs(NamedTuple):
         sinks: TensorBoard or W&B; may be empty.
         progress: the display on the terminal.
         trace: the file of spans; None without a trace.
+        film: makes videos; None for a run without them.
     """
 
     directory: Path
@@ -38,6 +50,7 @@ class Outputs(NamedTuple):
     sinks: Sequence[Sink]
     progress: Progress
     trace: TraceFile | None
+    film: Film | None = None
 
 
 class Iteration(NamedTuple):
@@ -49,7 +62,7 @@ class Iteration(NamedTuple):
         round: the experience.
         version: the policy's version before the update.
         lag: [L] the lag of each lane's policy behind `version`.
-        collect_s: seconds of collection.
+        collection: seconds of collection.
         seconds: seconds of each of the agent's sections.
         metrics: the algorithm's metrics.
     """
@@ -59,13 +72,17 @@ class Iteration(NamedTuple):
     round: Round
     version: int
     lag: IntArray
-    collect_s: float
+    collection: Collection
     seconds: dict[str, float]
     metrics: dict[str, float]
 
 
 class Recorder:
-    """A recorder writes iterations and evaluations into all outputs."""
+    """A recorder writes iterations and evaluations into all outputs.
+
+    Attributes:
+        eval_mean: mean return of the last evaluation; None before the first one.
+    """
 
     def __init__(
         self,
@@ -86,6 +103,7 @@ class Recorder:
         self._out, self._tracker, self._lock_step = outputs, tracker, lock_step
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
+        self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
         self._files = {
             name: CsvFile(outputs.directory / f"{name}.csv", known, lengths.get(name))
             for name, known in columns.items()
@@ -97,6 +115,7 @@ class Recorder:
         """State needed to resume: episodes, the files' lengths, the run's wall clock so far."""
         return {
             "tracker": self._tracker.state_dict(),
+            "eval_mean": self.eval_mean,
             "lengths": {name: file.length for name, file in self._files.items()},
             "wall_s": self.wall_s,
         }
@@ -134,9 +153,10 @@ class Recorder:
             "env_steps": found.env_steps,
             "episodes": self._tracker.count,
             "wall_s": wall_s,
-            **durations(found.seconds, found.collect_s, lock_step=self._lock_step),
+            **durations(found.seconds, found.collection, lock_step=self._lock_step),
             "env_steps_per_s": found.round.rollout.env_steps / sum(found.seconds.values()),
             **lags(found.version, found.lag),
+            **dropped(found.round.dropped),
             **self._returns(episodes),
             **found.metrics,
         }
@@ -149,12 +169,14 @@ class Recorder:
             self._out.trace.write(spans)
         for sink in self._out.sinks:
             sink.iteration(row)
-        self._out.progress.show(row)
+        self._out.progress.show(row, self.eval_mean)
 
     def _episodes(self, found: Iteration, wall_s: float) -> list[Episode]:
         """The episodes that ended in the round."""
         steps_before = found.env_steps - found.round.rollout.env_steps
         episodes: list[Episode] = []
+        for rollout in found.round.dropped or ():  # each is older than its lanes in the round
+            episodes += self._tracker.add(rollout, steps_before, wall_s)
         for lanes in found.round.lanes:
             episodes += self._tracker.add(lanes, steps_before, wall_s)
             steps_before += lanes.env_steps
@@ -171,6 +193,7 @@ class Recorder:
 
     def evaluation(self, env_steps: int, found: Evaluation) -> None:
         """Writes an evaluation's row."""
+        self.eval_mean = float(np.mean(found.returns))
         row: dict[str, Value] = {
             "env_steps": env_steps,
             "wall_s": self.wall_s,
@@ -182,16 +205,26 @@ class Recorder:
         for sink in self._out.sinks:
             sink.evaluation(row)
 
-    def video(self, env_steps: int, path: Path | None) -> None:
-        """Shows the video of an episode; does nothing without one."""
-        for sink in self._out.sinks if path else ():
-            assert path is not None
-            sink.video(env_steps, path)
+    def video_is_due(self, env_steps: int) -> bool:
+        """Whether an episode is to be filmed after so many environment steps."""
+        return self._out.film is not None and self._out.film.is_due(env_steps)
+
+    def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
+        """Films an episode of the policy; a run does not end because it cannot be drawn."""
+        assert self._out.film is not None
+        try:
+            with signals.breaking_off():
+                video = self._out.film(policy, env_steps)
+            for sink in self._out.sinks:
+                sink.video(env_steps, video)
+        except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
+            self.say(f"no video at {env_steps:,} steps: {error}")
 
     def close(self, env_steps: int) -> None:
         """Closes the files, the sinks and the progress line."""
         summary: dict[str, Value] = {
             "env_steps": env_steps,
+            "eval_mean": self.eval_mean,
             "return_mean": self.return_mean,
             "wall_s": self.wall_s,
         }

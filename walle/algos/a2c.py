@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compilable, Compiling
+from walle.algos.compiling import Compilable, Compiling, describe
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
@@ -62,7 +62,8 @@ class A2C(OnPolicy):
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
         )
         step = Compilable("learning", problem.rounds, self.compile, problem.rounds_vary)
-        self.compiling = Compiling(settings.compile, problem.device, [step])
+        described = describe(self, net, problem)
+        self.compiling = Compiling(settings.compile, problem.device, [step], description=described)
 
     def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
@@ -76,10 +77,10 @@ class A2C(OnPolicy):
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
-    def compile(self) -> None:
+    def compile(self, description: str | None) -> None:
         """Compiles the gradient step."""
         example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(self.vector, example, len(example.obs))
+        self.optimizer.compile(self.vector, example, len(example.obs), description)
 
     @torch.no_grad()
     def batch(self, experience: Experience) -> StepBatch:

@@ -42,6 +42,11 @@ class AlgorithmSettings:
         return 0
 
     @property
+    def staleness_bound(self) -> int | None:
+        """The most versions that a rollout may be old to be learned from; None for no bound."""
+        return None
+
+    @property
     def shared_minibatches(self) -> dict[str, int]:
         """Names and values of the minibatch sizes that are split among several learners."""
         return {}
@@ -111,6 +116,14 @@ class Algorithm(Protocol):
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learns from one round of experience; returns the metrics to log."""
+        ...
+
+    def skip(self, rollout: Rollout) -> None:
+        """Takes note of a rollout that is too old to learn from.
+
+        It is called before the `update` with which the rollout would have been learned from, and
+        only where the settings have a `staleness_bound`.
+        """
         ...
 
     def snapshot(self) -> PolicySnapshot:

@@ -74,10 +74,10 @@ class NeuralBaseline:
         """The gradient step, for fits to the data of `rounds` rounds."""
         rows, size = rounds * problem.batch_size, self._settings.minibatch_size
 
-        def compile_step() -> None:
+        def compile_step(description: str | None) -> None:
             obs = torch.zeros(rows, problem.obs_dim, device=self.vector.device)
             example = FitBatch(obs, torch.zeros(rows, device=self.vector.device))
-            self._optimizer.compile(self.vector, example, size)
+            self._optimizer.compile(self.vector, example, size, description)
 
         steps = problem.rounds * self._settings.epochs * -(-rows // size)
         return [Compilable("value function", steps, compile_step)]

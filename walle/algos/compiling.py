@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import torch
 
+from walle.algos.networks import NetSettings
+from walle.algos.problem import Problem
 from walle.errors import CompileError, ConfigError, WalleError
 
 # Compiling without a cache takes about 15 s of a core and saves about 0.6 ms a gradient step. With
@@ -60,8 +65,27 @@ def choose(
     if missing:
         return Choice(False, missing)
     if minibatches < repaid_after:
-        return Choice(False, f"{minibatches:,} minibatches would not repay it ({repaid_after:,})")
+        reason = f"compiling pays from {repaid_after:,} minibatches on, and the run has"
+        return Choice(False, f"{reason} {minibatches:,}")
     return Choice(True, f"{minibatches:,} minibatches repay it")
+
+
+def describe(algorithm: Any, net: NetSettings, problem: Problem) -> str | None:
+    """Everything that determines the losses of an algorithm, besides its inputs and walle's code.
+
+    None if some of its code is not walle's: then nobody can tell when it changes.
+    """
+    modules = {each.__module__.partition(".")[0] for each in type(algorithm).__mro__}
+    if not modules <= {"walle", "abc", "builtins"}:
+        return None
+    settings = dataclasses.asdict(algorithm.settings) | {"compile": None}
+    sizes = problem._replace(total_steps=0, schedule_steps=0, seed=0)
+    bounds = [
+        (space.low.tolist(), space.high.tolist())
+        for space in (problem.observation_space, problem.action_space)
+        if isinstance(space, gym.spaces.Box)  # its own text leaves out most of the bounds
+    ]
+    return repr((type(algorithm), settings, net, sizes, bounds))
 
 
 def attempt(choice: Choice, mode: str, compile_all: Callable[[], None]) -> Choice:
@@ -116,13 +140,13 @@ class Compilable(NamedTuple):
     Attributes:
         name: the name for messages: "learning", "policy" or "value function".
         calls: number of calls in the run.
-        compile: compiles the part.
+        compile: compiles the part; gets its description, see `compile_function`.
         rows_vary: whether calls differ in their number of rows.
     """
 
     name: str
     calls: int
-    compile: Callable[[], None]
+    compile: Callable[[str | None], None]
     rows_vary: bool = False
 
 
@@ -137,13 +161,22 @@ class Compiling:
         *,
         repaid_after: int = REPAID_AFTER,
         without_parts: str = "",
+        description: str | None = None,
     ) -> None:
-        """Calls `choose` for each part; `without_parts` is the message if `parts` is empty.
+        """Calls `choose` for each part.
+
+        Args:
+            mode: `algo.compile`.
+            device: where the agent computes.
+            parts: the parts that can be compiled.
+            repaid_after: the fewest calls that repay compiling.
+            without_parts: the message if `parts` is empty.
+            description: see `describe`.
 
         Raises:
             ConfigError: `mode` is "true" and a part cannot be compiled.
         """
-        self._mode, self._without_parts = mode, without_parts
+        self._mode, self._without_parts, self._description = mode, without_parts, description
         self._chosen = [
             (part, choose(mode, part.calls, device, repaid_after, rows_vary=part.rows_vary))
             for part in parts
@@ -152,9 +185,13 @@ class Compiling:
     def run(self) -> str:
         """Compiles the chosen parts; returns one line: the choices and their reasons."""
         self._chosen = [
-            (part, attempt(choice, self._mode, part.compile)) for part, choice in self._chosen
+            (part, attempt(choice, self._mode, partial(part.compile, self._described(part))))
+            for part, choice in self._chosen
         ]
         return "; ".join(f"{p.name} {choice}" for p, choice in self._chosen) or self._without_parts
+
+    def _described(self, part: Compilable) -> str | None:
+        return None if self._description is None else f"{part.name} of {self._description}"
 
 
 def _missing_compiler(device: str) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from walle.types import BoolArray, IntArray, Rollout, unique_lane_groups
+from walle.types import NO_LANE, BoolArray, IntArray, Rollout, unique_lane_groups
 
 
 class FinishedEpisode(NamedTuple):
@@ -39,6 +39,9 @@ class LaneReturns:
         ended = rollout.ended
         for columns in unique_lane_groups(rollout.lane):
             lanes = rollout.lane[columns]
+            if rollout.begins.size:
+                new = lanes[rollout.begins[columns]]
+                self._return[new] = self._length[new] = 0
             for t in range(len(ended)):
                 self._return[lanes] += rollout.reward[t, columns]
                 self._length[lanes] += 1
@@ -66,16 +69,19 @@ class EpisodeClock:
         """Starts with all `lanes` of the run at the beginning of an episode."""
         self._elapsed = np.zeros(lanes, np.int64)
 
-    def __call__(self, ended: BoolArray, lane: IntArray) -> IntArray:
+    def __call__(self, ended: BoolArray, lane: IntArray, begins: BoolArray = NO_LANE) -> IntArray:
         """The steps since the episode began, counted before every step: [T, L].
 
         Args:
             ended: [T, L] an episode ended with this step.
             lane: [L] the lane of each column.
+            begins: see `Rollout`.
         """
         times = np.empty(ended.shape, np.int64)
         for columns in unique_lane_groups(lane):
             now = self._elapsed[lane[columns]]
+            if begins.size:
+                now[begins[columns]] = 0
             for t in range(len(ended)):
                 times[t, columns] = now
                 now = np.where(ended[t, columns], 0, now + 1)

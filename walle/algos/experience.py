@@ -106,6 +106,7 @@ class Normalizers:
     def experience(self, rollout: Rollout) -> Experience:
         """Normalises a rollout with the observation moments that the samplers used."""
         ended = rollout.ended
+        reward = self._rewards(rollout.reward, ended, rollout.lane, rollout.begins)
         mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
         needs_final_obs = ended.copy()
         needs_final_obs[-1] = True
@@ -119,7 +120,7 @@ class Normalizers:
             states=apply_normalizer(raw, mean, inv_std, self.obs_clip).to(self._device),
             needs_final_obs=tensor(needs_final_obs),
             action=tensor(rollout.action),
-            reward=self._rewards(rollout.reward, ended, rollout.lane).to(self._device),
+            reward=reward.to(self._device),
             continues=1 - tensor(rollout.terminated).float(),
             ended=tensor(ended),
             log_prob=tensor(rollout.log_prob),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.compiling import Compilable, Compiling
+from walle.algos.compiling import Compilable, Compiling, describe
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, positive, within
@@ -138,7 +138,11 @@ class OffPolicy(ABC):
         due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
         part = Compilable("learning", max(0, due), self._compile)
         self.compiling = Compiling(
-            settings.compile, problem.device, [part], repaid_after=REPAID_AFTER
+            settings.compile,
+            problem.device,
+            [part],
+            repaid_after=REPAID_AFTER,
+            description=describe(self, net, problem),
         )
 
     @abstractmethod
@@ -171,9 +175,10 @@ class OffPolicy(ABC):
         """Compiles the block of updates if that repays it; returns one line: whether, and why."""
         return self.compiling.run()
 
-    def _compile(self) -> None:
-        shapes = (self._minibatches, self._noise)
-        self._updates.compile(self.state, *(torch.zeros(s, device=self._device) for s in shapes))
+    def _compile(self, description: str | None) -> None:
+        minibatches = torch.zeros(self._minibatches, device=self._device)
+        noise = torch.zeros(self._noise, device=self._device)
+        self._updates.compile(self.state, minibatches, noise, description)
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Stores the round's steps and takes the due updates; returns the metrics to log."""

@@ -15,7 +15,7 @@ from walle.algos.compiling import Compiling
 from walle.algos.experience import Experience, Normalizers, values
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.errors import one_of, positive, within
+from walle.errors import not_negative, one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
 from walle.learning.optimizer import Optimizer
@@ -34,6 +34,12 @@ class OnPolicySettings(CompilableSettings):
     normalize_rewards: bool
     obs_clip: float = positive()
     correction: str = one_of("none", "truncated", "vtrace")
+    max_staleness: int | None = not_negative()
+
+    @property
+    def staleness_bound(self) -> int | None:
+        """See `AlgorithmSettings`."""
+        return self.max_staleness
 
 
 class Estimates(NamedTuple):
@@ -143,6 +149,14 @@ class OnPolicy(ABC):
         self.normalizers.update(rollout)
         self.env_steps += rollout.env_steps
         return metrics
+
+    def skip(self, rollout: Rollout) -> None:
+        """Updates the normalisers with a rollout that is too old to learn from.
+
+        The lanes' running returns, on which the scale of rewards depends, have no gaps so.
+        """
+        self.normalizers.experience(rollout)
+        self.normalizers.update(rollout)
 
     @torch.no_grad()
     def with_newest_log_probs(self, experience: Experience) -> Experience:

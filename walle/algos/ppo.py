@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compilable, Compiling
+from walle.algos.compiling import Compilable, Compiling, describe
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, schedule_factor
@@ -105,7 +105,8 @@ class PPO(OnPolicy):
         minibatches = -(-problem.batch_size // settings.minibatch_size)
         steps = problem.rounds * settings.epochs * minibatches
         parts = [Compilable("learning", steps, self.compile)]
-        self.compiling = Compiling(settings.compile, problem.device, parts)
+        described = describe(self, net, problem)
+        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
 
     def loss(self, vector: Tensor, batch: PPOBatch) -> tuple[Tensor, Info]:
         """L = L_clip + c_v L_value - c_h H, over a minibatch."""
@@ -122,13 +123,13 @@ class PPO(OnPolicy):
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
 
-    def compile(self) -> None:
+    def compile(self, description: str | None) -> None:
         """Compiles the gradient step and the critic."""
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
-        self.optimizer.compile(self.vector, example, self.rows.minibatch_size)
+        self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
         width, rows = self.net.features(self.problem), self.problem.batch_size
-        self.value_of = FixedBatch(self.networks.value, self.vector, width, rows)
+        self.value_of = FixedBatch(self.networks.value, self.vector, width, rows, description)
 
     def features(self, experience: Experience) -> Experience:
         """The round with the memory's states, if there is a memory, instead of observations."""

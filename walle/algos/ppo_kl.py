@@ -24,7 +24,7 @@ from torch import Tensor
 
 from walle.algos.base import Capabilities
 from walle.algos.baselines import FitBatch, FitSettings, NeuralBaseline
-from walle.algos.compiling import Compilable, Compiling
+from walle.algos.compiling import Compilable, Compiling, describe
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch
@@ -102,7 +102,8 @@ class PPOKL(OnPolicy):
         steps = problem.rounds * settings.epochs
         policy = Compilable("policy", steps, self.compile, problem.rounds_vary)
         parts = [policy, *self.value.compilable(problem, rounds=2)]
-        self.compiling = Compiling(settings.compile, problem.device, parts)
+        described = describe(self, net, problem)
+        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
 
@@ -125,10 +126,10 @@ class PPOKL(OnPolicy):
         """The value function's optimizer; the policy's hinge loss is no mean over the rows."""
         return self.value.optimizers()
 
-    def compile(self) -> None:
+    def compile(self, description: str | None) -> None:
         """Compiles the policy's gradient step."""
         example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(self.vector, example, len(example.steps.obs))
+        self.optimizer.compile(self.vector, example, len(example.steps.obs), description)
 
     @torch.no_grad()
     def batch(self, experience: Experience) -> PPOKLBatch:

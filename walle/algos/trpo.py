@@ -28,7 +28,7 @@ from torch.func import grad_and_value
 from walle.algos.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from walle.algos.base import Capabilities
 from walle.algos.baselines import Baseline, FitSettings, LinearBaseline, NeuralBaseline
-from walle.algos.compiling import Compiling
+from walle.algos.compiling import Compiling, describe
 from walle.algos.episodes import EpisodeClock
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
@@ -111,7 +111,13 @@ class TRPO(OnPolicy):
             self.gae_lambda = 1.0
         parts = self.baseline.compilable(problem)
         reason = "learning eager: a linear baseline takes no gradient steps"
-        self.compiling = Compiling(settings.compile, problem.device, parts, without_parts=reason)
+        self.compiling = Compiling(
+            settings.compile,
+            problem.device,
+            parts,
+            without_parts=reason,
+            description=describe(self, net, problem),
+        )
 
     def make_baseline(self) -> Baseline:
         """The value function that `algo.baseline` names."""
@@ -124,6 +130,11 @@ class TRPO(OnPolicy):
     def optimizers(self) -> Sequence[Optimizer]:
         """The value function's optimizers; the policy takes only one step a round."""
         return self.baseline.optimizers()
+
+    def skip(self, rollout: Rollout) -> None:
+        """Updates the normalisers, and the steps since each lane's episode began."""
+        super().skip(rollout)
+        self.clock(rollout.ended, rollout.lane)
 
     @torch.no_grad()
     def batch(self, experience: Experience, t: Tensor) -> StepBatch:
@@ -138,7 +149,8 @@ class TRPO(OnPolicy):
         The baseline is fitted second: fitted first, it would take this round's returns out of the
         advantages.
         """
-        t = torch.from_numpy(self.clock(rollout.ended, rollout.lane)).to(self.vector.device)
+        elapsed = self.clock(rollout.ended, rollout.lane, rollout.begins)
+        t = torch.from_numpy(elapsed).to(self.vector.device)
         batch = self.batch(experience, t)
         metrics = self.improve_policy(batch)
         metrics["value_loss"] = self.baseline.fit(batch.obs, batch.target, t.flatten())
@@ -152,7 +164,7 @@ class TRPO(OnPolicy):
         loss, kl = partial(self.surrogate, batch), self.kl_from(batch.obs)
         gradient, before = grad_and_value(loss)(self.vector)
         fisher = hessian_product(
-            self.kl_from(batch.obs[:: s.fisher_every]), self.vector, s.cg_damping
+            self.kl_from(self.fisher_rows(batch.obs)), self.vector, s.cg_damping
         )
         step, expected = full_step(gradient, fisher, max_kl=max_kl, iterations=s.cg_iterations)
         with torch.no_grad():
@@ -177,6 +189,18 @@ class TRPO(OnPolicy):
             "step_fraction": found.fraction,
             "entropy": float(self.policy.entropy(dist).mean()),
         }
+
+    def fisher_rows(self, obs: Tensor) -> Tensor:
+        """The rows of [N, O] that Fisher's matrix is estimated from: one in `fisher_every`.
+
+        They are drawn anew for every round. Every k-th row would belong to the same lanes in each
+        round, because the rows of a step lie side by side.
+        """
+        every = self.settings.fisher_every
+        if every == 1:
+            return obs
+        drawn = torch.randperm(len(obs), generator=self.generator)[: -(-len(obs) // every)]
+        return obs[drawn.to(obs.device)]
 
     def surrogate(self, batch: StepBatch, vector: Tensor) -> Tensor:
         """-E[π(a|s) / π_old(a|s) A], over the whole round."""

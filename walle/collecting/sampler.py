@@ -69,6 +69,7 @@ class LaneSampler:
         self._group = make_group(self._numbers)
         self._lanes, self._actor = self._group.lanes, self._group.actor
         self._taken_at, self._taking_s = -math.inf, 0.0
+        self._begins = start is None
         if start is None:
             self._obs = self._lanes.reset()
         else:
@@ -84,6 +85,7 @@ class LaneSampler:
         rollout.lane[:] = self._numbers
         rollout.policy_version[:] = snapshot.version
         rollout.state[:] = self._actor.state
+        rollout.begins[:], self._begins = self._begins, False
         stop = self._lender.asked if self._lender else None
         while step < steps:
             step = self._group.collect(rollout, round_, step, timer, stop)

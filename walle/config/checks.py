@@ -36,6 +36,7 @@ def checked(config: Config) -> Config:
     _check_learners(config)
     config = _checked_sampler(config)
     _check_mode(config)
+    _check_staleness(config)
     _check_net(config)
     return config
 
@@ -218,6 +219,19 @@ def _check_mode(config: Config) -> None:
     raise ConfigError(
         f"algo={config.algo.name} cannot run with {_MODE_CURES[mode(config)]}: "
         f"{capabilities.reason}; use {cures}"
+    )
+
+
+def _check_staleness(config: Config) -> None:
+    """Refuses a bound on the age of rollouts where all rollouts have the same age."""
+    bound = config.algo.staleness_bound
+    if bound is None or mode(config) == "free":
+        return
+    lag = 0 if mode(config) == "serial" else config.sampler.max_lag
+    raise ConfigError(
+        f"algo.max_staleness={bound} with sampler.max_lag={lag}, under which all rollouts have the "
+        "same age, so that none or all would be dropped; use sampler.max_lag=null, or leave "
+        "algo.max_staleness out"
     )
 
 

@@ -7,37 +7,19 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from io import TextIOWrapper
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
-from yaml import YAMLError
 
 from walle import algos
 from walle.config.checks import checked
+from walle.config.explaining import explain
+from walle.config.places import config_directory
 from walle.config.schemas import GROUPS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
 from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
-
-
-def config_directory() -> Path:
-    """The directory conf/: beside the package in a checkout, inside the package in a wheel."""
-    return _shipped("conf")
-
-
-def sweeps_directory() -> Path:
-    """The directory sweeps/, which lies beside conf/."""
-    return _shipped("sweeps")
-
-
-def _shipped(name: str) -> Path:
-    package = Path(__file__).resolve().parents[1]
-    inside = package / name
-    return inside if inside.is_dir() else package.parent / name
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
@@ -168,70 +150,3 @@ def config_hash(config: Config) -> str:
     del values["name"], values["resume"]
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def explain(error: HydraException) -> str:
-    """A one-line message for an error that Hydra raised, with the nearest real name."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, MissingConfigException) and error.options:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return f"{group}={name} does not exist; {nearest(name, error.options)}"
-    if "'${env}-${algo}'" in lines[0]:  # see conf/config.yaml
-        there = lines[0].partition("keys: ")[2].split(", ")
-        group = next((name for name in ("env", "algo") if name not in there), "env")
-        return f"{group} has no value; give one: {group}=..."
-    if isinstance(error, OverrideParseException):
-        return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
-    key = getattr(error.__cause__, "full_key", None)
-    if key and key.startswith("env.kwargs."):
-        return f"{key} does not exist yet; add it: +{key}=..."
-    if key and not key.startswith("hydra."):
-        owners = _owners(key)
-        if owners:
-            return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}"
-        return f"{key} is not a setting; {nearest(key, _known_keys(key))}"
-    return f"{lines[0]} {_first_line(error.__cause__)}".strip()
-
-
-def explain_damage(error: UnicodeDecodeError | YAMLError) -> str | None:
-    """A one-line message for a YAML file that cannot be read; None if the error is not about one.
-
-    Python's decoder does not know the file's name. It is found among the variables of the functions
-    in which the error was raised.
-    """
-    if isinstance(error, YAMLError):
-        return " ".join(str(error).split())
-    variables = [v for frame, _ in walk_tb(error.__traceback__) for v in frame.f_locals.values()]
-    names = [str(v.name) for v in variables if isinstance(v, TextIOWrapper)]
-    if not names or not names[-1].endswith((".yaml", ".yml")):
-        return None
-    return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
-
-
-def _owners(key: str) -> list[str]:
-    """The choices of a group, such as "net=gru", that have the setting `key`."""
-    group, _, name = key.partition(".")
-    files = sorted((config_directory() / group).glob("*.yaml")) if name else []
-    return [f"{group}={file.stem}" for file in files if name in _own(OmegaConf.load(file), group)]
-
-
-def _own(node: Any, group: str) -> Any:
-    """The settings of `group` in a file, which may set keys of other groups too."""
-    return OmegaConf.select(node, group) or node
-
-
-def _known_keys(like: str) -> set[str]:
-    """The dotted keys to suggest for `like`: the keys of its group, or of the top level."""
-    group = like.partition(".")[0]
-    top = {field.name for field in fields(Config)}
-    if "." not in like or group not in top:
-        return top
-    top_level = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group)
-    nodes = [OmegaConf.load(file) for file in (config_directory() / group).glob("*.yaml")]
-    own = [top_level or {}, *(_own(node, group) for node in nodes)]
-    keys = {str(key) for node in own for key in node}
-    return {f"{group}.{key}" for key in keys - {"defaults"}}
-
-
-def _first_line(error: BaseException | None) -> str:
-    return str(error).splitlines()[0] if error else ""

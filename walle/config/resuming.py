@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "logger.progress",
     "logger.video_every",
     "name",
+    "objective",
     "sampler.balance",
     "sampler.n",
     "sampler.pin",

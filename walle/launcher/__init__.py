@@ -8,6 +8,7 @@
     resources.py      the cores, GPUs and threads of a sweep
     allocation.py     what each job needs and gets
     attempts.py     starts a job afresh, or on from its checkpoint
+    timed/          measured times: the order of jobs, how fast and how quiet the cores are
     runner.py       the loop that starts jobs, waits for their ends, stops them
     jobs/           the processes: the fork server, a job's supervisor, the job
     records.py      manifest.json and index.csv

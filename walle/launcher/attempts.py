@@ -53,6 +53,8 @@ def prepare(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
         "load_start": os.getloadavg()[0],
         "mhz_start": clock_mhz(grant.cores),
     }
+    if job.block is not None:
+        record["block"] = job.block
     ended = dict.fromkeys(("exit_code", "signal", "error", "ended"))
     if resume:
         ended["log_tail"] = None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -22,7 +21,6 @@ from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
 from walle.launcher.identity import Identity, config_hash, flatten, same, with_references
 
-SHUFFLE_SEED = 0
 MESSAGES_SHOWN = 10
 
 
@@ -53,6 +51,7 @@ class Job(NamedTuple):
         directory: where the job writes.
         identity: what identifies the job.
         need: cores and GPUs.
+        block: the number of its block, from 0; None where the sweep has no blocks.
     """
 
     label: str
@@ -60,6 +59,7 @@ class Job(NamedTuple):
     directory: Path
     identity: Identity
     need: Need
+    block: int | None = None
 
     @property
     def num(self) -> int:
@@ -250,6 +250,26 @@ def refuse_shared_directories(jobs: Sequence[Job]) -> None:
             )
 
 
+def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
+    """Checks that the jobs can have the GPUs that they need.
+
+    Raises:
+        PlanError: the sweep has none, or a job names a certain GPU.
+    """
+    for job in jobs:
+        device = str(job.config.get("device"))
+        if job.need.gpus and not gpus:
+            raise PlanError(
+                f"#{job.num} ({job.label}) asks for a GPU with device={device}, and this machine "
+                "shows none: use device=cpu, or name them in hydra.launcher.gpus"
+            )
+        if job.need.gpus and ":" in device:
+            raise PlanError(
+                f"#{job.num} ({job.label}) names device={device}, but the launcher hands out the "
+                "GPUs, and a job sees only its own: use device=cuda"
+            )
+
+
 def swept_keys(
     context: HydraContext, master: DictConfig, jobs: Sequence[Sequence[str]]
 ) -> set[str]:
@@ -271,27 +291,3 @@ def _differing(jobs: Sequence[Sequence[str]]) -> set[str]:
     given = [dict(one.lstrip("+~").partition("=")[::2] for one in job) for job in jobs]
     names = {name for overrides in given for name in overrides}
     return {name for name in names if len({overrides.get(name) for overrides in given}) > 1}
-
-
-def in_order(jobs: Sequence[Composed], order: str) -> list[int]:
-    """Indices of the jobs in the order to run them.
-
-    Args:
-        jobs: in the order given by the sweeper.
-        order: `given`; `interleaved`, all jobs of the first `seed`, then all jobs of the second,
-            so that a machine that becomes slower affects every setting equally; `shuffled`, a
-            random order that is the same in every launch.
-    """
-    indices = list(range(len(jobs)))
-    if order == "shuffled":
-        random.Random(SHUFFLE_SEED).shuffle(indices)
-    if order == "interleaved":
-        seeds = [repr(job.values.get("seed")) for job in jobs]
-        indices.sort(key=lambda index: seeds.index(seeds[index]))
-    return indices
-
-
-def compares_times(jobs: Sequence[Composed], swept: Collection[str]) -> bool:
-    """True when the jobs differ in `sampler.n`: such a sweep measures time."""
-    counts = {repr(flatten(job.values).get("sampler.n")) for job in jobs}
-    return "sampler.n" in swept or len(counts) > 1

@@ -67,7 +67,7 @@ def _leaves(node: Mapping[str, Any], prefix: str, ignore: frozenset[str]) -> Ite
 
 def config_hash(flat: Flat) -> str:
     """16 hexadecimal digits: equal for equal leaves, whatever their order."""
-    return hashlib.sha256(_as_json(flat).encode()).hexdigest()[:16]
+    return hashlib.sha256(as_json(flat).encode()).hexdigest()[:16]
 
 
 def common_part(configs: Sequence[Flat]) -> Flat:
@@ -82,10 +82,11 @@ def common_part(configs: Sequence[Flat]) -> Flat:
 
 def same(a: Any, b: Any) -> bool:
     """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
-    return _as_json(a) == _as_json(b)
+    return as_json(a) == as_json(b)
 
 
-def _as_json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """The value as JSON, with sorted keys; what JSON does not know, in its own words."""
     return json.dumps(value, sort_keys=True, default=str)
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -44,7 +45,14 @@ from walle.launcher.resources import (
 from walle.launcher.runner import Runner, collected_signals
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf, check_settings
-from walle.launcher.texts import count_text, ending_text, failure_list, repeats_text, resume_text
+from walle.launcher.texts import (
+    count_text,
+    ending_text,
+    failure_list,
+    repeats_text,
+    resume_text,
+)
+from walle.launcher.timed.machine_check import MachineCheck
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +152,7 @@ class Launch:
             (self._sweep_dir / MULTIRUN).write_bytes(self._multirun)
         elif not (self._sweep_dir / MANIFEST).exists():
             (self._sweep_dir / MULTIRUN).unlink(missing_ok=True)
-            if self._sweep_dir.is_dir() and not any(self._sweep_dir.iterdir()):
-                self._sweep_dir.rmdir()
+            _remove_empty(self._sweep_dir)
 
     def _show(self, plan: Plan) -> list[JobReturn]:
         """Prints the plan."""
@@ -164,10 +171,22 @@ class Launch:
             log.warning(warning)
         try:
             with collected_signals(signals, saving):
-                verdicts = self._run_jobs(plan, lock_fd, signals, saving) if plan.order else {}
+                verdicts = self._run_checked(plan, lock_fd, signals, saving) if plan.order else {}
         finally:
             write_index(self._sweep_dir)
         return self._report(plan, verdicts, signals)
+
+    def _run_checked(
+        self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]
+    ) -> dict[int, Verdict]:
+        """Runs the jobs, with a check of the machine around them where they measure time."""
+        asked = self._settings.check_cores
+        enabled = plan.exclusive if asked is None else asked
+        machine = MachineCheck(self._sweep_dir, plan, self._resources.cores, enabled=enabled)
+        machine.before(ending)
+        verdicts = self._run_jobs(plan, lock_fd, ending, saving)
+        machine.after(ending)
+        return verdicts
 
     def _run_jobs(
         self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]
@@ -216,6 +235,15 @@ def check_system() -> None:
             f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "
             f"is {sys.platform}: use hydra/launcher=basic"
         )
+
+
+def _remove_empty(directory: Path) -> None:
+    """Removes the directory, and those above it up to the working directory, that are empty."""
+    with suppress(OSError):  # one of them is not empty, or does not exist
+        for path in (directory, *directory.parents):
+            if path.resolve() == Path.cwd():
+                return
+            path.rmdir()
 
 
 def refuse(error: Exception, cure: str = "") -> NoReturn:

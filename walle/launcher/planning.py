@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
+from walle.agent.provenance import command_line
 from walle.agent.run_directory import read_status
 from walle.launcher import composing
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
-from walle.launcher.identity import assign_numbers, refuse_other_base
+from walle.launcher.identity import as_json, assign_numbers, refuse_other_base
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
-from walle.launcher.settings import WalleLauncherConf
+from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.launcher.texts import count_text, job_label, ranges_text
+from walle.launcher.timed.order import in_order, measures_time, repeat_numbers
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override
@@ -104,13 +105,42 @@ class Planner:
         jobs = self._numbered(composed, before, swept, first_num)
         recorded = _recorded_in(before, jobs)
         done = _done(jobs, recorded)
-        order = [i for i in composing.in_order(composed, self._settings.order) if i not in done]
+        exclusive = self._is_exclusive(composed, jobs, swept)
+        order_name = self._settings.order or ("blocks" if exclusive else "interleaved")
+        repeats = self._repeats(jobs, before)
+        if order_name == "blocks":
+            jobs = [job._replace(block=number) for job, number in zip(jobs, repeats, strict=True)]
+        order = [i for i in in_order(repeats, order_name) if i not in done]
         resumed = [i for i in order if i in recorded and can_resume(jobs[i])]
-        exclusive = self._settings.exclusive
-        if exclusive is None:
-            exclusive = composing.compares_times(composed, swept)
-        manifest = self._merged(before, jobs, order, swept, exclusive)
+        settings = self._recorded_settings(order_name, exclusive=exclusive)
+        manifest = self._merged(before, jobs, order, swept, settings)
         return Plan(jobs, done, order, resumed, manifest, exclusive)
+
+    def _is_exclusive(
+        self, composed: Sequence[Composed], jobs: Sequence[Job], swept: Collection[str]
+    ) -> bool:
+        if self._settings.exclusive is not None:
+            return self._settings.exclusive
+        return measures_time(composed, [job.need.cores for job in jobs], swept)
+
+    def _repeats(self, jobs: Sequence[Job], before: Manifest) -> list[int]:
+        """The number of each job's repeat; a repeat of an earlier launch keeps its number.
+
+        Raises:
+            PlanError: no job has the key that was said to distinguish the repeats.
+        """
+        key, configs = self._settings.repeat, [job.identity.config for job in jobs]
+        if key != DEFAULT_REPEAT and not any(key in config for config in configs):
+            raise PlanError(
+                f"hydra.launcher.repeat={key} is no key of the jobs' configs: name the key that "
+                f"distinguishes the repeats of a setting, such as {DEFAULT_REPEAT}"
+            )
+        known = {
+            as_json(job.identity.config.get(key)): job.block
+            for job in before.jobs
+            if job.block is not None
+        }
+        return repeat_numbers(configs, key, known)
 
     def confirm(self, plan: Plan) -> None:
         """Records that the plan is carried out: the next batch extends it."""
@@ -150,8 +180,19 @@ class Planner:
             for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
         ]
         composing.refuse_shared_directories(jobs)
-        check_gpus(jobs, self._resources.gpus)
+        composing.check_gpus(jobs, self._resources.gpus)
         return jobs
+
+    def _recorded_settings(self, order: str, *, exclusive: bool) -> dict[str, Any]:
+        """What the manifest records of the launcher's settings."""
+        return {
+            "order": order,
+            "repeat": self._settings.repeat,
+            "exclusive": exclusive,
+            "cores": self._resources.cores,
+            "gpus": self._resources.gpus,
+            "threads": thread_settings(self._settings.threads),
+        }
 
     def _merged(
         self,
@@ -159,23 +200,17 @@ class Planner:
         jobs: Sequence[Job],
         order: Sequence[int],
         swept: Iterable[str],
-        exclusive: bool,
+        settings: dict[str, Any],
     ) -> Manifest:
         """The manifest with this launch's jobs."""
         records = {job.identity.num: job for job in before.jobs}
-        for job in jobs:
+        for index, job in enumerate(jobs):
             where = os.path.relpath(job.directory, self._sweep)
-            records[job.num] = JobRecord(job.identity, where, job.need.cores)
-        settings = {
-            "order": self._settings.order,
-            "exclusive": exclusive,
-            "cores": self._resources.cores,
-            "gpus": self._resources.gpus,
-            "threads": thread_settings(self._settings.threads),
-        }
+            block = job.block if index in order else records[job.num].block
+            records[job.num] = JobRecord(job.identity, where, job.need.cores, block)
         launch = {
             "started": timestamp(),
-            "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+            "command": command_line(),
             "to_resume": self._to_resume(),
             "directory": os.getcwd(),
             "host": os.uname().nodename,
@@ -208,35 +243,23 @@ def _done(jobs: Sequence[Job], recorded: Sequence[int]) -> dict[int, Any]:
     }
 
 
-def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
-    """Checks that the jobs can have the GPUs that they need.
-
-    Raises:
-        PlanError: the sweep has none, or a job names a certain GPU.
-    """
-    for job in jobs:
-        device = str(job.config.get("device"))
-        if job.need.gpus and not gpus:
-            raise PlanError(
-                f"#{job.num} ({job.label}) asks for a GPU with device={device}, and this machine "
-                "shows none: use device=cpu, or name them in hydra.launcher.gpus"
-            )
-        if job.need.gpus and ":" in device:
-            raise PlanError(
-                f"#{job.num} ({job.label}) names device={device}, but the launcher hands out the "
-                "GPUs, and a job sees only its own: use device=cuda"
-            )
-
-
 def plan_lines(plan: Plan, resources: Resources, sweep: Path) -> list[str]:
     """The text of a dry run: the jobs in order, with their cores and directories."""
     side = "one at a time" if plan.exclusive else "side by side where cores allow"
     jobs, cores = count_text(len(plan.jobs), "job"), ranges_text(resources.cores)
-    lines = [f"{jobs} in {sweep}, {side}, on cores {cores}"]
+    lines = [f"{jobs} in {sweep}, {side}, on cores {cores}{_blocks_text(plan)}"]
     for index, value in plan.done.items():
         job = plan.jobs[index]
         lines.append(f"skip  #{job.num} (done, returned {value}): {job.label}")
     return lines + [_run_line(plan, index, resources) for index in plan.order]
+
+
+def _blocks_text(plan: Plan) -> str:
+    blocks = {job.block for job in plan.jobs if job.block is not None}
+    if not blocks:
+        return ""
+    key = plan.manifest.settings["repeat"]
+    return f", in {count_text(len(blocks), 'block')}, each a value of {key} in an order of its own"
 
 
 def _run_line(plan: Plan, index: int, resources: Resources) -> str:

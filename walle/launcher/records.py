@@ -32,11 +32,13 @@ class JobRecord(NamedTuple):
         identity: number, overrides, hash and config.
         directory: relative to the sweep's directory.
         cores: the number of cores that the job needs; None for all.
+        block: the number of the block in which it ran last; None where the sweep had no blocks.
     """
 
     identity: Identity
     directory: str
     cores: int | None
+    block: int | None = None
 
 
 class Manifest(NamedTuple):
@@ -44,7 +46,7 @@ class Manifest(NamedTuple):
 
     Attributes:
         swept: names of the overrides along which the jobs differ.
-        settings: of the latest launch: order, exclusive, cores, gpus, threads.
+        settings: of the latest launch: order, repeat, exclusive, cores, gpus, threads.
         jobs: by ascending number.
         launches: an entry for each launch: its time, command, the overrides with which the same
             command goes on, and its order of jobs.
@@ -70,10 +72,15 @@ def _job_entry(job: JobRecord, common: Flat) -> dict[str, Any]:
         "num": num,
         "directory": job.directory,
         "cores": job.cores,
+        **_block_entry(job),
         "overrides": overrides,
         "config_hash": config_hash,
         "config": {path: value for path, value in config.items() if path not in common},
     }
+
+
+def _block_entry(job: JobRecord) -> dict[str, int]:
+    return {} if job.block is None else {"block": job.block}
 
 
 def read_manifest(sweep: Path) -> Manifest:
@@ -104,7 +111,7 @@ def read_manifest(sweep: Path) -> Manifest:
 def _job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
     config = common | entry["config"]
     identity = Identity(entry["num"], tuple(entry["overrides"]), entry["config_hash"], config)
-    return JobRecord(identity, entry["directory"], entry["cores"])
+    return JobRecord(identity, entry["directory"], entry["cores"], entry.get("block"))
 
 
 def resume_command(manifest: Manifest) -> str:
@@ -167,9 +174,10 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         "state": status.get("state", "pending"),
         "directory": job.directory,
         "overrides": " ".join(given),
+        **_block_entry(job),
     }
     ended = ("started", "ended")
-    machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end")
+    machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end", "others_busy")
     tail = {
         "config_hash": config_hash,
         "attempts": status.get("attempts"),
@@ -208,13 +216,14 @@ def duration_s(status: Mapping[str, Any]) -> float | None:
 
 
 class Progress(NamedTuple):
-    """The last whole row of a run's iterations.csv; None for an absent or empty cell."""
+    """The last whole rows of a run's iterations.csv and eval.csv; None for an absent cell."""
 
     iteration: int | None = None
     env_steps: int | None = None
     wall_s: float | None = None
     return_mean: float | None = None
     env_steps_per_s: float | None = None
+    eval_mean: float | None = None
 
     def remaining_s(self, total_steps: Any) -> float | None:
         """Seconds that the run still needs at its mean speed so far; None where that is unknown.
@@ -229,18 +238,23 @@ class Progress(NamedTuple):
 
 def read_progress(job: Path) -> Progress:
     """Reads how far a run has come; all None for a job without iterations.csv."""
-    file = job / "iterations.csv"
+    row = _last_row(job / "iterations.csv")
+    row["eval_mean"] = _last_row(job / "eval.csv").get("return_mean", "")
+    return Progress(
+        **{name: _number(row.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
+    )
+
+
+def _last_row(file: Path) -> dict[str, str]:
+    """The cells of the last whole row of a CSV file; empty without one."""
     if not file.exists():
-        return Progress()
+        return {}
     with file.open(encoding="utf-8", errors="replace") as stream:
         names = stream.readline().strip().split(",")
     text = _end_of(file)
     whole = text[: text.rfind("\n") + 1].splitlines()  # the writer may not have ended the last row
     rows = [cells for line in whole if len(cells := line.split(",")) == len(names)]
-    row = dict(zip(names, rows[-1], strict=True)) if rows else {}
-    return Progress(
-        **{name: _number(row.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
-    )
+    return dict(zip(names, rows[-1], strict=True)) if rows else {}
 
 
 def _number(cell: str | None, name: str) -> float | int | None:

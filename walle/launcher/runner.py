@@ -18,6 +18,7 @@ from walle.launcher import attempts
 from walle.launcher.allocation import Allocator, Grant
 from walle.launcher.composing import Job
 from walle.launcher.jobs.client import RunningJob
+from walle.launcher.jobs.fork_server import Ended
 from walle.launcher.jobs.job import Request
 from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
 from walle.launcher.planning import Plan
@@ -25,6 +26,7 @@ from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.texts import count_text, start_text
+from walle.launcher.timed.core_speeds import OthersClock, rounded
 from walle.machine import clock_mhz, oom_kills
 from walle.processes.signals import ENDING, FOR_AGENT, leave_terminal
 from walle.timing import timestamp
@@ -70,6 +72,7 @@ class Active:
         record: the launcher's fields of status.json that are known at the start.
         log_start: the size of its log at the start, in bytes.
         oom_before: the kernel's count of out-of-memory kills at the start.
+        others: counts the time of other programs on its cores; None if other jobs run there too.
         end_at: when to stop the job, on the monotonic clock; None without a limit.
         timed_out: whether the job has been asked to stop since.
     """
@@ -80,6 +83,7 @@ class Active:
     record: dict[str, Any]
     log_start: int
     oom_before: int
+    others: OthersClock | None
     end_at: float | None
     timed_out: bool = False
 
@@ -143,10 +147,11 @@ class Runner:
         limit = self._settings.timeout_s
         end_at = time.monotonic() + limit if limit is not None else None
         log_start = size_of(job.directory / LOG)
+        others = OthersClock(grant.cores) if self._plan.exclusive else None
         process = self._start(_request(job, grant))
         self._tries[grant.job] += 1
         self._active[grant.job] = Active(
-            job, grant, process, record, log_start, oom_kills(), end_at
+            job, grant, process, record, log_start, oom_kills(), others, end_at
         )
 
     def _finish_ended(self) -> None:
@@ -171,16 +176,14 @@ class Runner:
         )
         verdict = judge(ended, circumstances)
         tail = [] if verdict.state == "completed" else last_lines(log, active.log_start)
-        self._record(active, verdict, tail, ended.peak_memory_bytes)
+        self._record(active, verdict, tail, ended)
         self._allocator.release(index)
         self._screen.ended(job, verdict, tail)
         if ended.survivors:
             self._screen.warn(f"processes {ended.survivors} of #{job.num} cannot be killed")
         self._conclude(index, verdict)
 
-    def _record(
-        self, active: Active, verdict: Verdict, tail: list[str], peak_memory_bytes: int
-    ) -> None:
+    def _record(self, active: Active, verdict: Verdict, tail: list[str], ended: Ended) -> None:
         """Writes the job's end into status.json, over what the job itself wrote."""
         if verdict.state != "completed":
             last: dict[str, Any] = {"log_tail": tail}
@@ -202,7 +205,8 @@ class Runner:
             ended=timestamp(),
             load_end=os.getloadavg()[0],
             mhz_end=clock_mhz(active.grant.cores),
-            peak_memory_bytes=peak_memory_bytes,
+            peak_memory_bytes=ended.peak_memory_bytes,
+            others_busy=_others_busy(active, ended),
             **last,
         )
 
@@ -257,6 +261,13 @@ class Runner:
     def _signal_jobs(self, signum: int) -> None:
         for active in self._active.values():
             active.process.signal(signum)
+
+
+def _others_busy(active: Active, ended: Ended) -> float | None:
+    """The mean number of the job's cores that other programs kept busy; None if it is unknown."""
+    if active.others is None or ended.cpu_s is None:
+        return None
+    return rounded(active.others.others_busy(ended.cpu_s))
 
 
 def _request(job: Job, grant: Grant) -> Request:

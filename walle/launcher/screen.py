@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 RECENT_ROWS = 8
-COLUMNS = ("#", "job", "cores", "state", "round", "return", "steps/s", "left")
+COLUMNS = ("#", "job", "cores", "state", "round", "eval", "return", "steps/s", "left")
 STATE = COLUMNS.index("state")
-WRAPPED, NUMBERS = {"job": 10, "cores": 5}, ("#", "round", "return", "steps/s", "left")
+WRAPPED, NUMBERS = {"job": 10, "cores": 5}, ("#", "round", "eval", "return", "steps/s", "left")
 STYLES = {"completed": "green", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
@@ -248,6 +248,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.cores,
         row.state,
         number_text(row.progress.iteration),
+        number_text(row.progress.eval_mean, ".1f"),
         number_text(row.progress.return_mean, ".1f"),
         number_text(row.progress.env_steps_per_s, ",.0f"),
         duration_text(row.remaining_s),

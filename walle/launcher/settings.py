@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List, Optional  # noqa: UP035  OmegaConf reads these spellings only
 
-CHOICES = {"order": ("given", "interleaved", "shuffled"), "on_failure": ("continue", "stop")}
+DEFAULT_REPEAT = "seed"
+CHOICES = {
+    "order": (None, "given", "interleaved", "blocks", "shuffled"),
+    "on_failure": ("continue", "stop"),
+}
 
 
 @dataclass
@@ -18,13 +22,22 @@ class WalleLauncherConf:
     # GPUs that the sweep may use; two jobs share a GPU that is named twice. null: the GPUs in
     # CUDA_VISIBLE_DEVICES, or all GPUs of the machine.
     gpus: Optional[List[str]] = None  # noqa: UP006, UP045
-    # Run one job at a time; null: only when jobs differ in sampler.n, as their times are compared.
+    # Run one job at a time; null: only when jobs differ in a key of speed (sampler.n,
+    # sampler.max_lag, learner.n, learner.threads), as their times are compared, and when each of
+    # several jobs takes all cores.
     exclusive: Optional[bool] = None  # noqa: UP045
+    # Before the first and after the last job, time about a second of fixed work on every core, and
+    # tell when cores are unequal or busy; null: when jobs run one at a time.
+    check_cores: Optional[bool] = None  # noqa: UP045
     # Value of OMP_NUM_THREADS and of the other libraries' variables, the same in every job.
     threads: int = 1
-    # given; interleaved: all jobs of one seed, then all of the next; shuffled: a random order that
-    # is the same in every launch.
-    order: str = "interleaved"
+    # given; interleaved: all jobs of one repeat, then all of the next; blocks: the same, and every
+    # repeat has its jobs in a random order of its own, so that values can be compared within a
+    # repeat on a machine that drifts; shuffled: a random order. Random orders are the same in every
+    # launch. null: blocks when jobs run one at a time, else interleaved.
+    order: Optional[str] = None  # noqa: UP045
+    # The key in which the repeats of a setting differ.
+    repeat: str = DEFAULT_REPEAT
     # true: skip the jobs that are complete in this directory, and let all others go on from their
     # checkpoints; false: use a new directory, NAME-2 and so on; null: true when the config has a
     # `name`, else run all jobs from the beginning, in their places.
@@ -60,8 +73,9 @@ def check_settings(settings: WalleLauncherConf) -> None:
     """
     for key, choices in CHOICES.items():
         if getattr(settings, key) not in choices:
+            named = ", ".join("null" if choice is None else choice for choice in choices)
             raise ValueError(
-                f"hydra.launcher.{key}={getattr(settings, key)}: choose one of {', '.join(choices)}"
+                f"hydra.launcher.{key}={getattr(settings, key)}: choose one of {named}"
             )
     lowest = {"threads": 1, "retries": 0, "max_failures": 1, "grace_s": 0}
     for key, least in lowest.items():

@@ -3,6 +3,10 @@
 A function is traced to a graph of tensor operations. The graph's hash names a package in the cache
 directory. If the package does not exist, inductor turns the graph into C++, and the compiler turns
 the C++ into a library. A later process with the same graph loads the library in milliseconds.
+
+Tracing imports the compiler, which takes seconds. So a function may come with a description: a text
+that, together with this package's code, determines its graph. The hash of both names a small file
+that holds the package's name, and a later process loads the package without tracing.
 """
 
 from __future__ import annotations
@@ -10,9 +14,11 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -60,14 +66,45 @@ class Program:
 
 
 @torch.no_grad()
-def compile_function(function: Function, example: Sequence[Tensor]) -> Program:
-    """Compiles `function` for inputs shaped like `example`; it must not change its inputs."""
+def compile_function(
+    function: Function, example: Sequence[Tensor], description: str | None = None
+) -> Program:
+    """Compiles `function` for inputs shaped like `example`; it must not change its inputs.
+
+    Args:
+        function: a pure function.
+        example: its inputs.
+        description: everything besides the inputs on which the function depends, if all its code is
+            in this package; None traces the function every time.
+    """
+    directory = cache_directory()
+    known = None if description is None else directory / f"{_name(description, example)}.package"
+    program = known and _known(known)
+    if program:
+        return program
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
-    cache = cache_directory()
     graph = _trace(function, example)
-    path = cache / f"{_fingerprint(graph, example)}.pt2"
+    path = directory / f"{_fingerprint(graph, example)}.pt2"
     with locked(path.with_suffix(".lock")):  # one process compiles, the others wait
-        return _loaded(graph, example, path)
+        program = _loaded(graph, example, path)
+    if known:
+        _write(known, path.name)
+    return program
+
+
+def _known(known: Path) -> Program | None:
+    """The package whose name `known` holds; None if there is none, or a damaged one."""
+    try:
+        name = known.read_text()
+        return Program(known.with_name(name)) if Path(name).name == name else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".writing", delete=False) as file:
+        file.write(text)
+    os.replace(file.name, path)
 
 
 def _loaded(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> Program:
@@ -115,9 +152,32 @@ def _fingerprint(graph: torch.fx.GraphModule, example: Sequence[Tensor]) -> str:
         if node.op == "get_attr":
             constant = getattr(graph, node.target)
             digest.update(repr((constant.dtype, constant.tolist())).encode())
-    shapes = [(tuple(x.shape), x.dtype, x.device.type) for x in example]
-    digest.update(repr((shapes, _machine())).encode())
+    digest.update(_shapes_and_machine(example))
     return digest.hexdigest()[:32]
+
+
+def _name(description: str, example: Sequence[Tensor]) -> str:
+    """A hash of everything that determines the graph and its library, for a described function."""
+    digest = hashlib.sha256(_code() + description.encode())
+    digest.update(repr(torch.get_default_dtype()).encode())
+    digest.update(_shapes_and_machine(example))
+    return digest.hexdigest()[:32]
+
+
+@cache
+def _code() -> bytes:
+    """A hash of the names and the contents of this package's modules."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package)} {len(content)} ".encode() + content)
+    return digest.digest()
+
+
+def _shapes_and_machine(example: Sequence[Tensor]) -> bytes:
+    shapes = [(tuple(x.shape), x.dtype, x.device.type) for x in example]
+    return repr((shapes, _machine())).encode()
 
 
 def _machine() -> tuple[Any, ...]:
@@ -135,16 +195,16 @@ def _cpu() -> str:
 
 
 @contextmanager
-def _torch_files(cache: Path) -> Iterator[None]:
-    """Makes torch keep in `cache` what it compiles, for example to test the processor.
+def _torch_files(directory: Path) -> Iterator[None]:
+    """Makes torch keep in `directory` what it compiles, for example to test the processor.
 
     By default it loads such libraries from a directory below the world-writable /tmp, whoever made
     that directory.
     """
-    headers = cache / "inductor" / "precompiled_headers"
+    headers = directory / "inductor" / "precompiled_headers"
     variables = {
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
-        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(directory / "inductor"),
+        "TRITON_CACHE_DIR": str(directory / "triton"),
     }
     with ExitStack() as stack:
         stack.enter_context(environment(variables))

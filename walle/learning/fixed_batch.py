@@ -20,15 +20,18 @@ class FixedBatch:
         vector: Tensor,
         columns: int,
         rows: int = 0,
+        description: str | None = None,
     ) -> None:
         """Compiles `function(vector [P], x [N, columns]) -> [N]`, whose rows are independent.
 
         `rows` is the expected N; 0 if it is not known. It chooses the size of the batches: many
         rows cost less in large batches, but few rows would leave most of a large batch empty.
+        `description` describes the function, see `compile_function`.
         """
         self._size = 1024 if rows >= 16 * 1024 else 256
         example = (vector, torch.zeros(self._size, columns, device=vector.device))
-        self._program = compile_function(lambda v, x: (function(v, x),), example)
+        described = None if description is None else f"batch of {description}"
+        self._program = compile_function(lambda v, x: (function(v, x),), example, described)
 
     def __call__(self, vector: Tensor, x: Tensor) -> Tensor:
         """Maps [N, columns] to [N]; the last batch is padded with zeros."""

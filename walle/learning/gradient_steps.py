@@ -107,6 +107,12 @@ def _eager_gradient(loss: Loss, vector: Tensor, batch: Batch) -> tuple[Tensor, T
     return grad, value, info
 
 
+@torch.no_grad()
+def _info_names(loss: Loss, vector: Tensor, batch: Batch) -> tuple[str, ...]:
+    _, info = loss(vector, batch)
+    return tuple(info)
+
+
 def _clip_and_step(
     vector: Tensor, grad: Tensor, state: AdamState, rate: Tensor, settings: AdamSettings
 ) -> tuple[Tensor, AdamState, Tensor, Tensor]:
@@ -140,11 +146,21 @@ class CompiledStep:
     also returns Adam's step sizes: otherwise inductor would compute them once for every parameter.
     """
 
-    def __init__(self, loss: Loss, settings: AdamSettings, vector: Tensor, batch: Batch) -> None:
-        """Compiles for parameters like `vector` and minibatches like `batch`."""
+    def __init__(
+        self,
+        loss: Loss,
+        settings: AdamSettings,
+        vector: Tensor,
+        batch: Batch,
+        description: str | None = None,
+    ) -> None:
+        """Compiles for parameters like `vector` and minibatches like `batch`.
+
+        `description` describes the loss, see `compile_function`.
+        """
         self._shapes = [x.shape for x in leaves(batch)]
         self._eager = EagerStep(loss, settings)
-        self.names: tuple[str, ...] = ()
+        self.names = ("loss", "grad_norm", *_info_names(loss, vector, batch))
 
         def step(vector: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
             *adam, rate = rest[:4]
@@ -153,11 +169,11 @@ class CompiledStep:
             )
             after = _clip_and_step(vector, grad, AdamState(*adam), rate, settings)
             vector, state, norm, sizes = after
-            self.names = ("loss", "grad_norm", *info)
             return vector, *state, torch.stack([value, norm, *info.values()]), sizes
 
         state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
-        self._program = compile_function(step, (vector, *state, rate, *leaves(batch)))
+        described = None if description is None else f"step {settings} of {description}"
+        self._program = compile_function(step, (vector, *state, rate, *leaves(batch)), described)
 
     def __call__(self, vector: Tensor, state: AdamState, rate: Tensor, batch: Batch) -> StepResult:
         """See `GradientStep`."""
@@ -190,20 +206,25 @@ class SharedStep:
         """See `GradientStep`."""
         return ("loss", "grad_norm", *self._info)
 
-    def compile(self, vector: Tensor, batch: Batch) -> None:
-        """Compiles the gradient of this learner's part, and the Adam step after the exchange."""
+    def compile(self, vector: Tensor, batch: Batch, description: str | None = None) -> None:
+        """Compiles the gradient of this learner's part, and the Adam step after the exchange.
+
+        `description` describes the loss, see `compile_function`.
+        """
         part, _ = self._part(batch)
+        self._info = _info_names(self._loss, vector, part)
+        of_loss = None if description is None else f"gradient of {description}"
+        of_step = f"step {self._settings} of {len(vector)}"
 
         def gradient(vector: Tensor, *columns: Tensor) -> tuple[Tensor]:
             of = grad_and_value(self._loss, has_aux=True)
             grad, (value, info) = of(vector, rebuild(part, iter(columns)))
-            self._info = tuple(info)
             return (torch.cat((grad, torch.stack([value, *info.values()]))),)
 
-        program = compile_function(gradient, (vector, *leaves(part)))
+        program = compile_function(gradient, (vector, *leaves(part)), of_loss)
         state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
         flat = torch.zeros(len(vector) + 1 + len(self._info), device=vector.device)
-        self._apply = compile_function(self._finish, (vector, *state, rate, flat))
+        self._apply = compile_function(self._finish, (vector, *state, rate, flat), of_step)
         self._shapes = [x.shape for x in leaves(part)]
         self._gradient = program
 

@@ -85,15 +85,20 @@ class Updates:
         after, metrics = self._block(state, minibatches, noise)
         return after, torch.stack(metrics)
 
-    def compile(self, state: Any, minibatches: Tensor, noise: Tensor) -> None:
-        """Compiles all later blocks, for arguments of these shapes."""
+    def compile(
+        self, state: Any, minibatches: Tensor, noise: Tensor, description: str | None = None
+    ) -> None:
+        """Compiles all later blocks, for arguments of these shapes.
+
+        `description` describes the block, see `compile_function`.
+        """
 
         def flat(*inputs: Tensor) -> tuple[Tensor, ...]:
             *parts, minibatches, noise = inputs
             after, metrics = self._eager(rebuild(state, iter(parts)), minibatches, noise)
             return (*leaves(after), metrics)
 
-        program = compile_function(flat, (*leaves(state), minibatches, noise))
+        program = compile_function(flat, (*leaves(state), minibatches, noise), description)
 
         def compiled(state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, Tensor]:
             *parts, metrics = program(*leaves(state), minibatches, noise)

@@ -96,13 +96,19 @@ class Optimizer:
         if self._team is not None:
             self._team.meet()
 
-    def compile(self, vector: Tensor, data: Batch, minibatch_size: int) -> None:
-        """Compiles the later steps; `data` is an example, of which they take full minibatches."""
+    def compile(
+        self, vector: Tensor, data: Batch, minibatch_size: int, description: str | None = None
+    ) -> None:
+        """Compiles the later steps; `data` is an example, of which they take full minibatches.
+
+        `description` describes the loss, see `compile_function`.
+        """
         batch = _minibatches(data, minibatch_size)[0]
         if isinstance(self._step, SharedStep):
-            self._step.compile(vector, batch)
+            self._step.compile(vector, batch, description)
         else:
-            self._step = CompiledStep(self._loss, self._settings, vector, batch)
+            settings = self._settings
+            self._step = CompiledStep(self._loss, settings, vector, batch, description)
 
     def minimise(
         self,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from walle.types import AnyArray, FloatArray, IntArray, unique_lane_groups
+from walle.types import NO_LANE, AnyArray, BoolArray, FloatArray, IntArray, unique_lane_groups
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -112,12 +112,19 @@ class RewardNormalizer:
         self._return = np.zeros(lanes)
         self._moments = RunningMoments(())
 
-    def __call__(self, reward: FloatArray, ended: npt.NDArray[np.bool_], lane: IntArray) -> Tensor:
-        """Takes in [T, L] rewards of the lanes numbered `lane` ([L]); returns them scaled."""
+    def __call__(
+        self, reward: FloatArray, ended: BoolArray, lane: IntArray, begins: BoolArray = NO_LANE
+    ) -> Tensor:
+        """Takes in [T, L] rewards of the lanes numbered `lane` ([L]); returns them scaled.
+
+        Where `begins` (see `Rollout`), the return begins at zero.
+        """
         if not self.enabled:
             return torch.from_numpy(reward.copy())
         returns = np.empty(reward.shape)
         for columns in unique_lane_groups(lane):
+            if begins.size:
+                self._return[lane[columns][begins[columns]]] = 0
             returns[:, columns] = self._advance(
                 reward[:, columns], ended[:, columns], lane[columns]
             )
@@ -125,9 +132,7 @@ class RewardNormalizer:
         scale = 1 / np.sqrt(self._moments.variance + 1e-8)
         return torch.from_numpy((reward * scale).astype(np.float32))
 
-    def _advance(
-        self, reward: FloatArray, ended: npt.NDArray[np.bool_], lane: IntArray
-    ) -> Float64Array:
+    def _advance(self, reward: FloatArray, ended: BoolArray, lane: IntArray) -> Float64Array:
         """[T, L] discounted returns of lanes that appear once each."""
         running = self._return[lane]
         returns = np.empty(reward.shape)

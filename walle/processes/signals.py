@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,12 +23,24 @@ DEATH = signal.SIGRTMIN + 9  # wakes the main thread for `Watch`
 AGENT_ENDED = signal.SIGRTMIN + 11  # from the kernel to the fork server
 
 
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Ends a command without a traceback when the reader of its output, such as `head`, leaves."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
 class Signals:
     """The signals that a user, a terminal or a scheduler sends to the agent.
 
-    The first SIGINT, SIGTERM or SIGHUP asks for an orderly end. A further SIGINT or SIGTERM ends
-    the run at once: it raises `KeyboardInterrupt` with the signal's number. A further SIGHUP does
-    not, because one closing of a terminal sends two. SIGUSR1 and SIGUSR2 ask for a checkpoint.
+    The first SIGINT, SIGTERM or SIGHUP asks for an orderly end. A further SIGINT ends the run at
+    once: it raises `KeyboardInterrupt` with the signal's number. A further SIGTERM or SIGHUP does
+    not: Slurm ends a job step and its job with a SIGTERM each, and one closing of a terminal sends
+    two SIGHUP; either would break off the checkpoint. SIGUSR1 and SIGUSR2 ask for a checkpoint.
     """
 
     def __init__(self) -> None:
@@ -86,9 +99,9 @@ class Signals:
         if number == signal.SIGHUP:
             leave_terminal()
         if self.arrived():
-            if number == signal.SIGHUP:
-                return
-            raise KeyboardInterrupt(number)
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt(number)
+            return
         self.received = number
         self._writer.send_bytes(b"\0")
         if self._breaks_off:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from walle.processes.forkserver import fork_server, fork_server_died
 from walle.processes.workers import forkserver_context
 
+_STARTS = 3  # as often a worker is tried to start, each time with a new fork server
 _UNKNOWN = 255  # what multiprocessing says without its fork server; a process may say so too
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 
@@ -26,9 +27,7 @@ class Worker:
 
     def __init__(self, name: str, target: Callable[..., None], args: Sequence[Any]) -> None:
         """Starts the process; `target` and `args` are pickled."""
-        context = forkserver_context()
-        self._process: Any = context.Process(target=target, args=args, name=name, daemon=True)
-        self._process.start()
+        self._process = _started({"target": target, "args": args, "name": name, "daemon": True})
         self._server = fork_server()
         self.name, self.pid = name, int(self._process.pid)
         try:
@@ -62,6 +61,20 @@ class Worker:
         self._process.join()
         self._process.close()
         os.close(self.sentinel)
+
+
+def _started(process: Mapping[str, Any]) -> Any:
+    """A started process; another fork server is started if this one dies meanwhile."""
+    for left in reversed(range(_STARTS)):
+        started: Any = forkserver_context().Process(**process)
+        server = fork_server()
+        try:
+            started.start()
+            break
+        except (EOFError, OSError):
+            if not left or not fork_server_died(server):
+                raise
+    return started
 
 
 def _signal_name(number: int) -> str:

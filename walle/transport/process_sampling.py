@@ -22,7 +22,7 @@ from walle.transport.lending import Records, borrower_of, cancel, clear_after
 from walle.transport.messages import Failed
 from walle.transport.policy_queue import PolicyQueue
 from walle.transport.replacing import News, Restarts, Silence, begins_new_episodes
-from walle.transport.rounds import Round, assemble_round
+from walle.transport.rounds import Round, assemble_round, with_dropped
 from walle.transport.sampler_process import SamplerTask, run_sampler
 from walle.transport.sampling import OtherProcesses, Patience
 from walle.transport.slots import RolloutShape
@@ -43,6 +43,7 @@ class ProcessSampling:
         vector_length: int,
         slots: int,
         enough: int,
+        max_staleness: int | None = None,
         signals: Signals,
         patience: Patience,
         others: OtherProcesses | None = None,
@@ -55,11 +56,13 @@ class ProcessSampling:
             vector_length: length of a snapshot's vector.
             slots: places for rollouts of each sampler, with the one that it is filling.
             enough: environment steps that make a free-running round.
+            max_staleness: versions that a rollout of a free-running round may be old; None: any.
             signals: signals that interrupt a wait.
             patience: when samplers are replaced.
             others: further processes whose death ends a wait.
         """
         self._tasks, self._slots, self._enough = list(tasks), slots, enough
+        self._max_staleness = max_staleness
         self._lag, self._signals, self._others = tasks[0].lag, signals, others
         allow_files(_FILES + _FILES_A_SAMPLER * len(tasks))
         self._experience = ExperienceQueue(shapes, slots)
@@ -119,18 +122,36 @@ class ProcessSampling:
         return round_
 
     def _first_to_arrive(self) -> Round:
-        """Copies each slot when it arrives, so that fast samplers do not wait for slow ones."""
+        """Copies each slot when it arrives, so that fast samplers do not wait for slow ones.
+
+        A rollout that begins while this waits acts under the newest policy, so that never all of
+        them are too old.
+        """
         received: list[Received] = []
+        dropped: list[Received] = []
         steps = 0
         while steps < self._enough:
             item = self._experience.take_first()
             if item is None:
                 self._wait()
                 continue
-            received.append(item.copied())
-            steps += received[-1].slot.rollout.env_steps
+            copy = item.copied()
             self._release(item)
-        return assemble_round(received, self._tasks)
+            if self._is_too_old(copy):
+                dropped.append(copy)
+            else:
+                received.append(copy)
+                steps += copy.slot.rollout.env_steps
+        round_ = assemble_round(received, self._tasks)
+        if self._max_staleness is None:
+            return round_
+        return with_dropped(round_, dropped, self._tasks)
+
+    def _is_too_old(self, item: Received) -> bool:
+        if self._max_staleness is None:
+            return False
+        oldest = int(item.slot.rollout.policy_version.min())
+        return self._policies.newest - oldest > self._max_staleness
 
     def _release(self, item: Received) -> None:
         self.lanes.turn(item.sampler, item.slot)

@@ -25,6 +25,8 @@ class Round(NamedTuple):
         last_sent_ns: time at which the last rollout was sent.
         lanes: the same experience as rollouts with a column for each lane; one rollout a lane if
             `rollout` is packed.
+        dropped: rollouts that arrived before the round was complete, and were too old to learn
+            from; None where no rollout is ever too old. `sections_s` has their seconds too.
     """
 
     rollout: Rollout
@@ -32,13 +34,13 @@ class Round(NamedTuple):
     began_ns: int
     last_sent_ns: int
     lanes: list[Rollout]
+    dropped: list[Rollout] | None = None
 
     @property
-    def busy_s(self) -> float:
-        """The mean working time of the samplers for this round in seconds, without waiting."""
+    def busy_s(self) -> list[float]:
+        """[rollouts] seconds that the sampler worked for each rollout, without waiting."""
         idle = ("wait_policy", "wait_slot")
-        busy = [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
-        return sum(busy) / len(busy)
+        return [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
 
 
 def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
@@ -62,6 +64,14 @@ def assemble_round(received: Sequence[Received], tasks: Sequence[SamplerTask]) -
         began_ns=min(int(item.slot.began_ns[0]) for item in received),
         last_sent_ns=max(int(item.slot.sent_ns[0]) for item in received),
         lanes=lanes,
+    )
+
+
+def with_dropped(round_: Round, dropped: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
+    """The round with the rollouts that were too old for it."""
+    seconds = [(tasks[item.sampler].name, _sections(item)) for item in dropped]
+    return round_._replace(
+        dropped=[item.slot.filled for item in dropped], sections_s=[*seconds, *round_.sections_s]
     )
 
 

@@ -76,6 +76,7 @@ class RolloutShape(NamedTuple):
             "lane": ((L,), "int64"),
             "policy_version": ((L,), "int64"),
             "state": ((L, self.state), "float32"),
+            "begins": ((L,), "bool"),
         }
 
     @property

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from tests.analysis.synthetic import Job, write_sweep
 from walle.analysis.measuring import cells
@@ -33,12 +32,3 @@ def test_runs_without_values_are_left_out(tmp_path: Path) -> None:
 def test_repeated_seeds_are_runs() -> None:
     assert cells.repeats_text(3, 3) == "3 seeds"
     assert cells.repeats_text(3, 2) == "3 runs"
-
-
-def test_the_warm_up_is_of_every_run_and_process() -> None:
-    frame = pd.DataFrame(
-        {"run": ["a", "a", "a", "a"], "process": ["x", "y", "x", "y"], "iteration": [1, 1, 2, 2]}
-    )
-    assert cells.after_warmup(frame, 1)["iteration"].tolist() == [2, 2]
-    assert cells.after_warmup(frame.drop(columns="process"), 1)["iteration"].tolist() == [1, 2, 2]
-    assert cells.after_warmup(frame, 0) is frame

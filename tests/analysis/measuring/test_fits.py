@@ -100,7 +100,7 @@ def test_both_laws_and_their_best_number_of_samplers_in_words() -> None:
     # fastest at sqrt(0.95 / 0.002)
     assert usl == (
         "Universal scalability law: contention 5% [5%, 5%], coherence 0.2% [0.2%, 0.2%]; "
-        "fastest at N = 21.8."
+        "fastest at N = 21.8 (extrapolated: measured up to N = 16)."
     )
 
 
@@ -117,8 +117,8 @@ def test_wide_intervals_in_words() -> None:
     # with a serial fraction of 0.2, 0.6 and 1, 0.7 s are reached by 1.6, 4 and no samplers
     assert describe(uncertain([1, 2]), learn_s=0.7) == [
         "Amdahl (two points only): serial fraction 60% [0%, 100%], so at most 1.67x.",
-        "Learning takes 0.7 s an iteration: it becomes the bottleneck from N = 4 [1, inf] "
-        "samplers on.",
+        "Learning takes 0.7 s per round: it becomes the bottleneck from N = 4 [1, inf] "
+        "samplers on (extrapolated: measured up to N = 2).",
     ]
     _, usl = describe(uncertain([1, 2, 4, 8], coherence=0.01), None)
     assert usl == (
@@ -130,9 +130,9 @@ def test_wide_intervals_in_words() -> None:
 @pytest.mark.parametrize(
     ("learn_s", "said"),
     [
-        (2.0, "Learning takes 2 s an iteration: it is the bottleneck with one sampler already."),
-        (1.5, "Learning takes 1.5 s an iteration: it becomes the bottleneck from N = 1.36 "),
-        (0.05, "Learning takes 0.05 s an iteration: less than the serial part of collection, "),
+        (2.0, "Learning takes 2 s per round: it is the bottleneck with one sampler already."),
+        (1.5, "Learning takes 1.5 s per round: it becomes the bottleneck from N = 1.36 "),
+        (0.05, "Learning takes 0.05 s per round: less than the serial part of collection, "),
     ],
 )
 def test_where_learning_becomes_the_bottleneck_in_words(learn_s: float, said: str) -> None:
@@ -142,4 +142,7 @@ def test_where_learning_becomes_the_bottleneck_in_words(learn_s: float, said: st
 
 def test_one_value_a_cell_has_no_interval_in_words() -> None:
     amdahl, *_ = describe(exact(scaling.Law(2.0, 0.05, 0.0), values=1), None)
-    assert amdahl == "Amdahl (5 points): serial fraction 5%, so at most 20x."
+    assert amdahl == (
+        "Amdahl (5 points): serial fraction 5%, so at most 20x "
+        "(extrapolated: measured up to N = 16)."
+    )

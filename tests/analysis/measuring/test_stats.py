@@ -74,6 +74,61 @@ def test_coverage_of_the_bootstrap_interval_on_normal_data(n: int) -> None:
     assert hits / trials == pytest.approx(0.95, abs=0.02)
 
 
+def correlated(values: int, series: int, r: float) -> npt.NDArray[np.float64]:
+    """[values, series] of a first-order process with variance 1 and autocorrelation r."""
+    noise = np.random.default_rng(values).normal(size=(values, series))
+    found = [noise[0]]
+    for row in noise[1:]:
+        found.append(r * found[-1] + np.sqrt(1 - r**2) * row)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("r", "values"), [(0.0, 30), (0.5, 100), (0.8, 100), (0.8, 300)])
+def test_coverage_of_the_mean_of_a_correlated_series(r: float, values: int) -> None:
+    """By the number of values the interval covers 47% at r = 0.8."""
+    series = correlated(values, 400, r).T
+    sizes = [stats.effective_size(x) for x in series]
+    reach = [
+        stats.student(size - 1) * x.std() / np.sqrt(size - 1)
+        for x, size in zip(series, sizes, strict=True)
+    ]
+    assert 0.915 < (np.abs(series.mean(axis=1)) <= reach).mean() < 0.985
+    naive = stats.student(values - 1) * series.std(axis=1, ddof=1) / np.sqrt(values)
+    covered = (np.abs(series.mean(axis=1)) <= naive).mean()
+    assert (covered < 0.6) == (r == 0.8)
+
+
+def test_the_effective_size_by_hand() -> None:
+    assert stats.effective_size([1.0, 1.0, 1.0, 1.0, 1.0]) == 5
+    assert stats.effective_size([3.0]) == 2
+    assert stats.effective_size(np.arange(50.0)) == 2  # a drift tells of nothing but itself
+    alternating = np.tile([1.0, -1.0], 20)
+    assert stats.effective_size(alternating) == 40
+
+
+def test_draws_of_the_normal_are_its_quantiles() -> None:
+    draws = stats.normal_draws(stats.generator())
+    assert np.std(draws) == pytest.approx(1, abs=0.002)
+    assert np.quantile(draws, 0.975) == pytest.approx(1.96, abs=0.005)
+    low, high = stats.interval_bounds(draws, np.inf, dof=8)
+    assert (low, high) == pytest.approx((-2.306, 2.306), abs=0.005)
+
+
+@pytest.mark.parametrize(("tasks", "runs"), [(t, r) for t in (1, 2, 6, 10) for r in (2, 3, 10)])
+def test_coverage_of_a_mean_over_tasks(tasks: int, runs: int) -> None:
+    """Stretched by t(runs - 1), as if no task told of another's spread: 1.00 at 6 x 3."""
+    rng = np.random.default_rng([tasks, runs])
+    trials, draws = 500, 300
+    scores = rng.normal(size=(trials, tasks, runs))
+    picks = rng.integers(0, runs, (draws, tasks, runs))
+    means = scores[:, np.arange(tasks)[:, None], picks].mean(axis=(2, 3)).T
+    low, high = stats.band_bounds(means, runs, tasks * (runs - 1))
+    assert 0.91 < ((low <= 0) & (high >= 0)).mean() < 0.985
+    if (tasks, runs) == (6, 3):
+        low, high = stats.band_bounds(means, runs)
+        assert ((low <= 0) & (high >= 0)).mean() > 0.99
+
+
 def test_one_value_has_no_interval() -> None:
     alone = mean_interval([7.0], np.random.default_rng(0), draws=10)
     assert alone.value == 7

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 
 import cloudpickle
 
+from walle.agent.provenance import COMMAND_VARIABLE, command_line
 from walle.launcher.jobs.fork_server import Ended, Preparation
 from walle.launcher.jobs.job import HydraState, Request
 
@@ -81,7 +82,7 @@ class ForkServer:
             command = COMMAND.format(path=sys.path, link=theirs.fileno(), lock=self._lock_fd)
             self._process = subprocess.Popen(
                 [sys.executable, "-c", command],
-                env=self._environ,
+                env={**self._environ, COMMAND_VARIABLE: command_line()},
                 pass_fds=[theirs.fileno(), self._lock_fd],
                 start_new_session=True,  # a Ctrl-C on the terminal reaches the launcher alone
             )

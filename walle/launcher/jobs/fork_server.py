@@ -21,6 +21,7 @@ import gc
 import importlib
 import os
 import pickle
+import resource
 import signal
 import sys
 import traceback
@@ -61,6 +62,7 @@ class Ended(NamedTuple):
         result: the pickled `JobResult`; None when the process ended before it had one.
         peak_memory_bytes: the largest resident set of the job's main process.
         survivors: processes of the job that could not be killed.
+        cpu_s: processor seconds of all the job's processes; None if they are not known.
     """
 
     exit_code: int | None
@@ -68,6 +70,7 @@ class Ended(NamedTuple):
     result: bytes | None
     peak_memory_bytes: int
     survivors: list[int]
+    cpu_s: float | None = None
 
 
 def main(link_fd: int, lock_fd: int) -> None:
@@ -170,12 +173,15 @@ def _supervise(link: Connection) -> int:
     _forward_signals(pid, link)
     _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
+    survivors = end_descendants(LINGER_S)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = Ended(
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
         result=job.read_result(result_fd),
         peak_memory_bytes=usage.ru_maxrss * 1024,
-        survivors=end_descendants(LINGER_S),
+        survivors=survivors,
+        cpu_s=used.ru_utime + used.ru_stime,
     )
     with contextlib.suppress(ConnectionError):  # the launcher may be gone
         link.send(ended)

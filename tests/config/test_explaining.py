@@ -1,0 +1,36 @@
+"""Errors of Hydra in one line with the cure, as a user meets them."""
+
+import pytest
+
+from walle.config import compose
+from walle.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("seed=1,2", "seed=1,2 has several values; for a sweep over them add -m"),
+        ("algo.lr=3", "algo.lr is not a setting; did you mean algo.learning_rate?"),
+        ("n_envs=8", "n_envs is not a setting; did you mean sampler.lanes?"),
+        ("algo.zzzz=3", "algo.zzzz is not a setting; --help shows the settings"),
+        ("env=Ant-v5", "env=Ant-v5 does not exist; did you mean env=ant?"),
+        ("env=HalfCheetah-v4", "env=HalfCheetah-v4 does not exist; did you mean env=halfcheetah?"),
+        (
+            "env=Blackjack-v1",
+            "env=Blackjack-v1 does not exist; did you mean env=gym env.id=Blackjack-v1?",
+        ),
+        ("env=hoper", "env=hoper does not exist; did you mean 'hopper'?"),
+        ("env=zzzz", "env=zzzz does not exist; choose one of: acrobot, ant"),
+    ],
+)
+def test_what_was_meant(override, line):
+    with pytest.raises(ConfigError) as caught:
+        compose([override])
+    assert str(caught.value).startswith(line)
+
+
+def test_a_sweep_that_does_not_exist_lists_those_that_do():
+    with pytest.raises(ConfigError, match=r"^-cn sped: no sweep has that name; did you mean"):
+        compose([], "sped")
+    with pytest.raises(ConfigError, match=r"choose one of: algorithms, .*speedup, .*walle sweeps"):
+        compose([], "zzzz")

@@ -1,0 +1,23 @@
+from walle.config.help import help_text, sweep_questions
+from walle.config.places import config_directory, sweeps_directory
+
+
+def test_the_help_names_every_choice_and_every_sweep():
+    text = help_text()
+    for group in ("algo", "env", "net", "sampler", "learner", "logger"):
+        (line,) = (line for line in text.splitlines() if line.startswith(f"  {group} "))
+        assert {file.stem for file in (config_directory() / group).glob("*.yaml")} <= {
+            word.strip(",") for word in line.split()
+        }
+    for file in sweeps_directory().glob("*.yaml"):
+        assert f"  {file.stem} " in text
+        assert sweep_questions()[file.stem] in text
+
+
+def test_the_help_has_the_comments_of_the_settings_that_were_chosen():
+    assert "Settings of algo=ppo (conf/algo/ppo.yaml):" in help_text()
+    assert "weight of the entropy bonus" in help_text()
+    text = help_text(["algo=sac", "env=hopper", "--help"])
+    assert "Settings of algo=sac" in text
+    assert "Settings of env=hopper" in text
+    assert "algo=ppo" not in text.partition("Settings (conf/config.yaml)")[2]

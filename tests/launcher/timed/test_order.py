@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from walle.launcher.composing import Composed
+from walle.launcher.identity import Identity
+from walle.launcher.timed.order import in_order, measures_time, repeat_numbers
+
+REPEATS = [0, 1, 0, 1, 0, 1]  # sampler.n=1,2,4 seed=7,5
+
+
+def test_given_is_as_given():
+    assert in_order(REPEATS, "given") == [0, 1, 2, 3, 4, 5]
+
+
+def test_interleaved_takes_one_repeat_after_the_other():
+    assert in_order(REPEATS, "interleaved") == [0, 2, 4, 1, 3, 5]
+    assert in_order([0, 0, 0], "interleaved") == [0, 1, 2]
+
+
+def test_shuffled_is_a_permutation_and_always_the_same():
+    order = in_order([0] * 50, "shuffled")
+    assert sorted(order) == list(range(50))
+    assert order != list(range(50))
+    assert order == in_order([0] * 50, "shuffled")
+
+
+def test_every_block_has_all_values_once_in_an_order_of_its_own():
+    repeats = [seed for _ in range(8) for seed in range(5)]  # 8 values, 5 seeds
+    order = in_order(repeats, "blocks")
+    blocks = [order[8 * block : 8 * block + 8] for block in range(5)]
+    assert [[repeats[job] for job in block] for block in blocks] == [[n] * 8 for n in range(5)]
+    values = [[job // 5 for job in block] for block in blocks]
+    assert all(sorted(block) == list(range(8)) for block in values)
+    assert all(one != other for one, other in pairwise(values))
+    assert in_order(repeats, "blocks") == order
+
+
+def test_repeats_are_numbered_as_they_appear_and_keep_their_numbers():
+    configs = [{"seed": 7}, {"seed": 5}, {"seed": 7}]
+    assert repeat_numbers(configs, "seed", {}) == [0, 1, 0]
+    assert repeat_numbers([{"seed": 9}, *configs], "seed", {"7": 0, "5": 1}) == [2, 0, 1, 0]
+    assert repeat_numbers(configs, "part", {}) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "needs", "swept", "expected"),
+    [
+        ([{"sampler": {"n": 1}}, {"sampler": {"n": 2}}], [1, 2], set(), True),
+        ([{"sampler": {"n": 2}}, {"sampler": {"n": 2}}], [2, 2], set(), False),
+        ([{"sampler": {"n": 2}}], [2], {"sampler.n"}, True),  # the rest of the axis is done
+        ([{"learner": {"n": 1}}, {"learner": {"n": 2}}], [2, 2], set(), True),
+        ([{"sampler": {"max_lag": 0}}, {"sampler": {"max_lag": 1}}], [1, 2], set(), True),
+        ([{"seed": 1}, {"seed": 2}], [1, 1], {"seed"}, False),
+        ([{"seed": 1}, {"seed": 2}], [None, None], {"seed"}, True),  # they run alone anyway
+        ([{"seed": 1}], [None], set(), False),
+    ],
+)
+def test_a_sweep_over_a_key_of_speed_measures_time(jobs, needs, swept, expected):
+    found = [Composed(None, job, Identity(-1, (), "", {})) for job in jobs]
+    assert measures_time(found, needs, swept) is expected
