@@ -39,9 +39,9 @@ def test_a_run_is_evaluated_as_from_python(walle_eval, trained):  # noqa: F811
     assert (code, out, err) == (0, f"{trained('discrete')}: {expected}\n", "")
 
 
-def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, tmp_path):
+def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, trained, tmp_path):  # noqa: F811
     """A run whose checkpoint is damaged costs one line, and the exit code says so."""
-    shutil.copytree(sweep / "discrete", sweep / "z")
+    shutil.copytree(trained("clip"), sweep / "z")
     (sweep / "z" / "checkpoints" / "best.pt").write_bytes(b"no zip")
     code, out, err = walle_eval(sweep, "episodes=2", "processes=2", f"csv={tmp_path / 'a.csv'}")
     assert code == 1

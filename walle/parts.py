@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle import algos
-from walle.agent.agent import Agent, Film
+from walle.agent.agent import Agent
 from walle.agent.cadence import Every
 from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluator
 from walle.agent.progress import make_progress
-from walle.agent.recorder import Outputs, Recorder
+from walle.agent.recorder import Film, Outputs, Recorder
 from walle.agent.run_directory import update_status
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
@@ -230,7 +230,7 @@ def rollout_shape(run: Run, lanes: int) -> RolloutShape:
     return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
 
 
-def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
+def make_outputs(run: Run, trace_path: Path | None, film: Film | None) -> Outputs:
     """Makes the files, the sinks and the display of the run."""
     config, logger = run.config, run.config.logger
     options = {**logger.options, "job_type": config.algo.name}
@@ -240,29 +240,8 @@ def make_outputs(run: Run, trace_path: Path | None) -> Outputs:
         make_sinks(logger.name, run.directory, to_dict(config), options),
         make_progress(logger.progress, config.total_steps, logger.print_every_s),
         TraceFile(trace_path, "agent", run.start_ns) if trace_path else None,
+        film,
     )
-
-
-def make_film(run: Run) -> Film | None:
-    """Makes what films an episode now and then, if the run is to have videos.
-
-    Raises:
-        ConfigError: a package is missing, or the environment cannot be drawn.
-    """
-    every, resumed = run.config.logger.video_every, run.resumed
-    if every is None:
-        return None
-    # These imports are slow, and few runs have videos.
-    from walle.policy.acting import Origin
-    from walle.policy.filming import Filming
-    from walle.policy.loading import policy_from
-
-    config = run.config
-    origin = Origin(run.directory, config.algo.name, 0, config.seed)
-    policy = policy_from(run.algorithm, run.probed.env, origin)
-    ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
-    due = Every(every, resumed["env_steps"] if resumed else 0)
-    return Filming(run.directory, ending, due, policy)
 
 
 def make_watchdog(run: Run, say: Callable[[str], None]) -> Watchdog:
@@ -275,13 +254,7 @@ def make_watchdog(run: Run, say: Callable[[str], None]) -> Watchdog:
     return Watchdog(run.config.sampler.timeout_s, say, last_words)
 
 
-def make_agent(
-    run: Run,
-    tasks: list[SamplerTask],
-    sampling: Sampling,
-    outputs: Outputs,
-    film: Film | None = None,
-) -> Agent:
+def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
     """Makes the agent with its evaluator, its cadences and its recorder."""
     config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
     sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
@@ -313,7 +286,6 @@ def make_agent(
         should_save=Every(config.checkpoint.every, env_steps),
         shared=config.learner.n > 1,
         watchdog=make_watchdog(run, outputs.progress.say),
-        film=film,
     )
     if resumed:
         agent.load_state_dict(resumed)

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from walle.agent import checkpoint
+from walle.agent.cadence import Every
 from walle.agent.provenance import write_provenance
+from walle.agent.recorder import Film
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.config import config_hash, to_dict
 from walle.config.schemas import Config
@@ -22,7 +24,6 @@ from walle.parts import (
     late_episodes,
     make_agent,
     make_algorithm,
-    make_film,
     make_outputs,
     make_problem,
     make_sampling,
@@ -78,7 +79,6 @@ def train(
     resumed: dict[str, Any] | None = None,
     *,
     launched: bool = False,
-    identity: str | None = None,
 ) -> RunResult:
     """Runs `config` and writes the results into `directory`.
 
@@ -88,8 +88,6 @@ def train(
         overrides: what the user typed, for run.json.
         resumed: the state to go on from, as `checkpoint.load` gives it; None for a new run.
         launched: whether the launcher of a sweep has begun status.json and counted this attempt.
-        identity: hash of the settings as they were asked for; None for a hash of `config`, in which
-            values that depend on the machine are filled in.
 
     Raises:
         ConfigError: the environment or the settings cannot work, another run uses the directory, or
@@ -110,8 +108,7 @@ def train(
     with run_directory(directory) as locked, Signals().installed() as signals:
         again = (resumed is not None or set_aside_previous(directory)) and not launched
         write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
-        found = identity or config_hash(config)
-        status = Status(locked, found, again=again, resumed=resumed is not None)
+        status = Status(locked, config_hash(config), again=again, resumed=resumed is not None)
         with status.recording_failure():
             try:
                 result = _run_on(run, signals)
@@ -145,7 +142,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
         TraceFile.create(trace_path)
-    tasks, film = make_tasks(run, trace_path), make_film(run)
+    tasks, film = make_tasks(run, trace_path), _make_film(run)
     with ExitStack() as stack:
         stack.callback(end_orphans)
         learners = start_learners(config, run.problem)
@@ -156,13 +153,35 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         news.listen(sampling.news.tell)
         if learners is not None:
             learners.join(run.algorithm.optimizers(), config.device)
-        outputs = make_outputs(run, trace_path)
+        outputs = make_outputs(run, trace_path, film)
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
                 outputs.progress.say(line)
-        agent = make_agent(run, tasks, sampling, outputs, film)
+        agent = make_agent(run, tasks, sampling, outputs)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)
         returns = agent.eval_mean, agent.best, agent.return_mean
         return RunResult(*returns, agent.env_steps, run.wall_s, signals.received)
+
+
+def _make_film(run: Run) -> Film | None:
+    """Makes what films an episode now and then, if the run is to have videos.
+
+    Raises:
+        ConfigError: a package is missing, or the environment cannot be drawn.
+    """
+    every, resumed = run.config.logger.video_every, run.resumed
+    if every is None:
+        return None
+    # These imports are slow, and few runs have videos.
+    from walle.policy.acting import Origin
+    from walle.policy.filming import Filming
+    from walle.policy.loading import policy_from
+
+    config = run.config
+    origin = Origin(run.directory, config.algo.name, 0, config.seed)
+    policy = policy_from(run.algorithm, run.probed.env, origin)
+    ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
+    due = Every(every, resumed["env_steps"] if resumed else 0)
+    return Filming(run.directory, ending, due, policy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from walle.timing import Timer
 from walle.transport.rounds import Round
 from walle.transport.sampling import Sampling
 from walle.types import Lag, PolicySnapshot
-
-Film = Callable[[PolicySnapshot, int], Path | None]
 
 
 class Agent:
@@ -53,7 +50,6 @@ class Agent:
         should_save: Every,
         shared: bool,
         watchdog: Watchdog,
-        film: Film | None = None,
     ) -> None:
         """Begins with version 0 of the policy.
 
@@ -71,9 +67,8 @@ class Agent:
             should_save: whether to write a checkpoint after so many environment steps.
             watchdog: ends an evaluation that hangs.
             shared: whether other learners, which may die, take part in updates.
-            film: films an episode where one is due; None for no videos.
         """
-        self._shared, self._watchdog, self._film = shared, watchdog, film
+        self._shared, self._watchdog = shared, watchdog
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
         self._checkpoints, self._config = directory / "checkpoints", config
@@ -181,7 +176,9 @@ class Agent:
         self.iteration += 1
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
             self._evaluate(signals)
-        self._make_video(signals)
+        if self._recorder.video_is_due(self.env_steps):
+            with suppress(Interrupted), self._timer.section("evaluate"), self._sampling.busy():
+                self._recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
         version, collection = self._version, self._collection(round_)
         self._version += 1
         snapshot = self._next_snapshot()
@@ -232,18 +229,6 @@ class Agent:
                 self._evaluations += 1
                 self._recorder.evaluation(self.env_steps, found)
                 self._keep_best(float(np.mean(found.returns)))
-
-    def _make_video(self, signals: Signals) -> None:
-        """Films an episode if one is due; a run does not end because it cannot be drawn."""
-        if self._film is None:
-            return
-        with self._timer.section("evaluate"), self._sampling.busy(), suppress(Interrupted):
-            try:
-                with signals.breaking_off():
-                    video = self._film(self._algorithm.snapshot(), self.env_steps)
-                self._recorder.video(self.env_steps, video)
-            except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
-                self._recorder.say(f"no video at {self.env_steps:,} steps: {error}")
 
     def _keep_best(self, score: float) -> None:
         """Writes best.pt if no evaluation had a higher score; NaN is lower than any number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,10 +16,21 @@ from walle.agent.iteration_rows import Collection, dropped, durations, lags, tim
 from walle.agent.progress import Progress
 from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
+from walle.processes.signals import Signals
 from walle.timing import Span, TraceFile
 from walle.transport.replacing import Replacement
 from walle.transport.rounds import Round
-from walle.types import IntArray
+from walle.types import IntArray, PolicySnapshot
+
+
+class Film(Protocol):
+    """Makes videos of the policy."""
+
+    def is_due(self, env_steps: int) -> bool:
+        """Whether an episode is to be filmed after so many environment steps."""
+
+    def __call__(self, snapshot: PolicySnapshot, env_steps: int) -> Path:
+        """Films an episode of the policy in `snapshot`; returns the file."""
 
 
 class Outputs(NamedTuple):
@@ -31,6 +42,7 @@ class Outputs(NamedTuple):
         sinks: TensorBoard or W&B; may be empty.
         progress: the display on the terminal.
         trace: the file of spans; None without a trace.
+        film: makes videos; None for a run without them.
     """
 
     directory: Path
@@ -38,6 +50,7 @@ class Outputs(NamedTuple):
     sinks: Sequence[Sink]
     progress: Progress
     trace: TraceFile | None
+    film: Film | None = None
 
 
 class Iteration(NamedTuple):
@@ -192,11 +205,20 @@ class Recorder:
         for sink in self._out.sinks:
             sink.evaluation(row)
 
-    def video(self, env_steps: int, path: Path | None) -> None:
-        """Shows the video of an episode; does nothing without one."""
-        for sink in self._out.sinks if path else ():
-            assert path is not None
-            sink.video(env_steps, path)
+    def video_is_due(self, env_steps: int) -> bool:
+        """Whether an episode is to be filmed after so many environment steps."""
+        return self._out.film is not None and self._out.film.is_due(env_steps)
+
+    def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
+        """Films an episode of the policy; a run does not end because it cannot be drawn."""
+        assert self._out.film is not None
+        try:
+            with signals.breaking_off():
+                video = self._out.film(policy, env_steps)
+            for sink in self._out.sinks:
+                sink.video(env_steps, video)
+        except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
+            self.say(f"no video at {env_steps:,} steps: {error}")
 
     def close(self, env_steps: int) -> None:
         """Closes the files, the sinks and the progress line."""

@@ -31,17 +31,15 @@ class Filming:
             ConfigError: a package is missing, or the environment cannot be drawn.
         """
         self._directory, self._ending = directory / "videos", ending
-        self._is_due, self._policy = is_due, policy
+        self.is_due, self._policy = is_due, policy
         self._most_fps = min(_MOST_FPS, most_fps(Path(f"videos/STEPS{ending}")))
         next(self._film().pictures)
 
     def _film(self) -> Film:
         return film([self._policy], most_fps=self._most_fps)
 
-    def __call__(self, snapshot: PolicySnapshot, env_steps: int) -> Path | None:
-        """Films an episode of the policy in `snapshot`; returns None if none is due."""
-        if not self._is_due(env_steps):
-            return None
+    def __call__(self, snapshot: PolicySnapshot, env_steps: int) -> Path:
+        """Films an episode of the policy in `snapshot`; returns the file."""
         path = self._directory / f"{env_steps}{self._ending}"
         self._policy.use(snapshot)
         write(self._film(), path)
