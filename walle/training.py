@@ -79,6 +79,7 @@ def train(
     resumed: dict[str, Any] | None = None,
     *,
     launched: bool = False,
+    identity: str | None = None,
 ) -> RunResult:
     """Runs `config` and writes the results into `directory`.
 
@@ -88,6 +89,8 @@ def train(
         overrides: what the user typed, for run.json.
         resumed: the state to go on from, as `checkpoint.load` gives it; None for a new run.
         launched: whether the launcher of a sweep has begun status.json and counted this attempt.
+        identity: hash of the settings as they were asked for; None for a hash of `config`, in which
+            values that depend on the machine are filled in.
 
     Raises:
         ConfigError: the environment or the settings cannot work, another run uses the directory, or
@@ -108,7 +111,8 @@ def train(
     with run_directory(directory) as locked, Signals().installed() as signals:
         again = (resumed is not None or set_aside_previous(directory)) and not launched
         write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
-        status = Status(locked, config_hash(config), again=again, resumed=resumed is not None)
+        found = identity or config_hash(config)
+        status = Status(locked, found, again=again, resumed=resumed is not None)
         with status.recording_failure():
             try:
                 result = _run_on(run, signals)
