@@ -69,6 +69,7 @@ def test_compiled_and_eager_ppo_with_a_memory_agree():
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_compiled_and_eager_stop_at_the_same_step():
     options = ("algo.target_kl=0.003", "algo.learning_rate=1e-3", "algo.epochs=19")
     algorithm, rollout = trained(1, *SMALL, "algo.compile=true", *options)
@@ -197,6 +198,7 @@ class Data(NamedTuple):
     y: torch.Tensor
 
 
+@pytest.mark.slow
 def test_compiling_needs_no_example_of_the_remainder():
     vector = torch.zeros(3)
     data = Data(torch.randn(10, 3), torch.randn(10))

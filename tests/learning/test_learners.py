@@ -21,7 +21,7 @@ from walle.errors import ConfigError, WorkerError
 from walle.training import train
 
 FATAL = ("learner.restarts=0",)
-SLOW = ("env=slow", "env.step_ms=1000")  # 17 minutes a round with two samplers
+SLOW = ("env=slow", "env.step_ms=200")  # minutes a round
 SERIAL = ("sampler=serial", "env=hopper", "total_steps=512")
 
 
@@ -168,7 +168,7 @@ def test_a_run_goes_on_after_a_learners_death(run, tmp_path):
     assert (found["sampler"], found["exact"]) == ("learner-1", True)
 
 
-@pytest.mark.parametrize("whom", ["agent", "group"])
+@pytest.mark.parametrize("whom", ["agent", pytest.param("group", marks=pytest.mark.slow)])
 def test_an_interrupted_run_ends_its_learners(started, tmp_path, whom):
     run, everything = started
     if whom == "agent":
