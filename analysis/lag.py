@@ -20,7 +20,6 @@ from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring.cells import (
     Cell,
-    column_per_run,
     iterations_after_warmup,
     lines,
     measure,
@@ -29,7 +28,7 @@ from walle.analysis.measuring.cells import (
 from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.measuring.scores import final_returns
 from walle.analysis.measuring.stats import FloatArray, Interval
-from walle.analysis.measuring.times import measure_seconds, unit_of
+from walle.analysis.measuring.times import measure_seconds, seconds_per_run, unit_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
@@ -52,7 +51,7 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
         raise BadInputError("no run has a value in the column lag_mean")
     lag = measure_column(sweep, frame, "lag_mean", by)
     rates = _steps_per_s(sweep, frame, by)
-    overlap = measure(sweep, over_longer(frame), by)
+    overlap = measure(sweep, over_longer(sweep, frame), by)
     longer = [(cell, cell.interval(positive=True)) for cell in overlap]
     finals = [(cell, cell.interval()) for cell in measure(sweep, final_returns(frame), by)]
     looks = _looks(lag)
@@ -142,15 +141,17 @@ def _constant_sentences(
     ]
 
 
-def over_longer(iterations: pd.DataFrame) -> dict[str, FloatArray]:
-    """The `iteration_s` of each run over the longer of its mean `collect_s` and `learn_s`.
+def over_longer(sweep: Sweep, iterations: pd.DataFrame) -> dict[str, FloatArray]:
+    """The time of an iteration of each run over the longer of its means of collecting and learning.
 
-    Runs without values of `collect_s` or of `learn_s` are left out.
+    Of collecting the slowest sampler's time counts, see `seconds_per_run`. Runs without values of
+    `collect_s` or of `learn_s` are left out.
     """
-    if not {"collect_s", "learn_s"} <= set(iterations):
+    if not {"collect_s", "learn_s", "env_steps"} <= set(iterations):
         return {}
-    seconds = column_per_run(iterations, "iteration_s")
-    collect, learn = (column_per_run(iterations, name) for name in ("collect_s", "learn_s"))
+    seconds, collect, learn = (
+        seconds_per_run(sweep, iterations, name) for name in ("iteration_s", "collect_s", "learn_s")
+    )
     return {
         run: values / max(collect[run].mean(), learn[run].mean())
         for run, values in seconds.items()

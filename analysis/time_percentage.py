@@ -49,13 +49,22 @@ class Share(NamedTuple):
     cell: Cell
 
 
-def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
+def study(
+    sweep: Sweep, *, by: str | None = None, warmup: int = 1, compiling: bool = False
+) -> cli.Study:
     """Shares of the wall clock at every value of `by`; the table has their 95% intervals.
 
-    By default `by` is what varies, see `axis_of`.
+    Args:
+        sweep: the runs.
+        by: the key on the axis; None for what varies, see `axis_of`.
+        warmup: the number of iterations left out after each start of a run.
+        compiling: count the compiler's time too; it lies in the first iteration.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
-    shares = _iteration_shares(sweep, warmup, by) + _process_shares(sweep, warmup, by)
+    shares = [
+        *_iteration_shares(sweep, warmup, by, compiling=compiling),
+        *_process_shares(sweep, warmup, by, compiling=compiling),
+    ]
     panels = list(dict.fromkeys(share.panel for share in shares))
     bars = list(dict.fromkeys(share.cell.key for share in shares))
     height = 0.75 + BAR_INCHES * len(bars)
@@ -74,12 +83,14 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, by=None).parse_args(argv)
-    return cli.run(args, "time_percentage", study, ("by", "warmup"))
+    parser = cli.parser(__doc__, by=None)
+    parser.add_argument("--compiling", action="store_true", help=cli.COMPILING)
+    args = parser.parse_args(argv)
+    return cli.run(args, "time_percentage", study, ("by", "warmup", "compiling"))
 
 
-def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
-    frame = iterations_after_warmup(sweep, warmup)
+def _iteration_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Share]:
+    frame = iterations_after_warmup(sweep, warmup, compiling=compiling)
     require(frame, *WHOLE, "iteration_s")
     overlapped = {run.name for run in sweep.runs if run.overlapped}
     panel = BUSY if overlapped else "iteration"
@@ -90,8 +101,8 @@ def _iteration_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
     ]
 
 
-def _process_shares(sweep: Sweep, warmup: int, by: str) -> list[Share]:
-    frame = timing_after_warmup(sweep, warmup)
+def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Share]:
+    frame = timing_after_warmup(sweep, warmup, compiling=compiling)
     if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
         return []

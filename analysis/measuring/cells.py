@@ -102,15 +102,16 @@ def repeats_text(runs: int, seeds: int) -> str:
     return counted(runs, "seed" if seeds == runs else "run")
 
 
-def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
-    """The iterations after the warm-up, without compiling; notes the runs that have none.
+def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
+    """The iterations after the warm-up; notes the runs that have none.
 
     The warm-up is the first `warmup` iterations after each start of a run, and after it went on.
+    The times are without compiling, unless `compiling` leaves it in.
 
     Raises:
         BadInputError: no run has an iteration after the warm-up.
     """
-    frame = clock(sweep)[counted_rows(sweep, warmup)]
+    frame = clock(sweep, compiling=compiling)[counted_rows(sweep, warmup)]
     short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]
     if len(short) == len(sweep.runs):
         raise BadInputError(

@@ -51,8 +51,8 @@ def test_the_distribution_reaches_all_iterations(lag_sweep: Path) -> None:
 
 def test_an_iteration_is_compared_with_the_longer_of_its_halves(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(max_lag=1)])
-    rows = "1,9,9,9,0,0\n2,2.0,1.0,2.5,1,0\n3,2.2,3.0,1.5,1,0\n"  # means after the first: 2 and 2
-    header = "iteration,iteration_s,collect_s,learn_s,lag_mean,return_mean\n"
+    rows = "1,9,9,9,9,0,0\n2,18,2.0,1.0,2.5,1,0\n3,27,2.2,3.0,1.5,1,0\n"  # later means: 2 and 2
+    header = "iteration,env_steps,iteration_s,collect_s,learn_s,lag_mean,return_mean\n"
     (root / "0" / "iterations.csv").write_text(header + rows)
     study = lag.study(load(root))
     assert study.table["iteration_over_longer"].tolist() == pytest.approx([2.1 / 2.0])
@@ -85,3 +85,14 @@ def test_without_lag(tmp_path: Path) -> None:
     (root / "0" / "iterations.csv").write_text("iteration,iteration_s\n1,1\n2,1\n")
     with pytest.raises(BadInputError, match="no run has a value in the column lag_mean"):
         lag.study(load(root))
+
+
+def test_the_slowest_sampler_is_the_half_that_counts(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(max_lag=1)])
+    header = (
+        "iteration,env_steps,iteration_s,collect_s,collect_max_s,learn_s,lag_mean,return_mean\n"
+    )
+    rows = "1,10,9,9,9,9,0,0\n2,20,4.2,1,4,0.5,1,0\n3,30,4.2,1,4,0.5,1,0\n"
+    (root / "0" / "iterations.csv").write_text(header + rows)
+    (ratio,) = lag.study(load(root)).table["iteration_over_longer"]
+    assert ratio == pytest.approx(4.2 / 4)
