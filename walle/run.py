@@ -131,14 +131,9 @@ def _main() -> None:
     from hydra.errors import HydraException
     from yaml import YAMLError
 
-    from walle.config import config_directory, explain, explain_damage, sweeps_directory
+    from walle.config import config_directory, explain, explain_damage
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
-    named, placed = (
-        _flag(sys.argv, *f) for f in (("-cn", "--config-name"), ("-cd", "--config-dir"))
-    )
-    if named and not placed:  # the named file may lie in sweeps/
-        sys.argv += ["--config-dir", str(sweeps_directory())]
     if any(argument.startswith("resume=") for argument in sys.argv):
         sys.argv = _into_its_directory(sys.argv)
     app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
@@ -190,10 +185,6 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
 def _escaped(found: re.Match[str]) -> str:
     """The backslashes before a quote or before the end of a text, and the quote."""
     return 2 * found[1] + ("\\'" if found[2] else "")
-
-
-def _flag(arguments: list[str], *names: str) -> bool:
-    return any(a in names or a.startswith(tuple(f"{n}=" for n in names)) for a in arguments)
 
 
 def _report(error: object, code: int) -> int:

@@ -35,12 +35,25 @@ OmegaConf.register_new_resolver("walle.either", either, replace=True)
 
 
 class WalleSearchPath(SearchPathPlugin):
-    """Makes `hydra/launcher=walle` known to every application."""
+    """Makes `hydra/launcher=walle` known to every application, and to walle its further files."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Adds the launcher's own configuration, after the application's."""
+        """Adds the launcher's own configuration, after the application's.
+
+        To walle's own configuration it adds sweeps/, and conf/ in the user's working directory.
+        """
         here = Path(__file__).resolve().parent
         search_path.append(provider="walle-launcher", path=f"file://{here / 'conf'}")
+        path = search_path.get_path()
+        mains = [each.path.removeprefix("file://") for each in path if each.provider == "main"]
+        if not any(main.endswith("conf") for main in mains):
+            return  # another application, which need not wait for an import
+        from walle.config.places import config_directory, own_directory, sweeps_directory
+
+        if str(config_directory()) in mains:
+            search_path.append(provider="walle-sweeps", path=f"file://{sweeps_directory()}")
+            if own := own_directory():
+                search_path.append(provider="own", path=f"file://{own}")
 
 
 class WalleLauncher(Launcher):

@@ -86,7 +86,9 @@ def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
         files = [*sweeps_directory().glob("*.yaml"), config_directory() / "config.yaml"]
         near = nearest(name, [file.stem for file in files])
         return f"-cn {name}: no sweep has that name; {near} (`walle sweeps` tells what each does)"
-    near = (_environment(name) if group == "env" else None) or nearest(name, options or [])
+    if not options:
+        return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
+    near = (_environment(name) if group == "env" else None) or nearest(name, options)
     return f"{group}={name} does not exist; {near}"
 
 

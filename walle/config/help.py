@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from walle.config.places import config_directory, sweeps_directory
+from walle.config.places import config_directory, own_directory, sweeps_directory
 
 USAGE = """\
 python -m walle.run [KEY=VALUE ...]                one run
@@ -46,9 +46,10 @@ def _defaults() -> dict[str, str]:
 
 
 def _choices() -> dict[str, str]:
-    groups = sorted(path for path in config_directory().iterdir() if path.name in _defaults())
+    places = [config_directory(), *filter(None, [own_directory()])]
     return {
-        path.name: ", ".join(sorted(file.stem for file in path.glob("*.yaml"))) for path in groups
+        group: ", ".join(sorted(f.stem for place in places for f in place.glob(f"{group}/*.yaml")))
+        for group in sorted(_defaults())
     }
 
 

@@ -15,6 +15,12 @@ def sweeps_directory() -> Path:
     return _shipped("sweeps")
 
 
+def own_directory() -> Path | None:
+    """The user's directory conf/ in the working directory; None if there is none."""
+    own = Path.cwd() / "conf"
+    return own if own.is_dir() and own.resolve() != config_directory() else None
+
+
 def _shipped(name: str) -> Path:
     package = Path(__file__).resolve().parents[1]
     inside = package / name
