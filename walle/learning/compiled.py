@@ -84,10 +84,11 @@ def compile_function(
     if program:
         return program
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
-    graph = _trace(function, example)
-    path = directory / f"{_fingerprint(graph, example)}.pt2"
-    with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
-        program = _loaded(graph, example, path)
+    with _torch_files(directory):  # the tracer imports the compiler, which makes directories
+        graph = _trace(function, example)
+        path = directory / f"{_fingerprint(graph, example)}.pt2"
+        with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
+            program = _loaded(graph, example, path)
     if known:
         _write(known, path.name)
     return program
@@ -127,7 +128,6 @@ def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModul
 
 def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> None:
     with ExitStack() as stack:
-        stack.enter_context(_torch_files(path.parent))
         from torch._inductor import aoti_compile_and_package
 
         building = TemporaryDirectory(path.parent, ".building")
