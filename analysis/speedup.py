@@ -142,6 +142,8 @@ def _fit_sentences(
         fitted = {cell.by for cell in chosen}
         learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
         texts = fits.describe(chosen, float(np.mean(learn)) if learn else None, unit)
+        if any(cell.oversubscribed for cell in chosen):
+            texts.append("The fit uses points with more busy processes than cores.")
         if len(chosen) < len(points):
             texts.append(
                 "The fit leaves out the points with more busy processes than cores "

@@ -326,3 +326,39 @@ def test_a_directory_deleted_under_a_run_ends_it(tmp_path, monkeypatch, algo, ro
     with pytest.raises(DirectoryLost, match="run was deleted or moved"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_failure_in_an_evaluation_leaves_a_checkpoint(run, tmp_path, monkeypatch):
+    def broken(*_):
+        raise ValueError("the gearbox broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("walle.agent.evaluation.Evaluator.evaluate", broken)
+        with pytest.raises(ValueError, match="the gearbox broke"):
+            run("env=cartpole", "sampler=serial", "eval.every=256", "eval.episodes=2")
+    (directory,) = {path.parent.parent for path in tmp_path.rglob("last.pt")}
+    assert [row["env_steps"] for row in read(directory / "iterations.csv")] == ["256"]
+    state = checkpoint.load(directory / "checkpoints" / "last.pt")
+    assert (state["env_steps"], state["evaluation_is_due"]) == (256, True)
+
+
+def test_the_last_evaluation_that_was_broken_off_can_be_made_up(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.pt").touch()
+    state = {"env_steps": 512, "iteration": 2, "evaluation_is_due": True}
+    monkeypatch.setattr(checkpoint, "load", lambda _: state)
+    monkeypatch.setattr(checkpoint, "differences", lambda _: [])
+    assert checkpoint.earlier_state(tmp_path, print, total_steps=512) is state
+    state["evaluation_is_due"] = False
+    with pytest.raises(ConfigError, match="has learned from 512 steps already"):
+        checkpoint.earlier_state(tmp_path, print, total_steps=512)
+
+
+def test_the_checkpoint_of_another_run_is_refused(run):
+    _, theirs = run("env=cartpole", "sampler=serial", "seed=3")
+    state = checkpoint.load(theirs / "checkpoints" / "last.pt")
+    before = {path: path.read_bytes() for path in theirs.rglob("*.csv")}
+    config = compose([*SMALL, "env=cartpole", "sampler=serial", "seed=4", "total_steps=1024"])
+    with pytest.raises(ConfigError, match=r"is another run's: it has seed=3, and run.json has 4"):
+        train(config, theirs, resumed=state)
+    assert {path: path.read_bytes() for path in theirs.rglob("*.csv")} == before

@@ -80,7 +80,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         ConfigError: the environment does not work, or does not fit the settings.
     """
     env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
-    probed = probe(env, config.seed)
+    probed = _probed(env, config.seed)
     lane = probed.lane
     limit = lane.episode_limit
     if config.whole_episodes and limit is None:
@@ -101,6 +101,12 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         rounds_vary=config.rounds_vary,
     )
     return problem, probed
+
+
+def _probed(env: EnvSpec, seed: int) -> Probe:
+    """Tries the environment; one that hangs is named after a minute and given up after two."""
+    with Watchdog(None, print, lambda _: None).over("the trial of the environment"):
+        return probe(env, seed)
 
 
 def crowded(config: Config) -> str | None:

@@ -17,7 +17,7 @@ from walle.agent.recorder import Film
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.config import config_hash, to_dict
 from walle.config.schemas import Config
-from walle.errors import Interrupted, WorkerDeathError, WorkerError
+from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.parts import (
     Run,
     crowded,
@@ -101,6 +101,8 @@ def train(
     directory = Path(directory)
     if config.sampler.name == "process" or config.learner.n > 1:
         require_main_guard("walle.train")
+    if resumed:
+        _refuse_another_run(resumed["config"], to_dict(config), directory)
     earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
     start_ns = time.monotonic_ns() - earlier_ns
     timer = Timer(AGENT_SECTIONS, trace=config.trace)
@@ -120,6 +122,15 @@ def train(
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
         status.end_with(result.signal)
     return result
+
+
+def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Path) -> None:
+    for key in ("seed", "batch_size", "env", "algo", "net"):
+        if then[key] != now[key]:
+            raise ConfigError(
+                f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, and "
+                f"run.json has {now[key]}; put the run's own checkpoint back"
+            )
 
 
 def _run_on(run: Run, signals: Signals) -> RunResult:
@@ -165,8 +176,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)
-        returns = agent.eval_mean, agent.best, agent.return_mean
-        return RunResult(*returns, agent.env_steps, run.wall_s, signals.received)
+        return RunResult(*agent.returns, agent.env_steps, run.wall_s, signals.received)
 
 
 def _make_film(run: Run) -> Film | None:

@@ -24,13 +24,15 @@ def settings(run: Run) -> tuple[tuple[str, Scalar], ...]:
 def without_copies(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
     """The runs without those that have the settings and the seed of another one.
 
-    Of such runs one that is completed stays, or else the first.
+    Of such runs one that is completed stays, rather one that its sweep's manifest knows the block
+    of, or else the first.
     """
     groups: dict[object, list[Run]] = {}
     for run in runs:
         groups.setdefault((settings(run), run.config.get("seed")), []).append(run)
     kept = {
-        id(min(group, key=lambda run: run.state != "completed")): group for group in groups.values()
+        id(min(group, key=lambda run: (run.state != "completed", run.block == ""))): group
+        for group in groups.values()
     }
     left_out = [
         LeftOut(run.name, f"the settings and the seed of {_name(kept, group)}: no repeat of it")
@@ -45,10 +47,18 @@ def _name(kept: Mapping[int, object], group: Iterable[Run]) -> str:
     return next(run.name for run in group if id(run) in kept)
 
 
-def learnt_the_same(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
+def agree(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
     """Whether two runs [rows, columns] agree in every bit, as far as the shorter one goes."""
     rows = min(len(a), len(b))
     return bool(rows) and np.array_equal(a[:rows], b[:rows], equal_nan=True)
+
+
+def tells(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
+    """Whether the rows that two runs share tell what was learnt: the first one never does.
+
+    With one seed the first row is the same, whatever is learnt from it; so is an empty one.
+    """
+    return bool(np.isfinite(a[1 : min(len(a), len(b))]).all(axis=1).any())
 
 
 def identical_groups(
@@ -62,14 +72,13 @@ def identical_groups(
     groups: list[list[str]] = []
     for label, mine in learnt.items():
         for group in groups:
-            theirs = [learnt[other] for other in group]
-            shared = [seed for seed in mine if any(seed in runs for runs in theirs)]
-            if shared and all(
-                learnt_the_same(mine[seed], runs[seed])
-                for runs in theirs
-                for seed in shared
-                if seed in runs
-            ):
+            pairs = [
+                (mine[seed], learnt[other][seed])
+                for other in group
+                for seed in mine
+                if seed in learnt[other]
+            ]
+            if all(agree(*pair) for pair in pairs) and any(tells(*pair) for pair in pairs):
                 group.append(label)
                 break
         else:

@@ -25,7 +25,7 @@ class Cell:
         line: the label of the figure's line, '' when there is only one line.
         by: the value on the axis.
         values: the sample: a mean for each run or, for a single run, a value for each iteration.
-        draws: [draws] draws of `mean`, for comparisons with other cells.
+        draws: [draws] draws of `compared`, for comparisons with other cells.
         names: the runs.
         seeds: the number of different seeds among the runs.
         oversubscribed: whether a run needed more cores than it had.
@@ -33,6 +33,7 @@ class Cell:
             many as `values`.
         freedom: the degrees of freedom of the draws' spread; None: one less than `resampled`.
         centre: a centre of the runs other than their mean.
+        paired: the seconds in comparisons, where cells are compared within blocks.
         blocks: the block of each run, where cells are compared within blocks.
         own: the bounds of the mean's own interval, where they are not those of the draws.
     """
@@ -47,6 +48,7 @@ class Cell:
     resampled: float | None = None
     freedom: float | None = None
     centre: float | None = None
+    paired: float | None = None
     blocks: tuple[str, ...] = ()
     own: tuple[float, float] | None = None
 
@@ -59,6 +61,11 @@ class Cell:
     def mean(self) -> float:
         """The mean over the runs, or `centre` in its place."""
         return float(self.values.mean()) if self.centre is None else self.centre
+
+    @property
+    def compared(self) -> float:
+        """The mean for comparisons with other cells: what `draws` are draws of."""
+        return self.mean if self.paired is None else self.paired
 
     @property
     def size(self) -> float:
@@ -76,6 +83,9 @@ class Cell:
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
+        if self.own:
+            low, high = self.own
+            return stats.Interval(1 / self.mean, 1 / high, 1 / low)
         return stats.Interval(1 / self.mean, *self._bounds(1 / self.draws, positive=True))
 
     def _bounds(self, draws: FloatArray, positive: bool) -> tuple[float, float]:

@@ -44,7 +44,7 @@ def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
     n = [float(cell.by) for cell in cells]
     if len(cells) < (4 if coherence else 2):
         return None
-    law = scaling.fit(n, [cell.mean for cell in cells], coherence=coherence)
+    law = scaling.fit(n, [cell.compared for cell in cells], coherence=coherence)
     draws = np.stack([cell.draws for cell in cells], axis=1)
     return Fitted(law, [scaling.fit(n, times, coherence=coherence) for times in draws], cells)
 
@@ -72,6 +72,8 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
 def _amdahl_sentence(fitted: Fitted) -> str:
     serial = fitted.interval(lambda law: law.serial, most=1)
     law = fitted.law
+    if law.serial >= 1:
+        return "Amdahl: more samplers collect no faster here, which the law cannot describe."
     limit = f"at most {law.limit:.3g}x" if law.serial > 0 else "no limit in sight"
     limit += fitted.beyond(law.limit)
     points = "two points only" if len(fitted.cells) == 2 else f"{len(fitted.cells)} points"
@@ -97,7 +99,8 @@ def _bottleneck_sentence(fitted: Fitted, learn_s: float, unit: str) -> str:
     if n.value <= 1:
         return f"{said}: it is the bottleneck with one sampler already."
     if math.isinf(n.value):
-        return f"{said}: less than the serial part of collection, so never the bottleneck."
+        never = f"less than the serial part of collection{fitted.beyond(n.value)}"
+        return f"{said}: {never}, so never the bottleneck."
     return f"{said}: it becomes the bottleneck from N = {n} samplers on{fitted.beyond(n.value)}."
 
 

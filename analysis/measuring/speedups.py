@@ -49,7 +49,7 @@ def speedups(cells: list[Cell]) -> list[Point]:
         size, dof = min(base.size, cell.size), min(base.dof, cell.dof)
         found = stats.interval_bounds(draws, size, positive=True, dof=dof)
         bounds = (1.0, 1.0) if cell is base else found
-        value = stats.Interval(base.mean / cell.mean, *bounds)
+        value = stats.Interval(base.compared / cell.compared, *bounds)
         points.append(Point(cell, float(base.by), value, _each(base, cell)))
     return points
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from walle.analysis.loading.directories import listed
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.cells import Cell, lines
 from walle.analysis.measuring.stats import FloatArray
@@ -53,28 +54,37 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     interval at two seeds is not the ten times wider one that a single pair of values allows. Cells
     without any repeat stay.
 
-    In blocks, a cell's centre is that of its line's first cell times the median over the blocks of
-    their ratio within a block: what slows a whole block, or few blocks, falls out.
+    In blocks, a cell's own seconds are the median of its runs. Compared with other cells it has the
+    seconds of its line's first cell times the median over the blocks of their ratio within a block:
+    what slows a whole block, or few blocks, falls out.
     """
     if not cells or any(cell.per_run.min() <= 0 for cell in cells):
         return cells
     blocks = blocks_of(sweep, cells)
     whole = _spreads(cells, blocks)
     rng, found = stats.generator(), []
-    for cell, centre in zip(cells, _centres(cells, blocks), strict=True):
+    for cell, (centre, paired_s) in zip(cells, _centres(cells, blocks), strict=True):
         alike = [other for other in cells if other.oversubscribed == cell.oversubscribed]
         own = _spreads(alike, blocks)
         spreads = own if min(own.total.dof, own.within.dof) >= FEWEST else whole
         enough = min(spreads.total.dof, spreads.within.dof) >= 1
-        paired = replace(cell, blocks=tuple(blocks[name] for name in cell.names if blocks))
-        found.append(_with_spread(paired, centre, spreads, rng) if enough else cell)
+        paired = replace(
+            cell,
+            centre=centre,
+            paired=paired_s,
+            blocks=tuple(blocks[name] for name in cell.names if blocks),
+        )
+        found.append(_with_spread(paired, spreads, rng) if enough else cell)
     return found
 
 
 def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
     """The block of each run, with its line; empty unless every cell shares one with the first."""
     of_run = {run.name: run.block for run in sweep.runs}
-    if any(of_run[name] == "" for cell in cells for name in cell.names):
+    without = [name for cell in cells for name in cell.names if of_run[name] == ""]
+    if without and len(without) < sum(cell.runs for cell in cells):
+        sweep.note(f"Nothing is compared within blocks, as these runs have none: {listed(without)}")
+    if without:
         return {}
     found = {name: f"{of_run[name]}, {cell.line}" for cell in cells for name in cell.names}
     for group in lines(cells).values():
@@ -84,28 +94,31 @@ def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
     return found
 
 
-def _with_spread(cell: Cell, centre: float, spreads: Spreads, rng: np.random.Generator) -> Cell:
+def _with_spread(cell: Cell, spreads: Spreads, rng: np.random.Generator) -> Cell:
     median = cell.runs > 2 and spreads.total != spreads.within
     shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if median else 1)
     total, within = spreads
     reach = math.exp(stats.student(spreads.freedom) * total.deviation / shrink)
-    draws = centre * np.exp(within.deviation / shrink * stats.normal_draws(rng))
-    own = (centre / reach, centre * reach)
-    wide = replace(cell, resampled=math.inf, freedom=within.dof)
-    return replace(wide, centre=centre, draws=draws, own=own)
+    draws = cell.compared * np.exp(within.deviation / shrink * stats.normal_draws(rng))
+    own = (cell.mean / reach, cell.mean * reach)
+    return replace(cell, resampled=math.inf, freedom=within.dof, draws=draws, own=own)
 
 
-def _centres(cells: list[Cell], blocks: Blocks) -> list[float]:
-    """The mean of each cell; in blocks, the first cell's median times the median ratio to it."""
+def _centres(cells: list[Cell], blocks: Blocks) -> list[tuple[float, float]]:
+    """The seconds of each cell by itself, and in comparisons: the mean of its runs, twice.
+
+    In blocks, the median of its runs, and the first cell's median times the median ratio to it.
+    """
     if not blocks:
-        return [cell.mean for cell in cells]
+        return [(cell.mean, cell.mean) for cell in cells]
     first: dict[str, dict[str, float]] = {}
     centres = []
     for cell in cells:
         mine = _logs_by_block(cell, blocks)
         base = first.setdefault(cell.line, mine)
         ratios = [mine[block] - base[block] for block in mine if block in base]
-        centres.append(math.exp(np.median(list(base.values())) + np.median(ratios)))
+        paired = math.exp(np.median(list(base.values())) + np.median(ratios))
+        centres.append((math.exp(np.median(list(mine.values()))), paired))
     return centres
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from walle.analysis.loading.directories import Run, Scalar, listed
@@ -46,14 +45,14 @@ def steps_of(sweep: Sweep) -> pd.Series[float]:
     return since["env_steps"] / since["iteration"]
 
 
-def steps_per_iteration(sweep: Sweep, frame: pd.DataFrame, by: str) -> dict[Scalar, float]:
-    """The mean steps of an iteration at each value of `by`; the values' own mean over lines."""
+def steps_per_iteration(sweep: Sweep, frame: pd.DataFrame, by: str) -> dict[Scalar, list[float]]:
+    """The mean steps of an iteration of each run, at each value of `by`, in ascending order."""
     rows = steps_of(sweep).loc[frame.index].groupby(frame["run"], observed=True).mean()
     values = {run.name: run.config.get(by, "null") for run in sweep.runs}
     found: dict[Scalar, list[float]] = {}
     for run, steps in rows.items():
         found.setdefault(values[str(run)], []).append(float(steps))
-    return {value: float(np.mean(found[value])) for value in sorted(found, key=sort_key)}
+    return {value: sorted(found[value]) for value in sorted(found, key=sort_key)}
 
 
 def seconds_per_run(sweep: Sweep, frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:

@@ -57,8 +57,10 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
     unit = times.unit_of(sweep)
     steps = times.steps_per_iteration(sweep, iterations, by)
     said = f"All seconds are per {unit.words}"
-    if max(steps.values()) >= (1 + SAME) * min(steps.values()):
-        each = ", ".join(f"{number:,.0f} at {by}={value}" for value, number in steps.items())
+    every = [number for numbers in steps.values() for number in numbers]
+    if max(every) >= (1 + SAME) * min(every):
+        texts = {v: dict.fromkeys(f"{x:,.0f}" for x in numbers) for v, numbers in steps.items()}
+        each = ", ".join(f"{' or '.join(text)} at {by}={v}" for v, text in texts.items())
         said += f", as iterations differ in their steps: {each}"
     blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
     paired = (

@@ -35,7 +35,7 @@ def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
 def test_csv_that_is_no_text_is_named(tmp_path):
     (tmp_path / "file.csv").write_bytes(b"a,caf\xe9\n1,2\n")
     with pytest.raises(ConfigError, match=r"file\.csv is no text .*: put the file back"):
-        CsvFile(tmp_path / "file.csv", length=8)
+        CsvFile(tmp_path / "file.csv", length=11)
 
 
 def test_csv_with_known_columns_exists_from_the_start(tmp_path):
@@ -125,3 +125,13 @@ def test_a_header_alone_is_kept(tmp_path):
     file.close()
     CsvFile(tmp_path / "a.csv", ["x"], length).close()
     assert (tmp_path / "a.csv").read_text() == "x\n"
+
+
+def test_a_file_is_not_cut_within_a_row(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n1,2\n3,4\n")
+    with pytest.raises(ConfigError, match=r"byte 6, where the checkpoint ends, is within a row"):
+        CsvFile(path, length=6)
+    assert path.read_text() == "x,y\n1,2\n3,4\n"
+    CsvFile(path, length=8).close()
+    assert path.read_text() == "x,y\n1,2\n"

@@ -78,6 +78,7 @@ def test_the_rows_on_disk_are_the_ring_at_every_moment(tmp_path, steps):
     while replay.inserted < 3 * CAPACITY:
         add(replay, steps)
         files.append(replay)
+        files.forget()
         assert_equal(replay, loaded(tmp_path / "checkpoints" / "replay", described(replay)))
 
 
@@ -88,6 +89,7 @@ def test_both_checkpoints_have_their_rows_and_older_files_are_gone(tmp_path, ste
     while replay.inserted < 5 * CAPACITY:
         add(replay, steps)
         files.append(replay)
+        files.forget()
         last = described(replay)
         for kept in filter(None, (before, last)):
             found = loaded(tmp_path, kept)
@@ -102,20 +104,24 @@ def test_both_checkpoints_have_their_rows_and_older_files_are_gone(tmp_path, ste
 def test_only_new_rows_are_written(tmp_path, monkeypatch):
     replay, files = filled(15), ReplayFiles(tmp_path)
     files.append(replay)
+    files.forget()
     asked, rows = [], replay.rows
     monkeypatch.setattr(
         replay, "rows", lambda begin, end: asked.append((begin, end)) or rows(begin, end)
     )
     files.append(replay)
+    files.forget()
     assert asked == []
     add(replay, 8)
     files.append(replay)
+    files.forget()
     assert asked == [(15, 20), (20, 23)]
 
 
 def test_a_resumed_run_writes_over_what_the_killed_one_wrote_later(tmp_path):
     replay, files = filled(25), ReplayFiles(tmp_path)
     files.append(replay)
+    files.forget()
     checkpoint = described(replay)
     add(replay, 30)
     files.append(replay)  # then it was killed before the checkpoint was written
@@ -132,8 +138,10 @@ def test_a_resumed_run_writes_over_what_the_killed_one_wrote_later(tmp_path):
 def test_more_rows_than_fit_between_two_checkpoints(tmp_path):
     replay, files = filled(4), ReplayFiles(tmp_path)
     files.append(replay)
+    files.forget()
     add(replay, 3 * CAPACITY)
     files.append(replay)
+    files.forget()
     assert_equal(replay, loaded(tmp_path, described(replay)))
 
 
@@ -141,6 +149,7 @@ def test_an_empty_buffer_needs_no_rows(tmp_path):
     replay = filled(0)
     files = ReplayFiles(tmp_path)
     files.append(replay)
+    files.forget()
     assert len(loaded(tmp_path, described(replay))) == 0
 
 
@@ -160,6 +169,7 @@ def test_missing_rows_are_told(tmp_path, damage):
 def test_a_full_disk_leaves_the_rows_of_the_checkpoint(tmp_path, monkeypatch):
     replay, files = filled(25), ReplayFiles(tmp_path)
     files.append(replay)
+    files.forget()
     checkpoint = described(replay)
     expected = loaded(tmp_path, checkpoint)
 
@@ -171,6 +181,20 @@ def test_a_full_disk_leaves_the_rows_of_the_checkpoint(tmp_path, monkeypatch):
         patch.setattr("os.fsync", no_room)
         with pytest.raises(OSError, match="No space left"):
             files.append(replay)
+    files.forget()
     assert_equal(loaded(tmp_path, checkpoint), expected)
     files.append(replay)
+    files.forget()
     assert_equal(replay, loaded(tmp_path, described(replay)))
+
+
+def test_a_checkpoint_that_could_not_be_written_costs_the_one_before_no_row(tmp_path):
+    replay, files = filled(25), ReplayFiles(tmp_path)
+    files.append(replay)
+    files.forget()
+    checkpoint = described(replay)
+    whole = loaded(tmp_path, checkpoint)
+    for _ in range(3):  # the disk takes the rows, and is full when the checkpoint comes
+        add(replay, 10)
+        files.append(replay)
+        assert_equal(whole, loaded(tmp_path, checkpoint))

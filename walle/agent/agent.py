@@ -68,7 +68,9 @@ class Agent:
             watchdog: ends an evaluation that hangs.
             shared: whether other learners, which may die, take part in updates.
         """
-        self._shared, self._watchdog = shared, watchdog
+        # A worker that ends breaks off such an update; the state before it is kept to be saved.
+        self._breakable = shared or (not lag.lock_step and algorithm.replay is None)
+        self._watchdog = watchdog
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
         self._checkpoints, self._config = directory / "checkpoints", config
@@ -89,19 +91,9 @@ class Agent:
         sampling.news.listen(recorder.news)
 
     @property
-    def return_mean(self) -> float | None:
-        """Mean return of the last episodes."""
-        return self._recorder.return_mean
-
-    @property
-    def eval_mean(self) -> float | None:
-        """Mean return of the last evaluation."""
-        return self._recorder.eval_mean
-
-    @property
-    def best(self) -> float | None:
-        """The highest mean return of an evaluation."""
-        return self._best
+    def returns(self) -> tuple[float | None, float | None, float | None]:
+        """Mean returns: of the last and of the best evaluation, and of the last episodes."""
+        return self._recorder.eval_mean, self._best, self._recorder.return_mean
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -159,7 +151,7 @@ class Agent:
 
     def _iterate(self, total_steps: int, signals: Signals) -> None:
         self._timer.switch("wait_experience")
-        if self._shared:
+        if self._breakable:
             self._before_update = self.state_dict()
         round_ = self._sampling.receive()
         self._whole = False
@@ -174,8 +166,12 @@ class Agent:
             self._quota.observe(round_.rollout)
         self.env_steps += round_.rollout.env_steps
         self.iteration += 1
+        failed: Exception | None = None
         if self._should_evaluate(self.env_steps) or self.env_steps >= total_steps:
-            self._evaluate(signals)
+            try:
+                self._evaluate(signals)
+            except Exception as error:  # noqa: BLE001 - raised when the iteration is whole
+                failed = error
         if self._recorder.video_is_due(self.env_steps):
             with suppress(Interrupted), self._timer.section("evaluate"), self._sampling.busy():
                 self._recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
@@ -190,6 +186,8 @@ class Agent:
         )
         self._recorder.iteration(found, self._timer.spans())
         self._whole = True
+        if failed is not None:
+            raise failed
         if self._should_save(self.env_steps):
             self._timer.switch("checkpoint")
             self.save_last()
@@ -246,6 +244,7 @@ class Agent:
         if self._algorithm.replay is not None:
             self._replay_files.append(self._algorithm.replay)
         checkpoint.save_last(self._checkpoints, state)
+        self._replay_files.forget()
 
     def _policy_state(self) -> dict[str, Any]:
         """The state without what only training needs; both kinds of checkpoint have it."""
@@ -255,7 +254,7 @@ class Agent:
             "snapshot": self._algorithm.snapshot()._replace(version=self._version),
             "env_steps": self.env_steps,
             "iteration": self.iteration,
-            "return_mean": self.return_mean,
+            "return_mean": self._recorder.return_mean,
         }
 
     def state_dict(self) -> dict[str, Any]:

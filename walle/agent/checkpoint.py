@@ -178,7 +178,8 @@ def earlier_state(
         say(f"{directory} has no checkpoint; the run begins again")
         return None
     state = load_last(checkpoints, say)
-    if total_steps is not None and state["env_steps"] >= total_steps:
+    done = total_steps is not None and state["env_steps"] >= total_steps
+    if done and not state.get("evaluation_is_due"):  # a signal may have broken off the last one
         raise ConfigError(
             f"total_steps={total_steps}: the run in {directory} has learned from "
             f"{state['env_steps']} steps already; give more total_steps to go on"

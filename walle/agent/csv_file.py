@@ -51,6 +51,13 @@ class CsvFile:
                 f"{self._path} has {there} bytes, and the checkpoint needs the first {length}: "
                 "put the whole file back"
             )
+        with self._path.open("rb") as file:
+            file.seek(length - 1)
+            if file.read(1) != b"\n":
+                raise ConfigError(
+                    f"{self._path}: byte {length}, where the checkpoint ends, is within a row, so "
+                    "the file or the checkpoint is another run's; put the run's own file back"
+                )
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         os.ftruncate(self._descriptor, length)
         with self._path.open("rb") as file:

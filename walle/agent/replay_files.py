@@ -24,14 +24,15 @@ class ReplayFiles:
         """Creates `directory` with the first rows."""
         self._directory = directory
         self._written = 0
+        self._oldest = 0
         self._needed = 0
 
     def append(self, replay: Replay) -> None:
         """Writes the rows that came since the last call."""
         for each in (self._directory.parent, self._directory):  # not the run's, were it deleted
             each.mkdir(exist_ok=True)
-        oldest = replay.inserted - len(replay)
-        self._written = max(self._written, oldest)
+        self._oldest = replay.inserted - len(replay)
+        self._written = max(self._written, self._oldest)
         while self._written < replay.inserted:
             begin = self._written // _ROWS_A_FILE * _ROWS_A_FILE
             end = min(begin + _ROWS_A_FILE, replay.inserted)
@@ -43,8 +44,11 @@ class ReplayFiles:
                 file.flush()
                 os.fsync(file.fileno())
             self._written = end
+
+    def forget(self) -> None:
+        """Removes what neither the checkpoint written since `append` nor the one before needs."""
         self._forget_before(self._needed)
-        self._needed = oldest
+        self._needed = self._oldest
 
     def load(self, replay: Replay, inserted: int, size: int) -> None:
         """Fills `replay` with the last `size` of the first `inserted` rows.
@@ -63,7 +67,7 @@ class ReplayFiles:
                 f"{begin} to {inserted - 1}"
             )
         replay.restore(torch.from_numpy(rows), inserted)
-        self._written, self._needed = inserted, begin
+        self._written, self._oldest, self._needed = inserted, begin, begin
 
     def _rows(self, begin: int, width: int) -> np.ndarray:
         path = self._path(begin)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import sys
 import warnings
 
 from walle.processes.process_tree import (
@@ -31,15 +30,16 @@ def _keep(agent: int) -> None:
     atexit.register(_end, os.getpid())
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
     # The agent's end closes a pipe too, but the server looks at it only after its imports.
-    signal.signal(AGENT_ENDED, lambda *_: _end_without(agent))
+    server = os.getpid()
+    signal.signal(AGENT_ENDED, lambda *_: _end_without(agent, server))
     signal_when_parent_ends(AGENT_ENDED)
-    _end_without(agent)
+    _end_without(agent, server)
 
 
-def _end_without(agent: int) -> None:
+def _end_without(agent: int, server: int) -> None:
     """Ends the server if the agent has ended, and not merely one of its threads."""
     if os.getppid() != agent:
-        sys.exit()
+        _end(server)
 
 
 def _end(server: int) -> None:

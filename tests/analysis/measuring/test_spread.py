@@ -31,6 +31,9 @@ class FakeSweep:
 
     runs: list[FakeRun]
 
+    def note(self, text: str) -> None:
+        pass
+
 
 def measured(seconds: dict[int, Any], blocks: bool) -> tuple[Any, list[Cell]]:
     """Cells of the seconds of each repeat, at each number of samplers."""
@@ -112,7 +115,8 @@ def test_coverage_with_a_machine_that_drifts(seeds: int) -> None:
 def test_the_median_over_blocks_by_hand() -> None:
     sweep, cells = measured({1: [8.0, 8.0, 16.0], 2: [4.0, 5.0, 8.0]}, blocks=True)
     found = share_spread(sweep, cells)
-    assert [cell.mean for cell in found] == pytest.approx([8.0, 4.0])
+    assert [cell.mean for cell in found] == pytest.approx([8.0, 5.0])
+    assert [cell.compared for cell in found] == pytest.approx([8.0, 4.0])
     points = speedups(found)
     assert points[1].speedup.value == pytest.approx(2)  # of 2, 1.6 and 2
 
