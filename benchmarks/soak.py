@@ -110,7 +110,9 @@ def until_end(run: subprocess.Popen[bytes], since: float) -> float:
 
 def start(settings: Sequence[str], directory: Path) -> subprocess.Popen[bytes]:
     """Starts a run, whose messages go to a file beside its directory."""
-    command = [*RUN, *settings, f"hydra.run.dir={directory}"]
+    command = [*RUN, *settings]
+    if f"resume={directory}" not in settings:
+        command.append(f"hydra.run.dir={directory}")
     with directory.with_suffix(".log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log)
 
