@@ -96,7 +96,12 @@ def study(
         sweep.note(note)
     if not found:
         raise BadInputError("nothing to compare: no run has a return, or iterations that count")
-    sentences = [verdicts.sides(groups, asked), *verdicts.of_each(found, asked), *said, *reached]
+    sentences = [
+        verdicts.sides(groups, asked),
+        *verdicts.of_each(found, groups, asked),
+        *said,
+        *reached,
+    ]
     sentences += [verdicts.pairing(found), words.warmup_sentence(warmup)]
     return cli.Study(_figure(found, asked), _table(found, asked), sentences)
 

@@ -159,17 +159,29 @@ def merged(samples: Sequence[tuple[Seeded, Seeded]]) -> dict[int, tuple[Seeded, 
     """Puts samples together that hold the same runs again, so that each run counts once.
 
     Learning is the same for every number of samplers, so runs of `sampler.n` 1 and 2 hold the
-    same returns for the same seed. Samples are merged where both sides share seeds, and all shared
-    seeds agree exactly. The key of a merged sample is the index of its first one.
+    same returns for the same seed. Samples are merged where all seeds that a side shares agree
+    exactly; one side is enough, as runs without lag can stand beside free-running ones. A run
+    that is not there yet is a further run of its seed. The key of a merged sample is the index of
+    its first one.
     """
     found: dict[int, tuple[Seeded, Seeded]] = {}
     for number, new in enumerate(samples):
         for first, old in found.items():
-            if all(_agree(x, y) for x, y in zip(old, new, strict=True)):
-                found[first] = ({**old[0], **new[0]}, {**old[1], **new[1]})
+            if any(_agree(x, y) for x, y in zip(old, new, strict=True)):
+                found[first] = (_union(old[0], new[0]), _union(old[1], new[1]))
                 break
         else:
             found[number] = new
+    return found
+
+
+def _union(old: Seeded, new: Seeded) -> Seeded:
+    """The runs of both, where an equal number of the same seed is the same run again."""
+    found = dict(old)
+    for (seed, _), value in new.items():
+        same = [other for (of, _), other in found.items() if of == seed]
+        if value not in same:
+            found[seed, len(same)] = value
     return found
 
 

@@ -127,6 +127,21 @@ def test_identical_learning_counts_once_and_is_called_identical(tmp_path: Path) 
     assert rows_of(study, "steps per second").loc["overall", "runs"] == "4 and 4, paired"
 
 
+def test_one_side_that_learnt_the_same_counts_once(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=seed, algo=algo) for algo in "ab" for n in (1, 2) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        high = 10.0 + job.n if job.algo == "b" else 0.0  # a alone does not depend on n
+        write_rows(root / str(number), [0.0, *[20.0 + high + job.seed] * 9], 1.0 + number)
+    study = compare.study(load(root))
+    (score,) = rows_of(study, "final score").to_dict("records")
+    assert score["runs"] == "2 and 4"
+    assert (score["algo.name=a"], score["algo.name=b"]) == (20.5, 32.0)
+    said = " ".join(study.sentences)
+    assert "over 2 groups" in said  # speeds at both values of n
+    assert "tasks" not in said
+
+
 def test_several_tasks_and_their_mean(tasks_sweep: Path) -> None:
     study = compare.study(load(tasks_sweep))
     assert rows_of(study, "steps per second").index.tolist() == [
