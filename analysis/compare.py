@@ -13,6 +13,7 @@ paired within one sweep.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -30,7 +31,7 @@ from walle.analysis.drawing import forest, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.cells import column_per_run, iterations_after_warmup
 from walle.analysis.measuring.clocks import clock
-from walle.analysis.measuring.scores import evaluated, final_scores
+from walle.analysis.measuring.scores import count_text, evaluated, final_scores
 from walle.analysis.measuring.speedups import first_reached
 from walle.analysis.measuring.times import seconds_per_run, unit_of
 from walle.analysis.runs import Sweep
@@ -135,10 +136,22 @@ def _scores(sweep: Sweep, groups: list[Group], returns: str | None) -> tuple[Qua
         per_run |= found.of
         if found.of:
             sentences.append(f"Final scores: {found.source}.")
+        sentences += _unequal(task, groups, found.counts)
         if found.cut is not None:
             text = f"scores are read at {found.cut:,} steps, where the shortest run ends."
             sentences.append(words.of_line(task, text))
     return Quantity(SCORE, per_run, seeded=True, learned=True), list(dict.fromkeys(sentences))
+
+
+def _unequal(task: str, groups: list[Group], counts: Mapping[str, int]) -> list[str]:
+    """A sentence where the scores of A are means of another number of evaluations than B's."""
+    mine = [group for group in groups if group.learning == task]
+    a = {counts[run] for group in mine for run in group.a.values() if run in counts}
+    b = {counts[run] for group in mine for run in group.b.values() if run in counts}
+    if a == b or not (a and b):
+        return []
+    text = f"the score of A is of {count_text(a)}, that of B of {count_text(b)}."
+    return [words.of_line(task, text)]
 
 
 def _times(

@@ -151,7 +151,7 @@ def test_several_tasks_and_their_mean(tasks_sweep: Path) -> None:
     ]
     ratios = rows_of(study, "steps per second")["ratio"]
     assert ratios["overall"] == pytest.approx(math.sqrt(ratios.iloc[0] * ratios.iloc[1]))
-    assert "evaluation (10 episodes" in " ".join(study.sentences)
+    assert "(1 evaluation a run, each of 10 episodes" in " ".join(study.sentences)
     overall = rows_of(study, "final score").loc["overall"]
     assert math.isnan(overall["difference"])  # tasks have different units
     each = rows_of(study, "final score")["scaled_difference"]
@@ -163,6 +163,16 @@ def test_where_the_scores_come_from_can_be_chosen(tasks_sweep: Path, four: Path)
     assert "100 training episodes" in " ".join(study.sentences)
     with pytest.raises(BadInputError, match="not every run has an evaluation"):
         compare.study(load(four), returns="evaluations")
+
+
+def test_sides_with_other_numbers_of_evaluations_are_said(four: Path) -> None:
+    for run in range(4):
+        frame = pd.read_csv(four / str(run) / "iterations.csv").assign(episodes=2)
+        frame = pd.concat([frame, frame.tail(1).assign(env_steps=950)]) if run < 2 else frame
+        columns = ["env_steps", "wall_s", "episodes", "return_mean"]
+        frame[columns].to_csv(four / str(run) / "eval.csv", index=False)
+    said = compare.study(load(four)).sentences
+    assert "the score of A is of 2 evaluations a run, that of B of 1 evaluation a run." in said
 
 
 def test_shorter_runs_are_said(four: Path) -> None:
