@@ -64,7 +64,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     style.legend(figure)
     said = f"{counted(len(tasks), 'environment')}: {', '.join(tasks)}. Score 0 is the mean return "
     said += (
-        f"with which an environment's runs begin, score 1 the best mean final return of any {by}."
+        "with which an environment's runs begin, score 1 the best mean final return of any entry."
     )
     return cli.Study(figure, pd.DataFrame(rows), [said, *_sentences(found)])
 
