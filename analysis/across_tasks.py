@@ -5,7 +5,8 @@ environment: 0 is the mean return at the start of its runs, 1 the best mean fina
 value of --by. The left panel shows the interquartile mean of the scores of each value, the right
 panel the share of runs with at least a score. Both have 95% bootstrap intervals, stratified by
 environment, with the degrees of freedom of all environments together. Runs that differ in more than
---by, environment and seed, such as two algorithms, are entries of their own.
+--by, environment and seed, such as two algorithms, are entries of their own. An environment in
+which no value ends above the start has no scores and is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.drawing.labels import task_of
-from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.loading.directories import BadInputError, Scalar, counted, listed
 from walle.analysis.loading.repeats import identical_groups, identical_label
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.cells import column_per_run, learnt
@@ -38,6 +39,7 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
+    tasks = _rising(sweep, by, tasks)
     found = score_matrices(sweep, by, tasks)
     if not found:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
@@ -54,14 +56,16 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
         rows.append(row | {"mean": float(matrix.mean())})
     left.set_xticks(range(len(found)), list(found))
     left.set_xlim(-0.5, len(found) - 0.5)
-    left.set_xlabel(by)
+    left.set_xlabel(by if set(found) - {line for _, line in _parts(sweep, by)} else "")
     left.set_ylabel("interquartile mean score")
     style.from_zero(left)
     right.set_xlabel("score")
     right.set_ylabel("runs with at least this score (%)")
     style.legend(figure)
-    said = f"{len(tasks)} environments: {', '.join(tasks)}. Score 0 is the mean return with which "
-    said += f"an environment's runs begin, score 1 the best mean final return of any {by}."
+    said = f"{counted(len(tasks), 'environment')}: {', '.join(tasks)}. Score 0 is the mean return "
+    said += (
+        "with which an environment's runs begin, score 1 the best mean final return of any entry."
+    )
     return cli.Study(figure, pd.DataFrame(rows), [said, *_sentences(found)])
 
 
@@ -78,9 +82,7 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[str, FloatAr
     what else they differ in. Entries that learnt the same are one. Where a task has more runs than
     another, its further runs are left out and noted.
     """
-    finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
-    per_run = column_per_run(sweep.iterations, "return_mean")
-    starts = {run: float(r[0]) for run, r in per_run.items()}
+    starts, finals = _ends(sweep)
     groups = _entries(sweep, by, finals)
     found = {}
     for name, of_task in groups.items():
@@ -101,23 +103,70 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[str, FloatAr
     return found
 
 
+def _ends(sweep: Sweep) -> tuple[dict[str, float], dict[str, float]]:
+    """The first and the final return of each run."""
+    finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
+    per_run = column_per_run(sweep.iterations, "return_mean")
+    return {run: float(r[0]) for run, r in per_run.items()}, finals
+
+
+def _rising(sweep: Sweep, by: str, tasks: list[str]) -> list[str]:
+    """The tasks with a score: some entry ends above the start; notes the others.
+
+    Raises:
+        BadInputError: there is no such task.
+    """
+    starts, finals = _ends(sweep)
+    groups = _entries(sweep, by, finals)
+    flat = []
+    for task in tasks:
+        runs = [of_task.get(task, []) for of_task in groups.values()]
+        low, high = _scale(runs, starts, finals) if any(runs) else (0.0, 1.0)
+        flat += [] if high > low else [task]
+    if len(flat) == len(tasks):
+        raise BadInputError("no score: in no task do the returns rise above those of the start")
+    if flat:
+        sweep.note(f"Left out, as no returns rise above those of the start: {listed(flat)}")
+    return [task for task in tasks if task not in flat]
+
+
+def _parts(sweep: Sweep, by: str) -> dict[tuple[str, str], list[str]]:
+    """The runs of each value of `by`, '' where all share it, and of what else differs."""
+    task_key = next(key for key in ("env.id", "env.name", "") if key in sweep.runs[0].config)
+    found: dict[tuple[str, str], list[str]] = {}
+    for run, value, line, _ in design(sweep, by, task_key).itertuples(index=False):
+        own = str(value) if by in sweep.varying or not line else ""
+        found.setdefault((own, line), []).append(run)
+    return found
+
+
 def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:
     """The usable runs of each task, for every entry of the figure; identical entries are one."""
     tasks = {run.name: task_of(run) for run in sweep.runs}
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    task_key = next(key for key in ("env.id", "env.name", "") if key in sweep.runs[0].config)
     groups: dict[str, dict[str, list[str]]] = {}
-    for run, value, line, _ in design(sweep, by, task_key).itertuples(index=False):
-        name = ", ".join(part for part in (str(value), line) if part)
+    lines: dict[str, str] = {}
+    for (value, line), runs in _parts(sweep, by).items():
+        name = ", ".join(part for part in (value, line) if part)
         of_task = groups.setdefault(name, defaultdict(list))
-        if run in usable:
-            of_task[tasks[run]].append(run)
+        lines[name] = line
+        for run in runs:
+            if run in usable:
+                of_task[tasks[run]].append(run)
     rows = learnt(sweep.iterations, "return_mean")
     series: dict[str, dict[Scalar, FloatArray]] = {
         name: {f"{task} {seeds[run]}": rows[run] for task, runs in found.items() for run in runs}
         for name, found in groups.items()
     }
-    return {identical_label(names): groups[names[0]] for names in identical_groups(series)}
+    return {_name(names, lines): groups[names[0]] for names in identical_groups(series)}
+
+
+def _name(names: list[str], lines: dict[str, str]) -> str:
+    """What differs, such as `a2c` where it learnt the same at every value of --by."""
+    line = lines[names[0]]
+    if line and names == [name for name in lines if lines[name] == line]:
+        return line
+    return identical_label(names)
 
 
 def _sentences(found: Iterable[str]) -> list[str]:
@@ -137,7 +186,7 @@ def _scale(
     """The returns of a task at score 0 and at score 1."""
     low = float(np.mean([starts[name] for names in groups for name in names]))
     high = max(float(np.mean([finals[name] for name in names])) for names in groups if names)
-    return low, high if high > low else low + 1.0
+    return low, high
 
 
 def profile(matrix: FloatArray) -> FloatArray:

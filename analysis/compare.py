@@ -13,6 +13,7 @@ paired within one sweep.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -30,7 +31,7 @@ from walle.analysis.drawing import forest, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.cells import column_per_run, iterations_after_warmup
 from walle.analysis.measuring.clocks import clock
-from walle.analysis.measuring.scores import evaluated, final_scores
+from walle.analysis.measuring.scores import count_text, evaluated, final_scores
 from walle.analysis.measuring.speedups import first_reached
 from walle.analysis.measuring.times import seconds_per_run, unit_of
 from walle.analysis.runs import Sweep
@@ -87,16 +88,22 @@ def study(
     groups = match(chosen, asked)
     returns_of = column_per_run(chosen.iterations, "return_mean")
     starts = {run: float(values[0]) for run, values in returns_of.items()}
-    scores, said = _scores(chosen, groups, returns)
+    scores, score_starts, said = _scores(chosen, groups, returns)
     times, reached = _times(chosen, groups, starts, time_to_return)
-    found = compare(scores, groups, blocks=False, starts=starts)
+    found = compare(scores, groups, blocks=False, starts=score_starts)
     for quantity in (times, *_speeds(chosen, warmup)):
         found += compare(quantity, groups, blocks=asked.key != "sweep")
     for note in chosen.notes:
         sweep.note(note)
     if not found:
         raise BadInputError("nothing to compare: no run has a return, or iterations that count")
-    sentences = [verdicts.sides(groups, asked), *verdicts.of_each(found, asked), *said, *reached]
+    sentences = [
+        verdicts.sides(groups, asked),
+        *verdicts.of_each(found, groups, asked),
+        *said,
+        *verdicts.ranges(found),
+        *reached,
+    ]
     sentences += [verdicts.pairing(found), words.warmup_sentence(warmup)]
     return cli.Study(_figure(found, asked), _table(found, asked), sentences)
 
@@ -115,7 +122,10 @@ def _tasks(groups: list[Group]) -> dict[str, set[str]]:
     return found
 
 
-def _scores(sweep: Sweep, groups: list[Group], returns: str | None) -> tuple[Quantity, list[str]]:
+def _scores(
+    sweep: Sweep, groups: list[Group], returns: str | None
+) -> tuple[Quantity, dict[str, float], list[str]]:
+    """The final scores, the first return of each run from the same source, and sentences."""
     names = set().union(*_tasks(groups).values())
     from_evaluations = evaluated(sweep, names) if returns is None else returns == "evaluations"
     if from_evaluations and not evaluated(sweep, names):
@@ -130,10 +140,26 @@ def _scores(sweep: Sweep, groups: list[Group], returns: str | None) -> tuple[Qua
         per_run |= found.of
         if found.of:
             sentences.append(f"Final scores: {found.source}.")
+        sentences += _unequal(task, groups, found.counts)
         if found.cut is not None:
             text = f"scores are read at {found.cut:,} steps, where the shortest run ends."
             sentences.append(words.of_line(task, text))
-    return Quantity(SCORE, per_run, seeded=True, learned=True), list(dict.fromkeys(sentences))
+    rows = sweep.evaluations if from_evaluations else sweep.iterations
+    first = column_per_run(rows, "return_mean").items()
+    starts = {run: float(values[0]) for run, values in first}
+    quantity = Quantity(SCORE, per_run, seeded=True, learned=True)
+    return quantity, starts, list(dict.fromkeys(sentences))
+
+
+def _unequal(task: str, groups: list[Group], counts: Mapping[str, int]) -> list[str]:
+    """A sentence where the scores of A are means of another number of evaluations than B's."""
+    mine = [group for group in groups if group.learning == task]
+    a = {counts[run] for group in mine for run in group.a.values() if run in counts}
+    b = {counts[run] for group in mine for run in group.b.values() if run in counts}
+    if a == b or not (a and b):
+        return []
+    text = f"the score of A is of {count_text(a)}, that of B of {count_text(b)}."
+    return [words.of_line(task, text)]
 
 
 def _times(
@@ -142,15 +168,17 @@ def _times(
     """Seconds to a return of each task: `asked`, or 90% of the way that every run went."""
     iterations = clock(sweep)
     per_run: dict[str, float] = {}
-    targets, short = [], []
+    targets, short, without = [], [], []
     for task, runs in _tasks(groups).items():
         rows = iterations[iterations["run"].isin(runs)]
         if not starts.keys() >= runs:
+            without.append(words.of_line(task, "a run has no finished episode"))
             continue
         best = float(rows.groupby("run", observed=True)["return_mean"].max().min())
         start = sum(starts[run] for run in runs) / len(runs)
         target = start + REACHED * (best - start) if asked is None else asked
         if asked is None and best <= start:
+            without.append(words.of_line(task, "a run's returns never rose above the mean start"))
             continue
         found = first_reached(rows, target)
         if len(found) < len(runs):
@@ -165,6 +193,8 @@ def _times(
         sentences.append(f"{said} {'; '.join(targets)}{why}.")
     if short:
         sentences.append(f"Not every run reached return {asked:g}, so no time: {'; '.join(short)}.")
+    if without:
+        sentences.append(f"No {TIME}: {'; '.join(without)}.")
     return Quantity(TIME, per_run, higher=False, seeded=True), sentences
 
 

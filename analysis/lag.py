@@ -2,7 +2,7 @@
 
 The left panel shows the distribution of the lag, averaged over an iteration's rollouts, where it
 varies. The other panels show environment steps per second and, for each task, the final return (the
-mean of return_mean over the last tenth of the iterations) for each value of --by. The table
+mean of return_mean over the last tenth of the steps) for each value of --by. The table
 compares an iteration's time with the longer of collecting and learning: the ratio is 1 for perfect
 overlap, and 2 for lock-step where collecting and learning take the same time.
 """

@@ -19,8 +19,10 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
+from walle.analysis.loading.repeats import identical_groups, identical_label
 from walle.analysis.measuring.cells import require
 from walle.analysis.measuring.design import axis_of, resolve_key, sort_key
+from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
 
@@ -97,7 +99,7 @@ def study(
             mine = behind[behind["run"].astype(str).map(tasks) == task]
             _draw(area, mine, (x, column), grey, points=points)
         mine = rows[rows["run"].astype(str).map(tasks) == task]
-        _draw(area, mine, (x, column), looks, points=points)
+        _draw(area, mine, (x, column), _as_one(sweep, mine, [x, column], looks), points=points)
         area.set_title(task if len(shown) > 1 else "")
         area.set_xlabel(labels.of_column(file, x))
         area.set_ylabel(labels.of_column(file, column))
@@ -132,6 +134,27 @@ def _looks(sweep: Sweep, by: str | None) -> dict[str, tuple[str, style.Look]]:
         texts = {run.name: labels.of_value(key, value) for value, run in named}
     number = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
     return {run: (text, style.look(number[text])) for run, text in texts.items()}
+
+
+def _as_one(
+    sweep: Sweep, rows: pd.DataFrame, columns: list[str], looks: dict[str, tuple[str, style.Look]]
+) -> dict[str, tuple[str, style.Look]]:
+    """The looks, with one label and look for lines of a panel that hide each other."""
+    if not all(pd.api.types.is_numeric_dtype(rows[column]) for column in columns):
+        return looks
+    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
+    series: dict[str, dict[Scalar, FloatArray]] = {}
+    for run, mine in rows.groupby("run", observed=True):
+        of = series.setdefault(looks[str(run)][0], {})
+        number = sum(str(key).startswith(f"{seeds[str(run)]} ") for key in of)
+        of[f"{seeds[str(run)]} {number}"] = mine[columns].to_numpy(float)
+    first = dict(looks.values())
+    together = {
+        text: (identical_label(texts), first[texts[0]])
+        for texts in identical_groups(series)
+        for text in texts
+    }
+    return {run: together.get(text, (text, look)) for run, (text, look) in looks.items()}
 
 
 def _by_value(pair: tuple[Scalar, Run]) -> tuple[int, float, str]:

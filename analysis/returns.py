@@ -2,7 +2,7 @@
 
 Each value of --by is a line: the mean (or interquartile mean) over seeds with a 95% bootstrap
 band. Each environment has a panel. A line is thin where some of its runs have no value; a sentence
-says where.
+says where. On the wall clock a line has only the times at which all of its runs have a value.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from walle.analysis.measuring.cells import repeats_text, require
 from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid, possible
 from walle.analysis.measuring.design import axis_of, resolve_key
+from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
@@ -146,6 +147,8 @@ def _lines(
         if len(rows):
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
+            if x == "wall_s":
+                grid, values = _shared(grid, values)
             seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
             mean = curve(grid, values, iqm=iqm, within=possible(y))
@@ -155,6 +158,15 @@ def _lines(
         what = "evaluation" if evaluations else "episode"
         raise BadInputError(f"{y} is empty in every run: no {what} has ended yet")
     return lines
+
+
+def _shared(grid: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The points at which all runs have a value; all points where there is no such one.
+
+    On the wall clock runs end at different times, and a mean over the slower ones alone jumps.
+    """
+    full = ~np.isnan(values).any(axis=0)
+    return (grid[full], values[:, full]) if full.any() else (grid, values)
 
 
 def _looks(lines: list[Line]) -> dict[str, style.Look]:

@@ -50,6 +50,7 @@ class Comparison(NamedTuple):
         scaled: the same in the task's range: from 0, the start, to 1, the better side's mean.
         ratio: mean(B) / mean(A), where all numbers are positive; overall the geometric mean.
         improvement: the probability that a run of B is better than one of A.
+        range: the task's range, None where the better side's mean is not above the start.
     """
 
     of: Quantity
@@ -59,6 +60,7 @@ class Comparison(NamedTuple):
     scaled: Interval = UNKNOWN
     ratio: Interval = UNKNOWN
     improvement: Interval = UNKNOWN
+    range: tuple[float, float] | None = None
 
     @property
     def identical(self) -> bool:
@@ -103,32 +105,57 @@ def compare(
             _shown(scaled[label]),
             ratios[label].interval(math.exp) if ratios else UNKNOWN,
             estimates.improvement([both], higher=quantity.higher),
+            _range(both, _start(samples[label][0], starts)) if starts else None,
         )
         for label, both in tasks.items()
     ]
     if len(found) < 2:
         return found
     if quantity.seeded and not quantity.learned:
-        tasks = _without_workers(samples, blocks=blocks)
+        return [*found, _overall_seeded(quantity, samples, list(tasks.values()), blocks=blocks)]
+    known = {label: estimate for label, estimate in scaled.items() if estimate is not None}
+    if known:
+        tasks = {label: tasks[label] for label in known}
         ratios = _ratios(quantity, tasks)
-    return [*found, _overall(quantity, list(tasks.values()), list(scaled.values()), ratios)]
+    return [*found, _overall(quantity, list(tasks.values()), list(known.values()), ratios)]
 
 
 def _overall(
     quantity: Quantity,
     tasks: Sequence[Sides],
-    scaled: Sequence[Estimate | None],
+    scaled: Sequence[Estimate],
     ratios: Mapping[str, Estimate],
 ) -> Comparison:
     score, ratio = UNKNOWN, UNKNOWN
-    known = [estimate for estimate in scaled if estimate is not None]
-    if len(known) == len(tasks):
-        score = estimates.overall(known).interval()
+    if scaled:
+        score = estimates.overall(scaled).interval()
     if ratios:
         estimate = estimates.overall(list(ratios.values()), pooled=quantity.pooled)
         ratio = estimate.interval(math.exp)
     improvement = estimates.improvement(tasks, higher=quantity.higher)
     return Comparison(quantity, OVERALL, tasks, UNKNOWN, score, ratio, improvement)
+
+
+def _overall_seeded(
+    quantity: Quantity,
+    samples: Mapping[str, tuple[Group, Seeded, Seeded]],
+    each: Sequence[Sides],
+    *,
+    blocks: bool,
+) -> Comparison:
+    """Over tasks, of each seed's mean over the numbers of processes.
+
+    Two seeds may agree by chance, so the variance is at least the relative one of `each`, the
+    tasks with each number of processes, pooled; its degrees of freedom are those of the tasks.
+    """
+    by_task = _without_workers(samples, blocks=blocks)
+    tasks, ratios = list(by_task.values()), _ratios(quantity, by_task)
+    found = _overall(quantity, tasks, [], ratios)
+    if not ratios or all(both.identical for both in each):
+        return found
+    own = estimates.overall(list(ratios.values()))
+    pooled = estimates.overall(estimates.pooled_log_ratios(tasks, like=each), pooled=True)
+    return found._replace(ratio=estimates.wider(own, pooled).interval(math.exp))
 
 
 def _without_workers(
@@ -185,11 +212,17 @@ def _start(group: Group, starts: Mapping[str, float]) -> float:
 
 def _scaled(both: Sides, start: float) -> Estimate | None:
     """The difference in units of the way from the start to the better side's mean."""
-    way = max(both.a.mean(), both.b.mean()) - start
-    if not way > 0:
+    ends = _range(both, start)
+    if ends is None:
         return None
+    way = ends[1] - ends[0]
     found = estimates.difference(both)
     return Estimate(found.value / way, found.variance / way**2, found.dof)
+
+
+def _range(both: Sides, start: float) -> tuple[float, float] | None:
+    best = float(max(both.a.mean(), both.b.mean()))
+    return (start, best) if best > start else None
 
 
 def _shown(estimate: Estimate | None) -> Interval:

@@ -96,23 +96,37 @@ def log_ratio(both: Sides) -> Estimate:
     return difference(Sides(a, b, both.paired))._replace(value=value)
 
 
-def pooled_log_ratios(tasks: Sequence[Sides]) -> list[Estimate]:
+def pooled_log_ratios(
+    tasks: Sequence[Sides], like: Sequence[Sides] | None = None
+) -> list[Estimate]:
     """`log_ratio` of every task, where all runs share one relative variance, as speeds do.
 
     The variance of a run is pooled over all tasks and both sides; its degrees of freedom are the
     sum over them. Where all tasks are paired it is the variance of the pairs' differences.
+
+    Args:
+        tasks: the two samples of each task.
+        like: samples whose variance is taken in place of that of `tasks`; their runs may depend
+            on each other, so the degrees of freedom are at most those of `tasks`.
     """
-    paired = all(both.paired for both in tasks)
-    deviations: list[FloatArray] = []
-    for both in tasks:
-        a, b = both.a / both.a.mean(), both.b / both.b.mean()
-        deviations += [b - a] if paired else [a - 1, b - 1]
-    dof = sum(x.size - 1 for x in deviations)
+    paired = all(both.paired for both in (*tasks, *(like or ())))
+    deviations = _deviations(like or tasks, paired=paired)
+    known = sum(x.size - 1 for x in deviations)
     squares = sum(float((x**2).sum()) for x in deviations)
-    one = squares / dof if dof else math.nan
+    one = squares / known if known else math.nan
+    dof = min(known, sum(x.size - 1 for x in _deviations(tasks, paired=paired)))
     weights = [1 / t.a.size + (0 if paired else 1 / t.b.size) for t in tasks]
     values = [math.log(both.b.mean() / both.a.mean()) for both in tasks]
     return [Estimate(v, one * w, dof) for v, w in zip(values, weights, strict=True)]
+
+
+def _deviations(tasks: Sequence[Sides], *, paired: bool) -> list[FloatArray]:
+    """Relative deviations of the runs from their side's mean; of pairs, of their differences."""
+    found: list[FloatArray] = []
+    for both in tasks:
+        a, b = both.a / both.a.mean(), both.b / both.b.mean()
+        found += [b - a] if paired else [a - 1, b - 1]
+    return found
 
 
 def overall(tasks: Sequence[Estimate], *, pooled: bool = False) -> Estimate:
@@ -127,6 +141,12 @@ def overall(tasks: Sequence[Estimate], *, pooled: bool = False) -> Estimate:
     variance = float(parts.sum())
     dof = float(dofs.min()) if pooled else _satterthwaite(parts, dofs)
     return Estimate(float(np.mean([task.value for task in tasks])), variance, dof)
+
+
+def wider(one: Estimate, other: Estimate) -> Estimate:
+    """The estimate with the wider interval; `one` where either has none."""
+    spans = [low_high[2] - low_high[1] for low_high in (one.interval(), other.interval())]
+    return other if spans[1] > spans[0] else one
 
 
 def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
@@ -159,17 +179,29 @@ def merged(samples: Sequence[tuple[Seeded, Seeded]]) -> dict[int, tuple[Seeded, 
     """Puts samples together that hold the same runs again, so that each run counts once.
 
     Learning is the same for every number of samplers, so runs of `sampler.n` 1 and 2 hold the
-    same returns for the same seed. Samples are merged where both sides share seeds, and all shared
-    seeds agree exactly. The key of a merged sample is the index of its first one.
+    same returns for the same seed. Samples are merged where all seeds that a side shares agree
+    exactly; one side is enough, as runs without lag can stand beside free-running ones. A run
+    that is not there yet is a further run of its seed. The key of a merged sample is the index of
+    its first one.
     """
     found: dict[int, tuple[Seeded, Seeded]] = {}
     for number, new in enumerate(samples):
         for first, old in found.items():
-            if all(_agree(x, y) for x, y in zip(old, new, strict=True)):
-                found[first] = ({**old[0], **new[0]}, {**old[1], **new[1]})
+            if any(_agree(x, y) for x, y in zip(old, new, strict=True)):
+                found[first] = (_union(old[0], new[0]), _union(old[1], new[1]))
                 break
         else:
             found[number] = new
+    return found
+
+
+def _union(old: Seeded, new: Seeded) -> Seeded:
+    """The runs of both, where an equal number of the same seed is the same run again."""
+    found = dict(old)
+    for (seed, _), value in new.items():
+        same = [other for (of, _), other in found.items() if of == seed]
+        if value not in same:
+            found[seed, len(same)] = value
     return found
 
 

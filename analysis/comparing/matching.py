@@ -27,6 +27,7 @@ class Group(NamedTuple):
     Attributes:
         label: the other keys that vary, such as the task; '' where nothing else varies.
         learning: the same without numbers of workers, which learning does not depend on.
+        task: the same of the environment alone.
         a: the runs of A by seed, and by number where a seed repeats.
         b: the runs of B.
         same_start: whether the same seed gives both sides the same start: both have the same
@@ -35,6 +36,7 @@ class Group(NamedTuple):
 
     label: str
     learning: str
+    task: str
     a: Side
     b: Side
     same_start: bool
@@ -109,8 +111,9 @@ def match(sweep: Sweep, asked: Question) -> list[Group]:
 
 def _group(label: str, a: list[Run], b: list[Run], keys: list[str]) -> Group:
     learning = _label(a[0], [key for key in keys if key not in WORKERS])
+    task = _label(a[0], [key for key in keys if key.startswith("env.")])
     starts = {_start(run) for run in (*a, *b)}
-    return Group(label, learning, _by_seed(a), _by_seed(b), len(starts) == 1)
+    return Group(label, learning, task, _by_seed(a), _by_seed(b), len(starts) == 1)
 
 
 def _start(run: Run) -> tuple[tuple[str, Scalar], ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from walle.analysis.comparing.comparisons import SCORE, Comparison
+from walle.analysis.comparing.comparisons import OVERALL, SCORE, Comparison
 from walle.analysis.comparing.matching import Group, Question
 from walle.analysis.loading.directories import counted, listed
+from walle.analysis.writing import words
 
 
 def name(asked: Question, value: object) -> str:
@@ -19,17 +20,50 @@ def sides(groups: list[Group], asked: Question) -> str:
     return f"A is {asked.key}={asked.a} ({a}), B is {asked.key}={asked.b} ({b})."
 
 
-def of_each(found: list[Comparison], asked: Question) -> list[str]:
+def of_each(found: list[Comparison], groups: list[Group], asked: Question) -> list[str]:
     """A sentence for each quantity, about all tasks or the only one."""
     heads = {one.of.name: one for one in found}  # `overall` is the last
-    return [f"{of.capitalize()}: {_verdict(one, asked)}" for of, one in heads.items()]
+    same = {of: all(one.identical for one in found if one.of.name == of) for of in heads}
+    return [
+        f"{of.capitalize()}: {_verdict(one, asked, _kind(found, groups, of), identical=same[of])}"
+        for of, one in heads.items()
+    ]
 
 
-def _verdict(one: Comparison, asked: Question) -> str:
+def _kind(found: list[Comparison], groups: list[Group], of: str) -> str:
+    """What is combined: tasks, where the environment alone labels what is combined."""
+    mine = [one for one in found if one.of.name == of]
+    labels = {one.label for one in mine[:-1]}
+    if mine[0].of.seeded and not mine[0].of.learned:  # combined over numbers of workers first
+        labels = {group.learning for group in groups}
+    return "tasks" if labels <= {group.task for group in groups} else "groups"
+
+
+def ranges(found: list[Comparison]) -> list[str]:
+    """Sentences about the ranges of scaled differences, and about tasks that have none."""
+    scores = [one for one in found if one.of.name == SCORE and one.label != OVERALL]
+    known = [
+        words.of_line(one.label, "{:.4g} to {:.4g}".format(*one.range))
+        for one in scores
+        if one.range
+    ]
+    said = (
+        [f"Range, from the start to the better side's mean: {'; '.join(known)}."] if known else []
+    )
+    none = [one.label for one in scores if not one.range and one.label]
+    if none:
+        said.append(
+            f"No range, so not in the overall final score: {listed(none)}; the returns of neither "
+            "side rose from the start."
+        )
+    return said
+
+
+def _verdict(one: Comparison, asked: Question, kind: str, *, identical: bool) -> str:
     a, b = name(asked, asked.a), name(asked, asked.b)
-    if one.identical:
+    if identical:
         return f"{a} and {b} are identical in every run."
-    where = f" over {len(one.tasks)} {_combined(one)}" if len(one.tasks) > 1 else ""
+    where = f" over {len(one.tasks)} {kind}" if len(one.tasks) > 1 else ""
     of_score = one.of.name == SCORE
     interval, none = (one.difference, 0.0) if of_score else (one.ratio, 1.0)
     text = f"{b} - {a} = {interval}" if of_score else f"{b} / {a} = {interval}"
@@ -43,10 +77,6 @@ def _verdict(one: Comparison, asked: Question) -> str:
     shown = "" if interval.low <= none <= interval.high else _better(one, interval.value > none, b)
     chance = f"P(a run of {b} is better) = {one.improvement}"
     return f"{text}{where}; {shown or 'no difference is shown'}; {chance}."
-
-
-def _combined(one: Comparison) -> str:
-    return "tasks" if one.of.seeded else "combinations"
 
 
 def _better(one: Comparison, above: bool, b: str) -> str:

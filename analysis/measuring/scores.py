@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -11,7 +12,7 @@ from walle.analysis.measuring.cells import column_per_run
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 
-FINAL = 0.1
+PARTS = 10  # the last of so many parts of a run is its end
 SAME_END = 0.95
 
 
@@ -23,20 +24,33 @@ class Scores(NamedTuple):
         source: what the scores are means of, in words.
         cut: the environment steps at which longer runs are read, because another ended there;
             None where all runs ended within 5% of each other.
+        counts: the number of evaluations of each run that the score is a mean of; empty for
+            scores from training.
     """
 
     of: dict[str, float]
     source: str
     cut: int | None = None
+    counts: Mapping[str, int] = {}
 
 
-def final_returns(rows: pd.DataFrame) -> dict[str, FloatArray]:
-    """The `return_mean` of each run in the last tenth of its rows, at least one.
+def final_returns(
+    rows: pd.DataFrame, ends: Mapping[str, int] | None = None
+) -> dict[str, FloatArray]:
+    """The `return_mean` of each run in the last tenth of its environment steps, at least one.
 
-    The rows are those of iterations.csv or of eval.csv.
+    Args:
+        rows: those of iterations.csv or of eval.csv.
+        ends: the environment steps at which each run ends; by default those of its last row.
     """
-    per_run = column_per_run(rows, "return_mean").items()
-    return {run: values[-max(1, round(FINAL * values.size)) :] for run, values in per_run}
+    full = rows.dropna(subset=["return_mean"])
+    steps = column_per_run(full, "env_steps")
+    found = {}
+    for run, values in column_per_run(full, "return_mean").items():
+        end = (ends or {}).get(run, steps[run][-1])
+        late = PARTS * (end - steps[run]) < end
+        found[run] = values[late] if late.any() else values[-1:]
+    return found
 
 
 def evaluated(sweep: Sweep, names: set[str]) -> bool:
@@ -61,14 +75,26 @@ def final_scores(sweep: Sweep, names: set[str], *, evaluations: bool) -> Scores:
         rows = sweep.evaluations[sweep.evaluations["run"].isin(names)]
     if cut is not None:
         rows = rows[rows["env_steps"] <= cut]
-    found = {run: float(values.mean()) for run, values in final_returns(rows).items()}
-    return Scores(found, _source(rows, evaluations=evaluations), cut)
+    of_run = {str(run): int(end if cut is None else min(cut, end)) for run, end in ends.items()}
+    values = final_returns(rows, of_run)
+    counts = {run: found.size for run, found in values.items()} if evaluations else {}
+    scores = {run: float(found.mean()) for run, found in values.items()}
+    return Scores(scores, _source(rows, counts), cut, counts)
 
 
-def _source(rows: pd.DataFrame, *, evaluations: bool) -> str:
-    if not evaluations:
+def count_text(counts: Collection[int]) -> str:
+    """`1 evaluation a run` or `1 to 3 evaluations a run`."""
+    low, high = min(counts), max(counts)
+    return f"{counted(low, 'evaluation') if low == high else f'{low} to {high} evaluations'} a run"
+
+
+def _source(rows: pd.DataFrame, counts: Mapping[str, int]) -> str:
+    if not counts:
         return "mean of the last 100 training episodes, averaged over the last tenth of a run"
     episodes = "episodes"
     if "episodes" in rows and rows["episodes"].nunique() == 1:
         episodes = counted(int(rows["episodes"].iloc[0]), "episode")
-    return f"mean return of the last evaluation ({episodes} without exploration noise)"
+    return (
+        "mean return of the evaluations in the last tenth of a run's steps, at least one "
+        f"({count_text(counts.values())}, each of {episodes} without exploration noise)"
+    )

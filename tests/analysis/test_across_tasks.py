@@ -70,7 +70,7 @@ def test_algorithms_are_no_repeats(tmp_path: Path) -> None:
         rate = f'"rate": {number // 2}, "epochs"'
         (root / str(number) / "run.json").write_text(text.replace('"epochs"', rate))
     table = across_tasks.study(load(root)).table
-    assert table["sampler.n"].tolist() == ["1, a2c", "1, ppo"]
+    assert table["sampler.n"].tolist() == ["a2c", "ppo"]
     assert table["runs_per_task"].tolist() == [2, 2]
     assert table["iqm"].tolist() == pytest.approx([0.5, 1.0], abs=0.05)
 
@@ -90,6 +90,32 @@ def test_what_learnt_the_same_is_one_entry(tmp_path: Path) -> None:
     assert study.table["sampler.n"].tolist() == ["1; 4, identical"]
     assert study.table["runs_per_task"].tolist() == [2]
     assert any("Identical" in text for text in study.sentences)
+
+
+def test_labels_hold_what_differs_alone(tmp_path: Path) -> None:
+    jobs = [Job(n=n, env=env, algo=a) for a in "ab" for n in (1, 4) for env in ("A-v0", "Bb-v0")]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        first = pd.read_csv(root / "0" / "iterations.csv")["return_mean"]
+        set_columns(root / str(number), return_mean=first * (1 + (job.algo == "b")))
+    study = across_tasks.study(load(root))
+    assert study.table["sampler.n"].tolist() == ["a", "b"]  # not "1, a; 4, a, identical"
+    assert study.figure.axes[0].get_xlabel() == ""
+
+
+def test_tasks_without_a_rise_are_left_out_and_said(tmp_path: Path) -> None:
+    tasks = ("A-v0", "Bb-v0", "Ccc-v0")
+    jobs = [Job(n=n, env=env) for n in (1, 4) for env in tasks]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        rows = pd.read_csv(root / str(number) / "iterations.csv")["return_mean"]
+        if job.env != "Ccc-v0":
+            set_columns(root / str(number), return_mean=5.0 if job.env == "A-v0" else -rows)
+    sweep = load(root)
+    study = across_tasks.study(sweep)
+    assert "Left out, as no returns rise above those of the start: A-v0, Bb-v0" in sweep.notes
+    assert study.sentences[0].startswith("1 environment: Ccc-v0.")
+    assert study.table["iqm"].max() == pytest.approx(1)
 
 
 def test_the_interval_has_the_freedom_of_all_tasks(tasks_sweep: Path) -> None:

@@ -127,6 +127,66 @@ def test_identical_learning_counts_once_and_is_called_identical(tmp_path: Path) 
     assert rows_of(study, "steps per second").loc["overall", "runs"] == "4 and 4, paired"
 
 
+def test_one_side_that_learnt_the_same_counts_once(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=seed, algo=algo) for algo in "ab" for n in (1, 2) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        high = 10.0 + job.n if job.algo == "b" else 0.0  # a alone does not depend on n
+        write_rows(root / str(number), [0.0, *[20.0 + high + job.seed] * 9], 1.0 + number)
+    study = compare.study(load(root))
+    (score,) = rows_of(study, "final score").to_dict("records")
+    assert score["runs"] == "2 and 4"
+    assert (score["algo.name=a"], score["algo.name=b"]) == (20.5, 32.0)
+    said = " ".join(study.sentences)
+    assert "over 2 groups" in said  # speeds at both values of n
+    assert "tasks" not in said
+
+
+def test_a_task_without_a_range_is_left_out_and_said(tmp_path: Path) -> None:
+    jobs = [
+        Job(algo=algo, seed=seed, env=env)
+        for env in ("A-v0", "Bb-v0", "Ccc-v0")
+        for algo in "ab"
+        for seed in (0, 1)
+    ]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        end = 20.0 + 10 * (job.algo == "b") + job.seed
+        write_rows(root / str(number), [10.0, *[end if job.env != "A-v0" else 10.0] * 9])
+    study = compare.study(load(root))
+    score = rows_of(study, "final score")
+    assert score.loc["overall", "scaled_difference"] == pytest.approx(10 / 20.5)
+    said = " ".join(study.sentences)
+    assert "of a task's range over 2 tasks;" in said
+    assert "start to the better side's mean: Bb-v0: 10 to 30.5; Ccc-v0: 10 to 30.5." in said
+    assert "No range, so not in the overall final score: A-v0; the returns of neither" in said
+    assert "No seconds to return: A-v0: a run's returns never rose above the mean start." in said
+
+
+def test_the_range_has_one_source(four: Path) -> None:
+    for run in range(4):
+        frame = pd.read_csv(four / str(run) / "iterations.csv").assign(episodes=2)
+        frame["return_mean"] += 100
+        columns = ["env_steps", "wall_s", "episodes", "return_mean"]
+        frame[columns].to_csv(four / str(run) / "eval.csv", index=False)
+    study = compare.study(load(four))
+    assert rows_of(study, "final score")["scaled_difference"].tolist() == [0.5]
+    assert "Range, from the start to the better side's mean: 110 to 170." in study.sentences
+
+
+def test_the_overall_time_has_the_variance_of_every_number_of_samplers(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=seed, algo=algo) for algo in "ab" for n in (1, 2) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        sign = (-1) ** (job.n + job.seed) if job.algo == "a" else 0  # cancels in the mean over n
+        write_rows(root / str(number), [0.0, *[20.0] * 9], seconds=1 + 0.1 * sign)
+    time = rows_of(compare.study(load(root)), "seconds to return").loc["overall"]
+    # Pairs' relative differences are 0.1 four times, 2 degrees; the mean of 2 pairs, 1 degree.
+    reach = 12.7062 * math.sqrt(4 * 0.01 / 2 / 2)
+    assert time["ratio"] == pytest.approx(1)
+    assert time["ratio_high"] == pytest.approx(math.exp(reach), rel=1e-4)
+
+
 def test_several_tasks_and_their_mean(tasks_sweep: Path) -> None:
     study = compare.study(load(tasks_sweep))
     assert rows_of(study, "steps per second").index.tolist() == [
@@ -136,7 +196,7 @@ def test_several_tasks_and_their_mean(tasks_sweep: Path) -> None:
     ]
     ratios = rows_of(study, "steps per second")["ratio"]
     assert ratios["overall"] == pytest.approx(math.sqrt(ratios.iloc[0] * ratios.iloc[1]))
-    assert "evaluation (10 episodes" in " ".join(study.sentences)
+    assert "(1 evaluation a run, each of 10 episodes" in " ".join(study.sentences)
     overall = rows_of(study, "final score").loc["overall"]
     assert math.isnan(overall["difference"])  # tasks have different units
     each = rows_of(study, "final score")["scaled_difference"]
@@ -148,6 +208,16 @@ def test_where_the_scores_come_from_can_be_chosen(tasks_sweep: Path, four: Path)
     assert "100 training episodes" in " ".join(study.sentences)
     with pytest.raises(BadInputError, match="not every run has an evaluation"):
         compare.study(load(four), returns="evaluations")
+
+
+def test_sides_with_other_numbers_of_evaluations_are_said(four: Path) -> None:
+    for run in range(4):
+        frame = pd.read_csv(four / str(run) / "iterations.csv").assign(episodes=2)
+        frame = pd.concat([frame, frame.tail(1).assign(env_steps=950)]) if run < 2 else frame
+        columns = ["env_steps", "wall_s", "episodes", "return_mean"]
+        frame[columns].to_csv(four / str(run) / "eval.csv", index=False)
+    said = compare.study(load(four)).sentences
+    assert "the score of A is of 2 evaluations a run, that of B of 1 evaluation a run." in said
 
 
 def test_shorter_runs_are_said(four: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.analysis.synthetic import Job, write_sweep
+from tests.analysis.synthetic import Job, set_columns, write_sweep
 from walle.analysis import plot
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import load
@@ -99,8 +99,24 @@ def test_a_panel_for_each_task_and_column(tasks_sweep: Path) -> None:
     assert len(figure.axes[0].get_lines()) == 6  # n = 1, 4 with three seeds
 
 
+def test_lines_that_hide_each_other_have_one_label(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=seed) for n in (1, 2, 4) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        set_columns(root / str(number), return_mean=float(job.seed + 10 * (job.n == 4)))
+    study = plot.study(load(root), x="env_steps", y=["return_mean", "collect_s"])
+    returns, seconds = (
+        {str(line.get_label()): line.get_color() for line in axes.get_lines()}
+        for axes in study.figure.axes
+    )
+    assert set(returns) >= {"n = 1; n = 2, identical", "n = 4"}
+    assert len({line.get_color() for line in study.figure.axes[0].get_lines()}) == 2
+    assert set(seconds) >= {"n = 1", "n = 2", "n = 4"}
+
+
 def test_labels_hold_what_differs_alone(tmp_path: Path) -> None:
-    jobs = [Job(algo=algo, seed=seed) for algo in ("ppo", "a2c") for seed in (0, 1)]
+    seconds = {"ppo": 0.5, "a2c": 0.6}
+    jobs = [Job(algo=algo, seed=s, learn_s=x) for algo, x in seconds.items() for s in (0, 1)]
     study = plot.study(load(write_sweep(tmp_path / "s", jobs)), x="iteration", y=["learn_s"])
     labels = [str(line.get_label()) for line in study.figure.axes[0].get_lines()]
     assert [label for label in labels if not label.startswith("_")] == ["a2c", "ppo"]

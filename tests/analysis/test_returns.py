@@ -110,6 +110,19 @@ def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
     assert (low, high) == pytest.approx((92, 208))
 
 
+def test_on_the_wall_clock_a_line_ends_with_its_first_run(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
+    for run, value, speed in (("0", 100, 1.0), ("1", 200, 2.0)):
+        frame = pd.read_csv(root / run / "iterations.csv").assign(return_mean=value)
+        frame["wall_s"] = speed * frame["iteration"]
+        frame.to_csv(root / run / "iterations.csv", index=False)
+    study = returns.study(load(root), x="wall")
+    assert study.points is not None
+    assert set(study.points["return_mean"]) == {150.0}  # never 200, of the slower run alone
+    assert study.points["wall_s"].max() == pytest.approx(30, abs=0.5)
+    assert not any("thin" in text for text in study.sentences)
+
+
 def test_evaluations(speedup_sweep: Path) -> None:
     sweep = load(speedup_sweep)
     study = returns.study(sweep, evaluations=True)

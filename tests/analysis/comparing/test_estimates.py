@@ -115,7 +115,16 @@ def test_the_same_runs_again_count_once() -> None:
     more: Seeded = {(0, 0): 5.0, (2, 0): 6.0}
     assert estimates.merged([(a, b), (a, more)]) == {0: (a, more)}
     other: Seeded = {(0, 0): 1.5, (1, 0): 2.0}
-    assert estimates.merged([(a, b), (other, b)]) == {0: (a, b), 1: (other, b)}
+    apart: Seeded = {(0, 0): 7.0}
+    assert estimates.merged([(a, b), (other, apart)]) == {0: (a, b), 1: (other, apart)}
+
+
+def test_one_side_that_is_the_same_again_counts_once() -> None:
+    a: Seeded = {(0, 0): 1.0, (1, 0): 2.0}
+    other: Seeded = {(0, 0): 1.5, (1, 0): 2.5}
+    b: Seeded = {(0, 0): 5.0, (1, 0): 6.0}
+    both = {(0, 0): 1.0, (1, 0): 2.0, (0, 1): 1.5, (1, 1): 2.5}
+    assert estimates.merged([(a, b), (other, b), (a, b)]) == {0: (both, b)}
 
 
 def test_times_of_one_seed_are_averaged_over_the_numbers_of_samplers() -> None:

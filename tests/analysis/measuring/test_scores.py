@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
 from walle.analysis.measuring.scores import evaluated, final_returns, final_scores
@@ -25,6 +26,18 @@ def test_scores_from_evaluations_are_the_last_ones(tmp_path: Path) -> None:
     assert found.cut is None
     (tmp_path / "s" / "1" / "eval.csv").unlink()
     assert not evaluated(load(tmp_path / "s"), {"0", "1"})
+
+
+def test_the_last_tenth_is_of_steps_for_many_and_few_evaluations(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(seed=seed, iterations=40) for seed in (0, 1)])
+    frame = pd.read_csv(root / "0" / "iterations.csv")
+    every = frame[["env_steps", "wall_s"]].assign(episodes=2, return_mean=frame["iteration"])
+    every.iloc[1::2].to_csv(root / "0" / "eval.csv", index=False)
+    every.iloc[[9, 34]].to_csv(root / "1" / "eval.csv", index=False)  # none in the last tenth
+    found = final_scores(load(root), {"0", "1"}, evaluations=True)
+    assert found.of == {"0": 39.0, "1": 35.0}  # of rows 38 and 40 after 36; the last one
+    assert found.counts == {"0": 2, "1": 1}
+    assert "at least one (1 to 2 evaluations a run, each of 2 episodes without" in found.source
 
 
 def test_a_longer_run_is_read_where_the_shorter_one_ends(tmp_path: Path) -> None:
