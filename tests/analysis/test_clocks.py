@@ -61,7 +61,9 @@ def test_wall_clock_curves_have_no_compiling(tmp_path: Path) -> None:
     assert warm is not None
     assert cold is not None
     assert shown is not None
-    np.testing.assert_allclose(cold["wall_s"], warm["wall_s"], rtol=1e-5)
+    points = min(len(cold), len(warm))
+    assert max(len(cold), len(warm)) <= points + 1  # the last one is a matter of rounding
+    np.testing.assert_allclose(cold["wall_s"][:points], warm["wall_s"][:points], rtol=1e-5)
     assert shown["wall_s"].max() > cold["wall_s"].max() + 30
 
 
