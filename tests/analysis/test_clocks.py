@@ -61,9 +61,9 @@ def test_wall_clock_curves_have_no_compiling(tmp_path: Path) -> None:
     assert warm is not None
     assert cold is not None
     assert shown is not None
-    points = min(len(cold), len(warm))
-    assert max(len(cold), len(warm)) <= points + 1  # the last one is a matter of rounding
-    np.testing.assert_allclose(cold["wall_s"][:points], warm["wall_s"][:points], rtol=1e-5)
+    ours, theirs = (frame["wall_s"].to_numpy(float) for frame in (cold, warm))
+    assert abs(ours.size - theirs.size) <= 2  # the last point of a line is a matter of rounding
+    assert np.abs(ours[:, None] - theirs).min(axis=1).max() < 1e-4
     assert shown["wall_s"].max() > cold["wall_s"].max() + 30
 
 
