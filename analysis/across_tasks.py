@@ -162,7 +162,7 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
 
 
 def _name(names: list[str], lines: dict[str, str]) -> str:
-    """What differs, such as `a2c` where it learnt the same at every value of --by."""
+    """The label of what differs, such as `a2c` where it learnt the same at every value of --by."""
     line = lines[names[0]]
     if line and names == [name for name in lines if lines[name] == line]:
         return line

@@ -202,7 +202,7 @@ def _replacements(sweep: Sweep, links: Mapping[str, str]) -> list[str]:
 
 
 def _machine_notes(sweep: Sweep) -> list[str]:
-    """What the launcher found of unequal cores and other programs, over all launches."""
+    """The sentences of the launcher about unequal cores and other programs, over all launches."""
     found: list[str] = []
     for path in sweep.paths:
         try:

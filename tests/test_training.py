@@ -11,6 +11,7 @@ from tests.conftest import SMALL, read
 from walle import algos
 from walle.agent import agent, checkpoint
 from walle.agent.progress import describe
+from walle.algos.ppo import PPO
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.parts import crowded, late_episodes, make_problem
@@ -362,3 +363,27 @@ def test_the_checkpoint_of_another_run_is_refused(run):
     with pytest.raises(ConfigError, match=r"is another run's: it has seed=3, and run.json has 4"):
         train(config, theirs, resumed=state)
     assert {path: path.read_bytes() for path in theirs.rglob("*.csv")} == before
+
+
+def test_an_update_that_is_broken_off_under_lag_is_done_again(run, monkeypatch):
+    """A sampler that fails meanwhile interrupts the agent; the state before the update is saved."""
+    overlapped = ("env=cartpole", "sampler.max_lag=1", "sampler.n=1")
+    _, whole = run(*overlapped)
+    update, calls = PPO.update, []
+
+    def interrupted(self, rollout):
+        metrics = update(self, rollout)
+        calls.append(1)
+        if len(calls) == 2:
+            raise WorkerError("sampler-0 failed")
+        return metrics
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PPO, "update", interrupted)
+        with pytest.raises(WorkerError):
+            run(*overlapped)
+    broken = whole.parent / "run1"
+    state = checkpoint.load(broken / "checkpoints" / "last.pt")
+    assert state["env_steps"] == 256
+    train(compose([*SMALL, *overlapped]), broken, resumed=state)
+    assert learned(broken) == learned(whole)

@@ -19,7 +19,7 @@ UNKNOWN = Interval(math.nan)
 
 
 class Quantity(NamedTuple):
-    """What is compared.
+    """A quantity that is compared.
 
     Attributes:
         name: its name in the table.

@@ -14,7 +14,7 @@ Side = Mapping[tuple[Scalar, int], str]
 
 
 class Question(NamedTuple):
-    """What is compared: the runs with `key` = `a`, and those with `key` = `b`."""
+    """The question of a comparison: the runs with `key` = `a`, and those with `key` = `b`."""
 
     key: str
     a: Scalar
@@ -117,7 +117,7 @@ def _group(label: str, a: list[Run], b: list[Run], keys: list[str]) -> Group:
 
 
 def _start(run: Run) -> tuple[tuple[str, Scalar], ...]:
-    """What decides, with the seed, how learning begins."""
+    """The settings that decide, with the seed, how learning begins."""
     return tuple(
         (key, value)
         for key, value in sorted(run.config.items())

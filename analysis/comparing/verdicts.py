@@ -31,7 +31,7 @@ def of_each(found: list[Comparison], groups: list[Group], asked: Question) -> li
 
 
 def _kind(found: list[Comparison], groups: list[Group], of: str) -> str:
-    """What is combined: tasks, where the environment alone labels what is combined."""
+    """The word for the groups: tasks where the environment alone labels them, else groups."""
     mine = [one for one in found if one.of.name == of]
     labels = {one.label for one in mine[:-1]}
     if mine[0].of.seeded and not mine[0].of.learned:  # combined over numbers of workers first

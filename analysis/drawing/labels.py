@@ -25,7 +25,7 @@ BASELINE = "baseline"
 
 
 class Label(NamedTuple):
-    """What tells a line from the others; without what all runs share, and without the task.
+    """The words that tell a line from the others, without what all runs share and the task.
 
     Attributes:
         value: of the key that the figure compares by, such as `n = 1` or `ppo`; may be ''.
@@ -117,7 +117,7 @@ def _one_label(together: list[Label], every: list[Label], by: str) -> Label:
 
 
 def of_column(file: str, column: str) -> str:
-    """What a column of FILE.csv holds, with its unit in brackets."""
+    """The label of a column of FILE.csv, with its unit in brackets."""
     if (file, column) in COLUMNS:
         return COLUMNS[file, column]
     if column.endswith("_per_s"):

@@ -52,7 +52,7 @@ def numeric_axis(sweep: Sweep, key: str) -> str:
 
 
 def axis_of(sweep: Sweep) -> str:
-    """What a figure compares if nobody says: `sampler.n` where it varies or nothing does.
+    """The key that a figure compares by default: `sampler.n` where it varies or nothing does.
 
     Otherwise it is the first key that varies.
     """

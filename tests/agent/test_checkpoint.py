@@ -104,6 +104,7 @@ def test_a_file_that_is_cut_is_refused(tmp_path, share):
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
     refused(path)
+    assert path.stat().st_size == int(share * len(data))  # and nobody mends it in secret
 
 
 def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path):

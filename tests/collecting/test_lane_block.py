@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.envs.test_states_of_lanes import actions_of
 from walle.collecting.lane_block import LaneBlock, deal, joined, settled
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import RestoreError
@@ -17,14 +18,6 @@ SPECS = {
     "replayed": EnvSpec("LunarLander-v3", saving="replay", episode_limit=30),
     "with a clock": EnvSpec("CartPole-v1", time_feature=True),
 }
-
-
-def actions_of(lanes, steps):
-    random, space = np.random.default_rng(0), lanes.action_space
-    shape = (steps, len(lanes), *space.shape)
-    if np.issubdtype(space.dtype, np.integer):
-        return random.integers(space.n, size=shape)
-    return random.uniform(-1, 1, shape).astype(np.float32)
 
 
 def acted(spec, numbers, with_state, steps=40):

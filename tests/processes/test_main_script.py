@@ -1,5 +1,4 @@
 import ast
-import textwrap
 import types
 
 import pytest
@@ -38,5 +37,6 @@ def test_a_script_s_call_needs_a_guard(body, tmp_path, monkeypatch):
 def test_a_call_from_a_notebook_or_another_module_needs_none():
     notebook = types.ModuleType("__main__")
     notebook.call = lambda: require_main_guard("walle.train")
-    exec(textwrap.dedent("call()"), vars(notebook))
-    require_main_guard("walle.train")  # this module is not the script
+    exec("answer = call()", vars(notebook))
+    assert notebook.answer is None
+    assert require_main_guard("walle.train") is None  # this module is not the script

@@ -88,11 +88,13 @@ def test_a_death_at_leisure_is_reported_when_work_begins(watch, mortals):
 
 
 def test_a_signal_from_anybody_reports_nothing_while_all_live(watch, mortals):
-    found = watch(sentinels(mortals), fail)
+    reports = []
+    found = watch(sentinels(mortals), lambda: reports.append(1))
     with found.busy():
         signal.raise_signal(DEATH)
         os.kill(os.getpid(), DEATH)
         time.sleep(0.01)
+    assert reports == []
 
 
 def test_after_a_death_that_is_tolerated_the_others_are_watched(watch, mortals):
@@ -148,13 +150,15 @@ def test_a_death_during_a_report_is_reported_after_it(watch, mortals):
 
 
 def test_after_the_end_of_the_watch_processes_may_end(watch, mortals):
-    found = watch(sentinels(mortals), fail)
+    reports = []
+    found = watch(sentinels(mortals), lambda: reports.append(1))
     with found.busy():
         found.close()
         for each in mortals:
             each.end()
         signal.raise_signal(DEATH)
         time.sleep(0.05)
+    assert reports == []
 
 
 def test_a_real_process(watch):

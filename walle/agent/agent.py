@@ -244,7 +244,8 @@ class Agent:
         if self._algorithm.replay is not None:
             self._replay_files.append(self._algorithm.replay)
         checkpoint.save_last(self._checkpoints, state)
-        self._replay_files.forget()
+        if self._algorithm.replay is not None:
+            self._replay_files.forget()  # rows that only older checkpoints needed
 
     def _policy_state(self) -> dict[str, Any]:
         """The state without what only training needs; both kinds of checkpoint have it."""

@@ -133,7 +133,7 @@ def _own(node: Any, group: str) -> Any:
 
 
 def _suggestion(key: str) -> str:
-    """What may have been meant by a key that does not exist."""
+    """A suggestion for a key that does not exist."""
     name = key.rpartition(".")[2].lower()
     if name in ELSEWHERE:
         return f"did you mean {ELSEWHERE[name]}?"

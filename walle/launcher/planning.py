@@ -184,7 +184,7 @@ class Planner:
         return jobs
 
     def _recorded_settings(self, order: str, *, exclusive: bool) -> dict[str, Any]:
-        """What the manifest records of the launcher's settings."""
+        """The launcher's settings as the manifest records them."""
         return {
             "order": order,
             "repeat": self._settings.repeat,

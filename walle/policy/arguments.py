@@ -21,7 +21,7 @@ class Setting(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What was typed: paths, the value of every setting, and the switches that were given."""
+    """The command line as it was typed: paths, values of settings, and switches."""
 
     paths: list[Path]
     values: dict[str, Any]

@@ -111,7 +111,7 @@ def _side_by_side(episodes: Sequence[Iterator[Picture]], columns: int) -> Iterat
 
 
 def _render(env: gym.Env[Any, Any], size: tuple[int, int]) -> Picture:
-    """What the environment draws, fitted into [height, width, 3]."""
+    """The picture that the environment draws, fitted into [height, width, 3]."""
     try:
         drawn: Any = env.render()
     except Exception as error:

@@ -28,7 +28,7 @@ class CoreSpeeds(NamedTuple):
     others_busy: float | None
 
     def as_record(self) -> dict[str, Any]:
-        """What manifest.json holds of it."""
+        """The launch as manifest.json holds it."""
         cores = {str(core): round(seconds, 6) for core, seconds in self.work_s.items()}
         return {"work_s": cores, "others_busy": rounded(self.others_busy)}
 
