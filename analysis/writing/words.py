@@ -67,7 +67,7 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
         f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with the "
         "first one within each block, and the median over the blocks counts."
     )
-    return [f"{said}.", *([paired] if blocks else [])]
+    return [f"{said}.", *([paired] if len(blocks) > 1 else [])]
 
 
 def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
