@@ -4,12 +4,13 @@
     python benchmarks/learn.py --minibatches 64 --widths 64 --repeats 5
 
 20,000 rows, 10 epochs (`--wide-epochs` for nets wider than 64, which are slow), actor and critic of
-17 inputs and 6 actions, one core (`--learners k` cores for k learners). All contestants exist at
-the same time and take turns, so that a disturbance of the machine affects all; compiling ends
-before the first turn of a case. A contestant takes at least two turns of a case, and no more once
-its turns have lasted `--seconds` in all. The floor is the matrix products of the same gradient
-steps alone, by torch.mm. The peers need a separate environment (benchmarks/requirements.txt) and
-are left out without `--peers`. Each case is printed and written as soon as it is over.
+17 inputs and 6 actions, one core. With `--learners k` one learner takes minibatches of k shards,
+and k learners do so on k cores. All contestants exist at the same time and take turns, so that a
+disturbance of the machine affects all; compiling ends before the first turn of a case. A contestant
+takes at least two turns of a case, and no more once its turns have lasted `--seconds` in all. The
+floor is the matrix products of the same gradient steps alone, by torch.mm. The peers need a
+separate environment (benchmarks/requirements.txt) and are left out without `--peers`. Each case is
+printed and written as soon as it is over.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ BASELINE = "walle-compiled"
 
 
 class Contestant(NamedTuple):
-    """A contestant: its name, the worker's function, and the number of learners."""
+    """A contestant: its name, the worker's function, the numbers of learners and of shards."""
 
     name: str
     system: str
     learners: int = 1
+    shards: int = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,7 +92,9 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
             print(f"{name}: left out, {reason}", flush=True)
         else:
             found.append(Contestant(name, name))
-    found += [Contestant(f"walle-{k}-learners", "walle-learners", k) for k in args.learners]
+    for k in args.learners:
+        found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
+        found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
     names = chosen([contestant.name for contestant in found], args.only)
     return [contestant for contestant in found if contestant.name in names]
 

@@ -90,17 +90,18 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
         ]
     ).algo
     steps_of_run = (10**9, 10**9)  # in all, and until a falling step size is 0
-    problem = Problem(OBS_SPACE, ACTION_SPACE, lanes, *steps_of_run, case["samples"], 0, "cpu")
+    sizes = (*steps_of_run, case["samples"], 0, "cpu")
+    problem = Problem(OBS_SPACE, ACTION_SPACE, lanes, *sizes, shards=case["shards"])
     width = (case["width"],) * 2
     net = NetSettings(width, width, "tanh", -0.5)
     algorithm = PPO(settings, net, problem)
     close: Update = nothing
     if case["learners"] > 1:
-        from walle.learning.learners import Learners, make_learner_tasks
+        from walle.learning.sharing.learners import Learners, make_learner_tasks
 
         make = partial(PPO, settings, net)
         learners = Learners(make_learner_tasks(case["learners"], make, problem, threads=1))
-        learners.join(algorithm.optimizers(), "cpu")
+        learners.join(algorithm, "cpu")
         close = learners.close
     warm_up(algorithm)
     obs, action, reward = experience(steps + 1, lanes)
@@ -240,7 +241,6 @@ def floor(case: dict[str, Any]) -> tuple[Update, Update]:
 SYSTEMS: dict[str, Callable[[dict[str, Any]], tuple[Update, Update]]] = {
     "walle-eager": walle,
     "walle-compiled": walle,
-    "walle-learners": walle,
     "sb3": sb3,
     "sbx": sbx,
     "floor": floor,

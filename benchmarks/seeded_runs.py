@@ -25,7 +25,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "ppo-serial": ("env=hopper", "sampler=serial"),
     "ppo-overlapped": ("env=halfcheetah", "sampler.n=2", "sampler.max_lag=1"),
     "ppo-truncated": ("env=hopper", "sampler.max_lag=2", "algo.correction=truncated"),
-    "ppo-learners": ("env=hopper", "learner.n=2", "algo.compile=false"),
+    "ppo-learners": ("env=hopper", "learner.n=2", "learner.shards=2", "algo.compile=false"),
     "ppo-ant": ("env=ant", "sampler.n=2"),
     "ppo-lunar-lander": ("env=lunar_lander", "sampler.n=2"),
     "ppo-state-scale": ("env=pendulum", "net.scale=state", "env.time_feature=true"),

@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", help="further settings of the run")
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {"provenance": provenance({})}
-    settings = [*SETTINGS, f"learner.n={options.learners}", *options.overrides]
+    learners = [f"learner.{key}={options.learners}" for key in ("n", "shards")]
+    settings = [*SETTINGS, *learners, *options.overrides]
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as name:
         kills = soak(settings, Path(name), options.kills, rng)

@@ -200,6 +200,7 @@ def check(case, tmp_path):
 
 SERIAL = ("sampler=serial", "sampler.n=1")
 THREE = ("sampler.n=3",)
+ONE_LEARNER = ("learner.n=1",)
 COVERING = [
     Case("halfcheetah", "ppo", then=THREE),
     Case("cartpole", "ppo", lag=1, collect="gru", then=THREE),
@@ -283,8 +284,8 @@ FURTHER = [
     Case("cartpole", "trpo", collect="episodes", more=ADAPTIVE),
     Case("halfcheetah", "ppo", more=("env.frame_skip=2", "env.time_feature=true"), then=THREE),
     Case("halfcheetah", "ppo", more=("env.backend=gymnasium",), then=THREE),
-    Case("cartpole", "ppo", more=("learner.n=2",)),
-    Case("robot", "a2c", lag=1, more=("learner.n=2",), then=THREE),
+    Case("cartpole", "ppo", more=("learner.n=2", "learner.shards=2"), then=ONE_LEARNER),
+    Case("robot", "a2c", lag=1, more=("learner.n=2", "learner.shards=2"), then=THREE),
     Case("cartpole", "ppo", more=("algo.compile=true",)),
     Case("pendulum", "sac", more=("algo.compile=true",)),
 ]

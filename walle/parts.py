@@ -41,7 +41,7 @@ from walle.transport.slots import RolloutShape, check_memory
 from walle.types import Lag
 
 if TYPE_CHECKING:
-    from walle.learning.learners import Learners
+    from walle.learning.sharing.learners import Learners
 
 
 class Run(NamedTuple):
@@ -99,6 +99,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         device=config.device,
         longest_episode=None if limit is None else -(-limit // env.frame_skip),
         rounds_vary=config.rounds_vary,
+        shards=config.shards,
     )
     return problem, probed
 
@@ -138,11 +139,11 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     Raises:
         ConfigError: several learners are configured, and they cannot share the updates.
     """
-    name, learners = config.algo.name, config.learner.n
+    name = config.algo.name
     algorithm = algos.load(name)(config.algo, NetSettings.of(config.net), problem)
-    if learners > 1 and not algorithm.optimizers():
+    if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(
-            f"learner.n={learners} with algo={name}, whose updates need a single learner; "
+            f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
             f"{config.algo.single_learner_cure}"
         )
     return algorithm
@@ -150,14 +151,13 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
 
 def start_learners(config: Config, problem: Problem) -> Learners | None:
     """Starts all learners except the agent; returns None if the agent is the only learner."""
-    learner = config.learner
-    if learner.n == 1:
+    if config.learners == 1:
         return None
-    # This import is slow, because it imports torch.distributed.
-    from walle.learning.learners import Learners, make_learner_tasks
+    # This import is left out of most runs, which have one learner.
+    from walle.learning.sharing.learners import Learners, make_learner_tasks
 
-    make = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
-    return Learners(make_learner_tasks(learner.n, make, problem, learner.threads))
+    make: Any = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
+    return Learners(make_learner_tasks(config.learners, make, problem, config.learner.threads))
 
 
 def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
@@ -290,7 +290,7 @@ def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: 
         quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
         should_evaluate=Every(config.eval.every, env_steps),
         should_save=Every(config.checkpoint.every, env_steps),
-        shared=config.learner.n > 1,
+        shared=config.learners > 1,
         watchdog=make_watchdog(run, outputs.progress.say),
     )
     if resumed:

@@ -56,7 +56,7 @@ def _run(composed: DictConfig) -> float | None:
             config = validate(composed)
         else:
             config = resumed_config(stored_config(directory), composed, typed)
-        workers = config.sampler.name == "process" or config.learner.n > 1
+        workers = config.sampler.name == "process" or config.learners > 1
         start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
         from walle.agent.checkpoint import earlier_state

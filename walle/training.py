@@ -99,7 +99,7 @@ def train(
         DirectoryLost: the directory was deleted or moved.
     """
     directory = Path(directory)
-    if config.sampler.name == "process" or config.learner.n > 1:
+    if config.sampler.name == "process" or config.learners > 1:
         require_main_guard("walle.train")
     if resumed:
         _refuse_another_run(resumed["config"], to_dict(config), directory)
@@ -167,7 +167,8 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         stack.callback(sampling.close)
         news.listen(sampling.news.tell)
         if learners is not None:
-            learners.join(run.algorithm.optimizers(), config.device)
+            algorithm: Any = run.algorithm  # with shards, so also a `Learnable`
+            learners.join(algorithm, config.device)
         outputs = make_outputs(run, trace_path, film)
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):

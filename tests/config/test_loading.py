@@ -77,8 +77,8 @@ def test_slow_passes_its_step_on():
         ),
         (["algo=ddpg", "algo.exploration=0"], r"exploration=0.0 must be positive: without noise"),
         (
-            ["net=gru", "algo.minibatch_size=48", "learner.n=2"],
-            r"learner.n=2; use a multiple of 32",
+            ["net=gru", "algo.minibatch_size=48", "learner.shards=2"],
+            r"learner.shards=2; use a multiple of 32",
         ),
         (["net=gru", "sampler.collect=episodes"], r"net=gru.* use sampler.collect=fixed"),
         (["net.name=gru2"], r"net.name='gru2' is unknown; did you mean 'gru'"),

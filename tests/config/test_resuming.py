@@ -13,7 +13,14 @@ from walle.config.loading import to_dict
 from walle.config.resuming import MAY_CHANGE
 from walle.errors import ConfigError
 
-RUN = ("env=hopper", "sampler.n=2", "algo.clip=0.3", "seed=5", "batch_size=1024")
+RUN = (
+    "env=hopper",
+    "sampler.n=2",
+    "algo.clip=0.3",
+    "seed=5",
+    "batch_size=1024",
+    "learner.shards=2",
+)
 
 
 @cache

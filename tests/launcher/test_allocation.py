@@ -16,7 +16,7 @@ from walle.launcher.resources import Resources
         ({"sampler": {"name": "process", "n": 4, "max_lag": None}}, 5),
         ({"sampler": {"name": "process", "n": None, "max_lag": 1}}, None),
         ({"sampler": {"name": "serial", "n": None, "max_lag": 0}}, 1),
-        ({"sampler": {"name": "process", "n": 4, "max_lag": 0}, "learner": {"n": 3}}, 6),
+        ({"sampler": {"name": "process", "n": 4, "max_lag": 0}, "learner": {"n": 3}}, 4),
         ({"sampler": {"name": "process", "n": 4, "max_lag": 1}, "learner": {"n": 3}}, 7),
         ({"sampler": {"name": "process", "n": 2, "max_lag": 0}, "learner": {"threads": 4}}, 4),
         ({"sampler": {"name": "process", "n": 2, "max_lag": 1}, "learner": {"threads": 4}}, 6),

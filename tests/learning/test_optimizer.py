@@ -142,10 +142,9 @@ def test_stop_ends_before_the_step(problem):
 
 def test_learners_meet_when_all_have_compiled():
     order = []
-    optimizer = Optimizer(quadratic, AdamSettings())
-    optimizer.join_team(SimpleNamespace(rank=0, size=2, meet=lambda: order.append("met")), 0)
     algorithm = SimpleNamespace(
-        warm_up=lambda: order.append("compiled") or "told", optimizers=lambda: [optimizer]
+        warm_up=lambda: order.append("compiled") or "told",
+        team=SimpleNamespace(meet=lambda: order.append("met")),
     )
     assert warm_up(algorithm) == "told"
     assert order == ["compiled", "met"]

@@ -65,6 +65,7 @@ class A2C(OnPolicy):
         self.optimizer = Optimizer(
             self.loss,
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
+            shards=problem.shards,
         )
         step = Compilable("learning", problem.rounds, self.compile, problem.rounds_vary)
         described = describe(self, net, problem)

@@ -35,13 +35,13 @@ class NeuralBaseline:
     """A network that values normalised observations, fitted by minibatch Adam; ignores the time."""
 
     def __init__(
-        self, critic: Critic, settings: FitSettings, generator: torch.Generator, device: str
+        self, critic: Critic, settings: FitSettings, generator: torch.Generator, problem: Problem
     ) -> None:
         """Draws the initial parameters with `generator`, which later draws the minibatches too."""
         self._critic, self._settings, self._generator = critic, settings, generator
-        self.vector = critic.init(generator).to(device)
+        self.vector = critic.init(generator).to(problem.device)
         self._adam = AdamState.zeros_like(self.vector)
-        self._optimizer = Optimizer(self._loss, AdamSettings())
+        self._optimizer = Optimizer(self._loss, AdamSettings(), shards=problem.shards)
 
     def _loss(self, vector: Tensor, batch: FitBatch) -> tuple[Tensor, Info]:
         value = self._critic(self._critic.layout.unflatten(vector), batch.obs)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from walle.errors import not_negative, one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
 from walle.learning.optimizer import Optimizer
+from walle.learning.sharing.team import ALONE, Team
 from walle.nets.critics import Critic
 from walle.types import PolicySnapshot, Rollout
 
@@ -40,6 +42,9 @@ class OnPolicySettings(CompilableSettings):
     def staleness_bound(self) -> int | None:
         """See `AlgorithmSettings`."""
         return self.max_staleness
+
+
+_NO_OBSERVATIONS = np.zeros(0, np.float32)
 
 
 class Estimates(NamedTuple):
@@ -82,6 +87,13 @@ class StepBatch(NamedTuple):
         return cls(*(column.flatten(0, 1) for column in columns))
 
 
+class RoundData(NamedTuple):
+    """The arguments of `OnPolicy.learn`."""
+
+    experience: Experience
+    rollout: Rollout
+
+
 class OnPolicy(ABC):
     """Base of the algorithms that learn from one round at a time and then drop it.
 
@@ -93,6 +105,7 @@ class OnPolicy(ABC):
         optimizer: takes the gradient steps on `vector`.
         compiling: which parts are compiled.
         gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
+        team: the learners that take the gradient steps together.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -111,6 +124,7 @@ class OnPolicy(ABC):
         self.normalizers = Normalizers.from_settings(settings, problem)
         self.obs_clip = self.normalizers.obs_clip
         self.env_steps = 0
+        self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
         parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
         initial = torch.cat([part.init(self.generator) for part in parts])
@@ -129,12 +143,18 @@ class OnPolicy(ABC):
         Args:
             experience: the round, normalised. If lag is to be corrected, `log_prob` is the newest
                 policy's and `ratio` is set; `estimates` then corrects the advantages.
-            rollout: the round before normalisation.
+            rollout: the round before normalisation, without its observations.
         """
 
     def optimizers(self) -> Sequence[Optimizer]:
         """The optimizers that several learners can share."""
         return [self.optimizer]
+
+    def join(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        self.team = team
+        for optimizer in self.optimizers():
+            optimizer.join_team(team)
 
     def features(self, experience: Experience) -> Experience:
         """The round with the networks' features [..., F] instead of its observations."""
@@ -145,7 +165,10 @@ class OnPolicy(ABC):
         experience = self.normalizers.experience(rollout)
         if self.settings.correction != "none" and rollout.lag.any():
             experience = self.with_newest_log_probs(experience)
-        metrics = self.learn(experience, rollout)
+        rest = rollout._replace(obs=_NO_OBSERVATIONS, final_obs=_NO_OBSERVATIONS)
+        data = RoundData(experience, rest)
+        self.team.announce(data, self.env_steps)
+        metrics = self.learn(*data)
         self.normalizers.update(rollout)
         self.env_steps += rollout.env_steps
         return metrics
@@ -157,6 +180,7 @@ class OnPolicy(ABC):
         """
         self.normalizers.experience(rollout)
         self.normalizers.update(rollout)
+        self.team.changed()
 
     @torch.no_grad()
     def with_newest_log_probs(self, experience: Experience) -> Experience:
@@ -219,6 +243,7 @@ class OnPolicy(ABC):
         self.normalizers.load_state_dict(state["normalizers"])
         self.generator.set_state(state["generator"])
         self.env_steps = state["env_steps"]
+        self.team.changed()
 
 
 def schedule_factor(schedule: str, env_steps: int, total_steps: int) -> float:

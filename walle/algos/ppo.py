@@ -106,6 +106,7 @@ class PPO(OnPolicy):
             self.loss,
             AdamSettings(max_grad_norm=settings.max_grad_norm),
             stop=self.too_far if settings.target_kl is not None else None,
+            shards=problem.shards,
         )
         self.value_of: Callable[[Tensor, Tensor], Tensor] = self.networks.value
         minibatches = -(-problem.batch_size // settings.minibatch_size)
@@ -135,7 +136,9 @@ class PPO(OnPolicy):
         example = self.batch(zeros, self.vector)
         self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
         width, rows = self.net.features(self.problem), self.problem.batch_size
-        self.value_of = FixedBatch(self.networks.value, self.vector, width, rows, description)
+        self.value_of = FixedBatch(
+            self.networks.value, self.vector, width, rows, description, self.team
+        )
 
     def features(self, experience: Experience) -> Experience:
         """The round with the memory's states, if there is a memory, instead of observations."""

@@ -109,7 +109,7 @@ class PPOKL(OnPolicy):
         fit = FitSettings(
             settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
         )
-        self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem.device)
+        self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
         self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
         steps = problem.rounds * settings.epochs
         policy = Compilable("policy", steps, self.compile, problem.rounds_vary)

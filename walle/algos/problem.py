@@ -24,6 +24,7 @@ class Problem(NamedTuple):
         device: where the agent computes.
         longest_episode: steps of the longest episode; None if episodes have no limit.
         rounds_vary: whether rounds differ in their number of steps.
+        shards: into how many parts a minibatch is divided, see `learning.shards`.
     """
 
     observation_space: gym.spaces.Box
@@ -36,6 +37,7 @@ class Problem(NamedTuple):
     device: str
     longest_episode: int | None = None
     rounds_vary: bool = False
+    shards: int = 1
 
     @property
     def rounds(self) -> int:

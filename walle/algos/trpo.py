@@ -133,7 +133,7 @@ class TRPO(OnPolicy):
         if s.baseline == "linear":
             return LinearBaseline(problem.obs_dim, s.ridge, problem.device)
         fit = FitSettings(s.value_epochs, s.value_minibatch_size, s.value_learning_rate)
-        return NeuralBaseline(self.net.critic(problem), fit, self.generator, problem.device)
+        return NeuralBaseline(self.net.critic(problem), fit, self.generator, problem)
 
     def optimizers(self) -> Sequence[Optimizer]:
         """The value function's optimizers; the policy takes only one step a round."""

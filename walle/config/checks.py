@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from walle import algos
+from walle.config.learners import checked_learners, nearest_multiples
 from walle.config.schemas import Config, GRUConfig
 from walle.errors import ConfigError
 from walle.machine import usable_cores
@@ -33,8 +34,7 @@ def checked(config: Config) -> Config:
     """
     _check_machine(config)
     _check_steps(config)
-    _check_learners(config)
-    config = _checked_sampler(config)
+    config = checked_learners(_checked_sampler(config))
     _check_mode(config)
     _check_staleness(config)
     _check_net(config)
@@ -76,27 +76,6 @@ def _check_device(device: str) -> None:
     found = torch.cuda.device_count()
     if asked.type == "cuda" and (asked.index or 0) >= found:
         raise ConfigError(f"device={device!r}: torch sees {found} CUDA devices; use device=cpu")
-
-
-def _check_learners(config: Config) -> None:
-    """Checks that minibatches can be split evenly among the learners, and counts the GPUs."""
-    n = config.learner.n
-    for key, size in config.algo.shared_minibatches.items():
-        if size % n:
-            raise ConfigError(
-                f"algo.{key}={size} cannot be split evenly among learner.n={n}; "
-                f"the nearest value that fits: {_nearest_multiples(size, n)}"
-            )
-    if config.device.startswith("cuda") and n > 1:
-        import torch
-
-        found = torch.cuda.device_count()
-        if config.device != "cuda" or n > found:
-            raise ConfigError(
-                f"learner.n={n} with device={config.device!r}: each learner needs a separate GPU, "
-                f"and this machine has {found}; use device=cuda and learner.n={max(1, found)} at "
-                "most"
-            )
 
 
 def _checked_sampler(config: Config) -> Config:
@@ -148,13 +127,8 @@ def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
     if batch_size % lanes:
         raise ConfigError(
             f"batch_size={batch_size} is not a multiple of sampler.lanes={lanes}; "
-            f"the nearest value that fits: {_nearest_multiples(batch_size, lanes)}"
+            f"the nearest value that fits: {nearest_multiples(batch_size, lanes)}"
         )
-
-
-def _nearest_multiples(size: int, n: int) -> str:
-    below, above = size // n * n, -(-size // n) * n
-    return f"{below} or {above}" if below else str(above)
 
 
 def _nearest_divisor(batch_size: int, n: int) -> int:
@@ -254,7 +228,7 @@ def _check_net(config: Config) -> None:
 
 
 def _check_sequences(config: Config, sequence: int) -> None:
-    """Checks that sequences divide rollouts, and that each learner gets whole sequences."""
+    """Checks that sequences divide rollouts, and that each shard has whole sequences."""
     if config.whole_episodes:
         raise ConfigError(
             "sampler.collect=episodes with net=gru, which learns from sequences of one length; "
@@ -267,10 +241,10 @@ def _check_sequences(config: Config, sequence: int) -> None:
             f"net.sequence={sequence} does not divide rollouts of {steps} steps (batch_size / "
             f"sampler.lanes); use one of: {fits}"
         )
-    size, n = config.algo.minibatch_size, config.learner.n
-    if size % (sequence * n):
+    size, shards = config.algo.minibatch_size, config.shards
+    if size % (sequence * shards):
         raise ConfigError(
             f"algo.minibatch_size={size} is no whole number of sequences of "
-            f"net.sequence={sequence} steps for each of learner.n={n}; "
-            f"use a multiple of {sequence * n}"
+            f"net.sequence={sequence} steps for each of learner.shards={shards}; "
+            f"use a multiple of {sequence * shards}"
         )

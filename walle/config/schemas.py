@@ -69,7 +69,8 @@ class SamplerConfig:
 class LearnerConfig:
     """Settings in conf/learner/."""
 
-    n: int = positive()
+    n: int | None = positive()
+    shards: int | None = positive()
     restarts: int = not_negative()
     threads: int = positive()
 
@@ -165,6 +166,18 @@ class Config(TopLevel):
         """The number of slots of each sampler."""
         assert self.sampler.slots is not None
         return self.sampler.slots
+
+    @property
+    def learners(self) -> int:
+        """The number of learners, the agent included."""
+        assert self.learner.n is not None
+        return self.learner.n
+
+    @property
+    def shards(self) -> int:
+        """The number of parts of a minibatch."""
+        assert self.learner.shards is not None
+        return self.learner.shards
 
     @property
     def whole_episodes(self) -> bool:

@@ -24,9 +24,10 @@ class Need(NamedTuple):
 def need(config: Mapping[str, Any]) -> Need:
     """Finds what a job needs from walle's keys in its config; one core without such keys.
 
-    Cores: one for each sampler process; one for the agent if it learns while they collect
-    (`sampler.max_lag` other than 0); one for each learner process after the first; at least the
-    number of threads that learn at the same time. A serial sampler runs inside the agent.
+    Cores: one for each sampler process or one for each thread that learns, whichever are more: in
+    lock-step the ones wait while the others work. Both if learners learn while samplers collect
+    (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores if the
+    number of samplers or learners is left open.
     GPUs: one for each learner process when `device` names CUDA.
     """
     sampler, learner = _group(config, "sampler"), _group(config, "learner")
@@ -34,12 +35,12 @@ def need(config: Mapping[str, Any]) -> Need:
     gpus = learners if str(config.get("device")).partition(":")[0] == "cuda" else 0
     if sampler.get("name") == "serial":
         return Need(learners * threads, gpus)
-    if "n" in sampler and sampler["n"] is None:
+    if any("n" in group and group["n"] is None for group in (sampler, learner)):
         return Need(None, gpus)
     samplers = _count(sampler, "n")
     if sampler.get("max_lag", 0) != 0:
         return Need(samplers + learners * threads, gpus)
-    return Need(max(samplers + learners - 1, learners * threads), gpus)
+    return Need(max(samplers, learners * threads), gpus)
 
 
 def _group(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:

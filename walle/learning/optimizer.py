@@ -15,13 +15,11 @@ from walle.learning.gradient_steps import (
     EagerStep,
     GradientStep,
     Loss,
-    SharedStep,
-    Team,
     batch_rows,
-    leaves,
-    map_leaves,
-    rebuild,
+    minibatches,
 )
+from walle.learning.shards import ShardedStep
+from walle.learning.sharing.team import Team
 
 Stop = Callable[[Mapping[str, float]], bool]
 
@@ -67,7 +65,9 @@ class Optimizer:
     A batch is a named tuple of tensors, which may contain further named tuples.
     """
 
-    def __init__(self, loss: Loss, settings: AdamSettings, stop: Stop | None = None) -> None:
+    def __init__(
+        self, loss: Loss, settings: AdamSettings, stop: Stop | None = None, shards: int = 1
+    ) -> None:
         """Takes eager steps until `compile`.
 
         Args:
@@ -75,26 +75,25 @@ class Optimizer:
             settings: settings of Adam, and the bound of the gradient's norm.
             stop: gets the info of a minibatch, computed before its step; if it returns True, the
                 step is discarded and the epochs end.
+            shards: into how many parts a minibatch is divided; with more than one, the loss and its
+                info must be means over the rows.
         """
         self._loss = loss
         self._settings = settings
         self._stop = stop
         self._step: GradientStep = EagerStep(loss, settings)
-        self._team: Team | None = None
-        self._index = 0
+        if shards > 1:
+            self._step = ShardedStep(loss, settings, shards)
 
-    def join_team(self, team: Team, index: int) -> None:
-        """Takes all later steps with `team`, which knows this optimizer as number `index`.
+    def join_team(self, team: Team) -> None:
+        """Takes all later steps with `team`.
 
-        The loss and its info must be means over the rows.
+        Raises:
+            TypeError: this optimizer's minibatches have no shards.
         """
-        self._team, self._index = team, index
-        self._step = SharedStep(self._loss, self._settings, team)
-
-    def meet(self) -> None:
-        """Waits for the other learners, if this optimizer has joined a team."""
-        if self._team is not None:
-            self._team.meet()
+        if not isinstance(self._step, ShardedStep):
+            raise TypeError("without shards there is nothing to divide")
+        self._step.team = team
 
     def compile(
         self, vector: Tensor, data: Batch, minibatch_size: int, description: str | None = None
@@ -103,8 +102,8 @@ class Optimizer:
 
         `description` describes the loss, see `compile_function`.
         """
-        batch = _minibatches(data, minibatch_size)[0]
-        if isinstance(self._step, SharedStep):
+        batch = minibatches(data, None, minibatch_size)[0]
+        if isinstance(self._step, ShardedStep):
             self._step.compile(vector, batch, description)
         else:
             settings = self._settings
@@ -142,10 +141,10 @@ class Optimizer:
         for epoch in range(epochs):
             if epoch and recompute is not None:
                 data = recompute(vector)
-            shuffled = _shuffled(data, minibatch_size, generator)
-            vector, state, more, stopped = self._lead_epoch(
-                vector, state, rate, shuffled, minibatch_size
-            )
+            rows = batch_rows(data)  # all rows in one minibatch need no random order
+            order = torch.randperm(rows, generator=generator) if minibatch_size < rows else None
+            batches = self._step.deal(data, order, minibatch_size)
+            vector, state, more, stopped = self._run_epoch(vector, state, rate, batches)
             infos += more
             if stopped:
                 break
@@ -154,26 +153,17 @@ class Optimizer:
     def step(self, vector: Tensor, state: AdamState, data: Batch, learning_rate: float) -> Result:
         """Takes one gradient step on all rows of `data` ([N, ...])."""
         rate = torch.tensor(learning_rate, device=vector.device)
-        vector, state, infos, stopped = self._lead_epoch(
-            vector, state, rate, data, batch_rows(data)
-        )
+        batches = self._step.deal(data, None, batch_rows(data))
+        vector, state, infos, stopped = self._run_epoch(vector, state, rate, batches)
         return Result(vector, state, self._means(infos), len(infos) - stopped, stopped)
 
-    def _lead_epoch(
-        self, vector: Tensor, state: AdamState, rate: Tensor, data: Batch, minibatch_size: int
+    def _run_epoch(
+        self, vector: Tensor, state: AdamState, rate: Tensor, batches: Sequence[Batch]
     ) -> EpochResult:
-        """Runs one epoch, which it announces to the other learners, if there are any."""
-        if self._team is not None:
-            self._team.announce(self._index, minibatch_size, data, (vector, *state, rate))
-        return self.run_epoch(vector, state, rate, data, minibatch_size)
-
-    def run_epoch(
-        self, vector: Tensor, state: AdamState, rate: Tensor, data: Batch, minibatch_size: int
-    ) -> EpochResult:
-        """Passes once over `data`, in the order of its rows."""
+        """Takes a step on each minibatch, in their order."""
         infos: list[Tensor] = []
-        for minibatch in _minibatches(data, minibatch_size):
-            new_vector, new_state, info = self._step(vector, state, rate, minibatch)
+        for batch in batches:
+            new_vector, new_state, info = self._step(vector, state, rate, batch)
             infos.append(info)
             if self._stop is not None and self._stop(self._named(info)):
                 return EpochResult(vector, state, infos, stopped=True)
@@ -187,40 +177,46 @@ class Optimizer:
         return self._named(torch.stack(infos).mean(0))
 
 
-def _shuffled(data: Batch, minibatch_size: int, generator: torch.Generator) -> Batch:
-    rows = batch_rows(data)
-    if minibatch_size >= rows:
-        return data  # a full batch needs no random order
-    order = torch.randperm(rows, generator=generator)
+class Compiles(Protocol):
+    """An algorithm that compiles; `team` are the learners that take steps together."""
 
-    def reordered(x: Any) -> Any:
-        # index_select takes a third of the time of indexing
-        return x.index_select(0, order.to(x.device)) if x.dim() else x
-
-    return map_leaves(reordered, data)
-
-
-def _minibatches(data: Batch, size: int) -> list[Batch]:
-    count = -(-batch_rows(data) // size)
-    columns = [torch.split(x, size) if x.dim() else [x] * count for x in leaves(data)]
-    return [rebuild(data, iter(parts)) for parts in zip(*columns, strict=True)]
-
-
-class Learnable(Protocol):
-    """The part of an algorithm that several learners share."""
-
-    def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizers that several learners can share."""
-        ...
+    team: Team
 
     def warm_up(self) -> str:
         """Compiles the parts that repay it; returns one line: what was compiled, and why."""
         ...
 
 
-def warm_up(algorithm: Learnable) -> str:
-    """Compiles, then waits until all other learners have compiled; see `Learnable.warm_up`."""
+class Learnable(Compiles, Protocol):
+    """An algorithm whose steps several learners can divide.
+
+    Attributes:
+        vector: parameters [P], by which learners find out whether they agree.
+        env_steps: environment steps learned from.
+    """
+
+    vector: Tensor
+    env_steps: int
+
+    def join(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        ...
+
+    def learn(self, *data: Any) -> dict[str, float]:
+        """Learns from what the agent announced."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        ...
+
+
+def warm_up(algorithm: Compiles) -> str:
+    """Compiles, then waits until all other learners have compiled; see `Compiles.warm_up`."""
     line = algorithm.warm_up()
-    for optimizer in algorithm.optimizers():
-        optimizer.meet()
+    algorithm.team.meet()
     return line

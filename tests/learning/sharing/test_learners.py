@@ -10,18 +10,21 @@ import time
 
 import psutil
 import pytest
-import torch
 
-from tests.conftest import own_cache, read
+from tests.conftest import read
 from tests.processes.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
 from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
+from walle.learning.sharing import learners
+from walle.machine import usable_cores
+from walle.parts import make_algorithm, make_problem
 from walle.training import train
 
 FATAL = ("learner.restarts=0",)
 SLOW = ("env=slow", "env.step_ms=200")  # minutes a round
+TWO = ("learner.n=2", "learner.shards=2")
 SERIAL = ("sampler=serial", "env=hopper", "total_steps=512")
 
 
@@ -33,51 +36,75 @@ def vectors(directory):
 @pytest.mark.parametrize(
     "options",
     [
-        (),
-        (
-            "learner.n=3",
-            "batch_size=2",
-            "sampler.lanes=1",
-            "algo.minibatch_size=66",
-            "total_steps=8",
+        ("learner.shards=2",),
+        ("learner.shards=3", "algo.minibatch_size=96"),  # a remainder of 64 rows for three
+        ("learner.shards=2", "algo=ppo_kl", "algo.value_minibatch_size=64"),
+        pytest.param(
+            ("learner.shards=2", "env=cartpole", "algo.target_kl=0.01", "algo.learning_rate=3e-3"),
+            marks=pytest.mark.slow,
         ),
-        ("learner.n=3", "algo.minibatch_size=96"),  # a remainder of 64 rows for three
-        ("env=cartpole", "algo.target_kl=0.01", "algo.learning_rate=3e-3"),
-        ("algo=ppo_kl", "algo.value_minibatch_size=64"),
+        pytest.param(
+            ("learner.shards=4", "algo.minibatch_size=48", "algo.compile=true", "sampler.lanes=16"),
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
+            ],
+        ),
     ],
     ids=" ".join,
 )
-def test_learners_give_the_numbers_of_one(run, options):
-    whole = (*SERIAL, "learner.n=2", *options)
-    _, several = run(*whole)
-    _, one = run(*whole, "learner.n=1")
+def test_learners_give_the_bits_of_one(run, options):
+    _, one = run(*SERIAL, *options)
+    _, several = run(*SERIAL, *options, f"learner.n={options[0][-1]}")
     expected = vectors(one)
     assert expected
     for name, vector in vectors(several).items():
-        torch.testing.assert_close(vector, expected[name], atol=1e-5, rtol=0)
+        assert vector.equal(expected[name])
+    times = {"wall_s", "iteration_s", "collect_s", "learn_s", "other_s", "collect_share"}
     for row, other in zip(
         read(several / "iterations.csv"), read(one / "iterations.csv"), strict=True
     ):
-        for name in {"loss", "grad_norm", "kl", "minibatches", "value_loss"} & set(row):
-            assert float(row[name]) == pytest.approx(float(other[name]), rel=1e-2, abs=1e-5)
+        for name in ("loss", "grad_norm", "kl", "minibatches", "value_loss", "policy_loss"):
+            assert row.get(name) == other.get(name)
+    assert times <= set(row)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_compiled_learners_give_the_numbers_of_one(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))
-    _, several = run(*SERIAL, "learner.n=2", "algo.compile=true", "algo.minibatch_size=48")
-    _, one = run(*SERIAL, "algo.minibatch_size=48")
-    (vector,), (expected,) = vectors(several).values(), vectors(one).values()
-    torch.testing.assert_close(vector, expected, atol=1e-5, rtol=0)
-    assert len(list((tmp_path / "walle").glob("*.pt2"))) == 3  # gradient, Adam, critic
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["learner.n=2"], r"learner\.n=2 is more than learner\.shards=1 .*set learner\.shards=2"),
+        (["learner.shards=3"], r"minibatch_size=64 .*learner\.shards=3; .*fits: 63 or 66"),
+        (["algo=ppo_kl", "learner.shards=3"], r"algo\.value_minibatch_size=256 cannot"),
+        (["algo=sac", "learner.n=2"], r"learner\.n=2 is more than learner\.shards=1"),
+    ],
+)
+def test_shards_that_do_not_fit_are_refused(asked, message):
+    with pytest.raises(ConfigError, match=message):
+        compose(asked)
 
 
-def test_a_minibatch_that_cannot_be_dealt_evenly_is_refused():
-    with pytest.raises(ConfigError, match=r"learner\.n=3; the nearest value that fits: 63 or 66"):
-        compose(["learner.n=3", "algo.minibatch_size=64"])
-    with pytest.raises(ConfigError, match=r"algo\.value_minibatch_size=256 cannot"):
-        compose(["algo=ppo_kl", "learner.n=3"])
+def test_shards_without_a_step_to_divide_are_refused():
+    asked = ["algo=trpo", "algo.baseline=linear", "learner.shards=2", "env=hopper"]
+    config = compose(asked)
+    problem, _ = make_problem(config)
+    with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=trpo, whose updates"):
+        make_algorithm(config, problem)
+
+
+def test_as_many_learners_as_shards_and_idle_cores():
+    cores = len(usable_cores())
+    open_n = ["learner.n=null", "learner.shards=4"]
+    assert compose(open_n).learners == min(4, cores)
+    assert compose(["learner.n=null"]).learners == 1
+    overlapped = compose([*open_n, "sampler.max_lag=1", f"sampler.n={cores}", "batch_size=4096"])
+    assert overlapped.learners == 1
+
+
+def test_numbers_that_differ_from_the_agents_end_the_run(run, monkeypatch):
+    changed = learners.checksum
+    monkeypatch.setattr(learners, "checksum", lambda vector: changed(vector) ^ 1)
+    with pytest.raises(WorkerError, match=r"learner-1 failed:\n.*parameters are not the agent's"):
+        run(*SERIAL, *TWO)
 
 
 def test_a_learner_that_fails_is_named_with_its_traceback(run, monkeypatch):
@@ -90,7 +117,7 @@ def test_a_learner_that_fails_is_named_with_its_traceback(run, monkeypatch):
 
     monkeypatch.setattr(NetSettings, "of", broken_for_the_learner)
     with pytest.raises(WorkerError, match=r"(?s)learner-1 failed:.*'tnah' is unknown"):
-        run(*SERIAL, "learner.n=2")
+        run(*SERIAL, *TWO)
 
 
 @pytest.fixture
@@ -98,7 +125,14 @@ def started(tmp_path, request):
     """A long run with two learners and two samplers, past its first iteration or as asked."""
     asked = getattr(request, "param", ())
     command = [sys.executable, "-m", "walle.run", "env=cartpole", "total_steps=1e9"]
-    options = ("eval.every=null", "sampler.n=2", "learner.n=2", "algo.compile=false", *asked)
+    options = (
+        "eval.every=null",
+        "sampler.n=2",
+        "learner.n=2",
+        "learner.shards=2",
+        "algo.compile=false",
+        *asked,
+    )
     run = subprocess.Popen(
         [*command, *options, "logger.progress=lines", f"hydra.run.dir={tmp_path}"],
         stderr=subprocess.PIPE,
@@ -119,9 +153,13 @@ def started(tmp_path, request):
 
 
 def learner_of(everything):
-    """The learner is the worker that holds a connection to the agent's store."""
-    (found,) = [p for p in everything if any(c.raddr for c in p.net_connections("tcp"))]
+    """The learner is the worker that maps the memory that learners share."""
+    (found,) = [p for p in everything if maps_learners_memory(p)]
     return found
+
+
+def maps_learners_memory(process):
+    return any("memfd:walle-learners" in part.path for part in process.memory_maps())
 
 
 @pytest.mark.parametrize(
@@ -149,7 +187,14 @@ def test_a_killed_learner_ends_a_run_without_restarts_and_is_named(started, tmp_
 
 @pytest.mark.timeout(120)
 def test_a_run_goes_on_after_a_learners_death(run, tmp_path):
-    asked = ("env=cartpole", "sampler.n=2", "learner.n=2", "algo.compile=false", "total_steps=2048")
+    asked = (
+        "env=cartpole",
+        "sampler.n=2",
+        "learner.n=2",
+        "learner.shards=2",
+        "algo.compile=false",
+        "total_steps=2048",
+    )
     _, unbroken = run(*asked)
     file = tmp_path / "run1" / "iterations.csv"
 
@@ -188,7 +233,14 @@ def test_when_the_agent_is_killed_its_learners_end(started):
 
 
 def test_learners_next_to_samplers(tmp_path):
-    options = ("env=cartpole", "sampler.n=2", "learner.n=2", "batch_size=256", "total_steps=512")
+    options = (
+        "env=cartpole",
+        "sampler.n=2",
+        "learner.n=2",
+        "learner.shards=2",
+        "batch_size=256",
+        "total_steps=512",
+    )
     config = compose([*options, "eval.every=null", "logger.progress=quiet", "sampler.max_lag=1"])
     outcome = train(config, tmp_path)
     assert outcome.env_steps == 512

@@ -1,73 +1,63 @@
-"""Several learner processes, which split each minibatch and average their gradients.
+"""The learner processes beside the agent, which all learn what the agent learns.
 
-The agent is the leader. Before every epoch it announces the epoch to the other learners over pipes,
-and broadcasts parameters, Adam's state and data. Then all learners take the same steps, each on its
-part of a minibatch; one all-reduce a step sums the gradients of the parts.
+Every learner has a copy of the algorithm. Before it learns, the agent puts the round's data into
+shared memory and announces it over pipes. Then all learners run the same code on it, and divide
+what a `Team` gathers.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.connection
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from walle.errors import WorkerDeathError, WorkerError
-from walle.learning.gradient_steps import Batch, Team, leaves, map_leaves
-from walle.learning.learner_process import (
+from walle.learning.optimizer import Learnable
+from walle.learning.sharing.learner_process import (
     Announcement,
-    Column,
     LearnerTask,
-    join_group,
+    checksum,
+    packed,
     run_learner,
 )
-from walle.learning.optimizer import Learnable, Optimizer
+from walle.learning.sharing.memory import put
+from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.processes.worker import Worker, end_all
 
-_GRACE_S, _POLL_S = 2.0, 0.01
+_GRACE_S = 2.0
 
 
-class Leader(Team):
-    """The team of the agent; its methods raise WorkerError when a learner has died."""
+class Leader(SharedTeam):
+    """The agent's side of the team; its methods raise WorkerError when a learner has died."""
 
-    rank = 0
-
-    def __init__(self, learners: Learners) -> None:
+    def __init__(self, learners: Learners, algorithm: Learnable, device: str) -> None:
         """Leads the processes `learners`."""
-        self.size = len(learners) + 1
-        self._learners = learners
+        super().__init__(0, learners.memory, device, learners.check)
+        self._learners, self._algorithm = learners, algorithm
+        self._synchronous = False
 
-    def sum(self, x: Tensor) -> None:
+    def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
+        """See `Team`; sends the algorithm's state where the others do not have it.
+
+        Nobody reads the data of the round before any more: every learner copied it before its first
+        `gather`, and the agent has come through that.
+        """
+        state = None if self._synchronous else packed(self._algorithm.state_dict())
+        places = put(self._learners.memory.round, data)
+        with self._learners.reporting_deaths():
+            self._learners.send(
+                Announcement(state, checksum(self._algorithm.vector), env_steps, places)
+            )
+        self._synchronous = True
+
+    def changed(self) -> None:
         """See `Team`."""
-        with self._learners.reporting_deaths():
-            dist.all_reduce(x)
-
-    def meet(self) -> None:
-        """See `Team`; polls, so that Python can handle signals."""
-        with self._learners.reporting_deaths():
-            meeting = dist.barrier(async_op=True)
-            while not meeting.is_completed():
-                time.sleep(_POLL_S)
-            meeting.wait()
-
-    def announce(
-        self, optimizer: int, minibatch_size: int, data: Batch, state: Sequence[Tensor]
-    ) -> None:
-        """See `Team`."""
-        columns = map_leaves(lambda x: Column(tuple(x.shape), x.dtype), data)
-        with self._learners.reporting_deaths():
-            self._learners.send(Announcement(optimizer, minibatch_size, len(state[0]), columns))
-            for x in (*state, *leaves(data)):
-                dist.broadcast(x.contiguous(), 0)
+        self._synchronous = False
 
 
 class Learners:
@@ -78,12 +68,12 @@ class Learners:
         self._tasks = tasks
         self._pipes: list[Connection] = []
         self._workers: list[Worker] = []
-        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.memory = SharedMemory(len(tasks) + 1)
         try:
             for task in tasks:
                 ours, theirs = multiprocessing.Pipe()
                 self._pipes.append(ours)
-                args = (task, theirs, self._store.port)
+                args = (task, theirs, self.memory)
                 self._workers.append(Worker(task.name, run_learner, args))
                 theirs.close()
         except BaseException:
@@ -93,23 +83,20 @@ class Learners:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def join(self, optimizers: Sequence[Optimizer], device: str) -> None:
-        """Waits until all learners are ready, and adds `optimizers` to the team.
+    def join(self, algorithm: Learnable, device: str) -> None:
+        """Waits until all learners are ready, and makes `algorithm` the agent's of the team.
 
         Raises:
             WorkerError: a learner ended.
         """
         for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
-            multiprocessing.connection.wait([pipe, worker.sentinel])
+            wait([pipe, worker.sentinel])
             message = _last_message(pipe)
             if message:
                 raise WorkerError(f"{task.name} failed:\n{message}")
             if message is None:
                 self.report()
-        with self.reporting_deaths():
-            join_group(self._store, 0, len(self) + 1, device)
-        for index, optimizer in enumerate(optimizers):
-            optimizer.join_team(Leader(self), index)
+        algorithm.join(Leader(self, algorithm, device))
 
     def send(self, message: Announcement) -> None:
         """Sends the message to all learners."""
@@ -130,9 +117,14 @@ class Learners:
         """A handle for each process; it becomes ready when the process ends."""
         return [worker.sentinel for worker in self._workers]
 
+    def check(self) -> None:
+        """Raises what `report` raises if a learner has ended."""
+        if wait(self.sentinels, 0):
+            self.report()
+
     def report(self) -> None:
         """Raises WorkerError for a learner that ended, WorkerDeathError without a traceback."""
-        ended = multiprocessing.connection.wait(self.sentinels, _GRACE_S)
+        ended = wait(self.sentinels, _GRACE_S)
         for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
             if worker.sentinel not in ended:
                 continue
@@ -145,8 +137,6 @@ class Learners:
         """Asks the processes to end; kills each that still runs after two seconds."""
         for pipe in self._pipes:
             pipe.close()
-        if dist.is_initialized():
-            dist.destroy_process_group()
         end_all(self._workers, _GRACE_S)
         self._workers = []
 
@@ -174,6 +164,6 @@ def make_learner_tasks(
     on_gpu = torch.device(problem.device).type == "cuda"
     devices = {rank: f"cuda:{rank}" if on_gpu else problem.device for rank in range(1, n)}
     return [
-        LearnerTask(rank, n, partial(make, problem._replace(device=own)), own, threads)
+        LearnerTask(rank, partial(make, problem._replace(device=own)), own, threads)
         for rank, own in devices.items()
     ]
