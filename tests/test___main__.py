@@ -179,6 +179,8 @@ def test_the_wheel_holds_all_and_takes_no_general_name(installed):
         (["speedup", "sweep", "--paper"], "numbers: sweep/figures/speedup.csv"),
         (["report", "sweep"], "report: sweep/report.html"),
         (["run", "env=cartpole", "total_steps=4096", "eval.every=null"], "4,096 steps in"),
+        (["recipes"], "ppo_cartpole  "),
+        (["run", "+experiment=sac_pendulum", "--cfg", "job"], "total_steps: 20000"),
     ],
 )
 def test_the_wheel_works_beside_another_analysis(arguments, said, installed, tmp_path):

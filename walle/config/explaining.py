@@ -62,6 +62,8 @@ def explain(error: HydraException) -> str:
     if lines[0].startswith(_SEVERAL):
         given = lines[0].removeprefix(_SEVERAL).strip("'")
         return f"{given} has several values; for a sweep over them add -m"
+    if lines[0].startswith("Could not override 'experiment'"):
+        return "experiment is no part of every run; add it: +experiment=..."
     if "'${env}-${algo}'" in lines[0]:  # see conf/config.yaml
         there = lines[0].partition("keys: ")[2].split(", ")
         group = next((name for name in ("env", "algo") if name not in there), "env")
@@ -89,6 +91,8 @@ def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
     if not options:
         return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
     near = (_environment(name) if group == "env" else None) or nearest(name, options)
+    if group == "experiment" and near.startswith("did"):
+        near += f" There are: {', '.join(sorted(options))}"
     return f"{group}={name} does not exist; {near}"
 
 
