@@ -132,8 +132,10 @@ def _main() -> None:
     from yaml import YAMLError
 
     from walle.config import config_directory, explain, explain_damage
+    from walle.config.choices import with_plus_signs
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
+    sys.argv = with_plus_signs(sys.argv)
     if any(argument.startswith("resume=") for argument in sys.argv):
         sys.argv = _into_its_directory(sys.argv)
     app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(

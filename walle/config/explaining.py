@@ -12,6 +12,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 from yaml import YAMLError
 
+from walle.config.choices import algorithms, misplaced
 from walle.config.places import config_directory, sweeps_directory
 from walle.config.schemas import Config
 from walle.errors import nearest
@@ -73,6 +74,8 @@ def explain(error: HydraException) -> str:
     key = getattr(error.__cause__, "full_key", None)
     if key and key.startswith("env.kwargs."):
         return f"{key} does not exist yet; add it: +{key}=..."
+    if key in algorithms():
+        return misplaced(key)
     if key and not key.startswith("hydra."):
         owners = _owners(key)
         if owners:

@@ -15,6 +15,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import checked
+from walle.config.choices import algorithms, misplaced
 from walle.config.explaining import explain
 from walle.config.places import config_directory
 from walle.config.schemas import GROUPS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
@@ -87,6 +88,8 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
     known = {field.name for field in fields(schema)}
     for key in node:
         if key not in known:
+            if not prefix and key in algorithms():
+                raise ConfigError(misplaced(str(key)))
             dot = f"{prefix}." if prefix else ""
             near = nearest(f"{dot}{key}", {dot + name for name in known})
             raise ConfigError(f"{dot}{key} is not a setting; {near}")
