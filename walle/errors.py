@@ -40,6 +40,10 @@ class WorkerDeathError(WorkerError):
     """A worker process was killed, or left by `_exit`: another one may do better."""
 
 
+class CallbackError(WalleError, RuntimeError):
+    """A callback raised an exception; the message holds its name and the traceback."""
+
+
 class CompileError(WalleError, RuntimeError):
     """The C++ compiler, or the cache for what it compiles, does not work."""
 

@@ -66,7 +66,9 @@ def _run(composed: DictConfig) -> float | None:
     launched = hydra.mode == RunMode.MULTIRUN
     resumed = None
     if composed.resume is not None:
-        resumed = earlier_state(directory, print, total_steps=config.total_steps)
+        resumed = earlier_state(
+            directory, print, total_steps=config.total_steps, callbacks=config.callbacks
+        )
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
     identity = None if launched else _identity(composed)

@@ -58,7 +58,7 @@ def refuse_own_settings(config: DictConfig) -> None:
 def misplaced(algorithm: str) -> str:
     """Why a config must not have the name of an algorithm as a key, and the cure."""
     return (
-        f"{algorithm}.KEY=VALUE sets algo.KEY where algo={algorithm} in a sweep of walle's launcher: in"
+        f"{algorithm}.KEY=VALUE sets algo.KEY where algo={algorithm} in sweeps of this launcher: in"
         " a sweep file it stands under hydra.sweeper.params; in a single run type algo.KEY=VALUE"
     )
 

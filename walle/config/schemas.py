@@ -132,6 +132,7 @@ class TopLevel:
     batch_size: int = positive()
     device: str
     trace: bool
+    callbacks: list[str]
     objective: str = one_of("eval", "best", "return", "steps_per_s", "wall_s")
 
 
