@@ -118,7 +118,7 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
         ConfigError: several learners are configured, and they cannot share the updates.
     """
     name, learners = config.algo.name, config.learner.n
-    algorithm = algos.load(name)(config.algo, NetSettings.of(config.net), problem)
+    algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if learners > 1 and not algorithm.optimizers():
         raise ConfigError(
             f"learner.n={learners} with algo={name}, whose updates need a single learner; "
@@ -135,7 +135,7 @@ def start_learners(config: Config, problem: Problem) -> Learners | None:
     # This import is slow, because it imports torch.distributed.
     from walle.learning.learners import Learners, make_learner_tasks
 
-    make = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
+    make = partial(algos.make, config.algo, NetSettings.of(config.net))
     return Learners(make_learner_tasks(learner.n, make, problem, learner.threads))
 
 

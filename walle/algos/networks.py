@@ -11,9 +11,11 @@ import gymnasium as gym
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
+from walle.nets.encoded import EncodedCritic, EncodedPolicy, Encoder
 from walle.nets.mlp import activation
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
+from walle.processes.importing import imported
 
 
 class Memory(NamedTuple):
@@ -34,6 +36,7 @@ class NetSettings(NamedTuple):
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
+        encoder: makes an encoder of the user's own from the width of an observation; None without.
     """
 
     policy_hidden: tuple[int, ...]
@@ -42,6 +45,7 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
+    encoder: Callable[[int], Encoder] | None = None
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -53,10 +57,13 @@ class NetSettings(NamedTuple):
             net.log_std,
             Memory(net.hidden, net.sequence) if net.name == "gru" else None,
             net.scale,
+            partial(imported("net.name", net.name), net) if ":" in net.name else None,
         )
 
     def features(self, problem: Problem) -> int:
         """F, the width of the networks' input: the memory's state or the observation."""
+        if self.encoder is not None:
+            return self.encoder(problem.obs_dim).features
         return self.state_size or problem.obs_dim
 
     @property
@@ -67,6 +74,8 @@ class NetSettings(NamedTuple):
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
         readout = self._readout_factory(problem)
+        if self.encoder is not None:
+            return partial(EncodedPolicy, partial(self.encoder, problem.obs_dim), readout)
         if self.memory is None:
             return readout
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
@@ -87,4 +96,7 @@ class NetSettings(NamedTuple):
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
-        return Critic(self.features(problem), self.critic_hidden, activation(self.activation))
+        critic = Critic(self.features(problem), self.critic_hidden, activation(self.activation))
+        if self.encoder is None:
+            return critic
+        return EncodedCritic(self.encoder(problem.obs_dim), critic)

@@ -258,6 +258,11 @@ def _check_net(config: Config) -> None:
             f"net.scale=state with algo={config.algo.name}, which has another kind of policy; "
             "use net.scale=constant"
         )
+    if ":" in config.net.name and _capabilities(config).replay:
+        raise ConfigError(
+            f"net.name={config.net.name} with algo={config.algo.name}, which makes its networks of "
+            "net.policy_hidden and net.critic_hidden alone; use net=mlp256"
+        )
     if not isinstance(config.net, GRUConfig):
         return
     if not _capabilities(config).recurrent:

@@ -18,9 +18,10 @@ from walle.config.checks import checked
 from walle.config.choices import algorithms, misplaced
 from walle.config.explaining import explain
 from walle.config.places import config_directory
-from walle.config.schemas import GROUPS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
+from walle.config.schemas import GROUPS, NETS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
 from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
+from walle.processes.importing import imported
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
@@ -52,9 +53,7 @@ def _validated(composed: DictConfig) -> Config:
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
-    groups["algo"] = _typed(
-        "algo", composed.algo, algos.load(composed.algo.name).capabilities.settings
-    )
+    groups["algo"] = _typed("algo", composed.algo, _algorithm_schema(composed))
     groups["env"].kwargs = _unresolved(composed.env.kwargs, groups["env"].kwargs)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), TopLevel)
@@ -70,7 +69,7 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]
         ConfigError: a value is wrong.
     """
     composed = OmegaConf.create({name: stored[name] for name in ("algo", "env", "net")})
-    algo = _typed("algo", composed.algo, algos.load(composed.algo.name).capabilities.settings)
+    algo = _typed("algo", composed.algo, _algorithm_schema(composed))
     try:
         env: EnvConfig = _typed("env", composed.env, _schema("env", composed))
     except InterpolationResolutionError as error:
@@ -80,8 +79,35 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]
 
 
 def _schema(group: str, composed: DictConfig) -> type:
-    name = composed[group].get("name", "")
+    if OmegaConf.is_missing(composed[group], "name"):
+        raise ConfigError(f"{group}.name has no value; give one: {group}.name=module:Class")
+    name = str(composed[group].get("name", ""))
+    if group == "net":
+        return _net_schema(name)
     return VARIANTS.get((group, name), GROUPS[group])
+
+
+def _net_schema(name: str) -> type:
+    """The settings of a net; those of the user's own net are named by its class."""
+    if ":" in name:
+        found = imported("net.name", name, ("init", "__call__"), "see walle.nets.encoded.Encoder")
+        schema = getattr(found, "settings", NetConfig)
+        if isinstance(schema, type) and issubclass(schema, NetConfig):
+            return schema
+        raise ConfigError(
+            f"net.name={name!r}: its settings must be a dataclass derived from "
+            "walle.config.schemas.NetConfig"
+        )
+    if name not in NETS:
+        near = nearest(name, NETS)
+        raise ConfigError(f"net.name={name!r} is unknown; {near} Your own: module:Class")
+    return VARIANTS.get(("net", name), NetConfig)
+
+
+def _algorithm_schema(composed: DictConfig) -> type:
+    if OmegaConf.is_missing(composed.algo, "name"):
+        raise ConfigError("algo.name has no value; give one: algo.name=module:Class")
+    return algos.load(composed.algo.name).capabilities.settings
 
 
 def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:

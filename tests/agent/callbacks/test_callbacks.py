@@ -181,7 +181,7 @@ def test_a_wrong_name_is_refused_before_anything_starts(names, said):
 
 
 def test_a_callback_is_made_without_arguments():
-    with pytest.raises(ConfigError, match="Needy.*patience"):
+    with pytest.raises(ConfigError, match=r"Needy.*patience"):
         make_callbacks([f"{HERE}:Needy"])
 
 
