@@ -18,7 +18,7 @@ TINY = (
     "total_steps=512",
     "batch_size=256",
     "sampler.lanes=8",
-    "sampler.n=1",
+    "sampler=serial",
     "seed=0",
     "eval.every=null",
     "logger.progress=quiet",
@@ -114,16 +114,39 @@ def test_the_order_is_as_the_page_has_it(typed, expected, composed, beside):
     assert found.seed == {1: 0, 2: 3, 3: 4, 4: 4}[len(typed)]
 
 
+DRY = [each for each in COMMANDS if "ppo.clip" in each or "two_algorithms" in each]
+SINGLE = [each for each in COMMANDS if not re.search(r"(^| )(-m|-cn|--cfg) ", each)]
+SWEEPS = [each for each in COMMANDS if each not in (*DRY, *SINGLE) and "--cfg" not in each]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("typed", COMMANDS)
-def test_each_command_of_the_page_works_at_a_tiny_size(typed, beside, command, capsys):
-    arguments = typed.split()
-    if "--cfg" in arguments:
-        command(*arguments)
-        assert "epochs: 5" in capsys.readouterr().out
-        return
-    command(*arguments, *TINY)
-    runs = sorted(file.parent for file in beside.rglob("status.json"))
-    sweeps = ("-m" in arguments) or ("-cn" in arguments)
-    assert len(runs) >= 2 if sweeps else len(runs) == 1
+@pytest.mark.parametrize("typed", SINGLE)
+def test_each_run_of_the_page_works_at_a_tiny_size(typed, beside, command):
+    command(*typed.split(), *TINY)
+    (run,) = (file.parent for file in beside.rglob("status.json"))
+    assert read_status(run)["state"] == "completed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", SWEEPS)
+def test_each_sweep_of_the_page_works_at_a_tiny_size(typed, beside, command):
+    command(*typed.split(), *TINY)
+    runs = [file.parent for file in beside.rglob("status.json")]
+    assert len(runs) >= 2
     assert {read_status(run)["state"] for run in runs} == {"completed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", DRY)
+def test_sweeps_with_settings_of_one_algorithm_have_the_jobs_that_the_page_says(
+    typed, beside, command, capsys
+):
+    """`tests/config/test_choices.py` runs such a sweep."""
+    command(*typed.split(), *TINY, "hydra.launcher.dry_run=true")
+    assert "3 jobs in" in capsys.readouterr().out  # 9 with three seeds
+
+
+def test_what_a_command_comes_to_is_shown(composed):
+    (typed,) = (each for each in COMMANDS if each.endswith("--cfg job"))
+    found = composed(*typed.split()[:-2])
+    assert (found.algo.epochs, found.algo.name, found.env.name) == (5, "ppo", "cartpole")
