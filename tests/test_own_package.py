@@ -97,6 +97,7 @@ def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
     shapes = algorithm.policy.layout.shapes
     assert shapes["encoder.weight"] == (4, 4)
     assert shapes["policy.0.weight"] == (64, 8)
+    assert algorithm.net.features(algorithm.problem) == 4  # what policy and critic are given
     train(config, tmp_path)
 
 
@@ -195,6 +196,18 @@ def test_an_algorithm_that_no_worker_can_use_is_refused():
     Lambda.capabilities = None
     with pytest.raises(ConfigError, match=r"capabilities must be walle.algos.base.Capabilities"):
         algos.load("tests.test_own_package:Lambda")
+
+
+@pytest.mark.slow
+def test_a_net_of_ones_own_is_compiled(tmp_path):
+    settings = ["env=cartpole", "net=own", "net.name=corridor.net:Waves", "algo.compile=true"]
+    config = compose([*settings, *SIZE, "sampler=serial", "total_steps=512", "eval.every=null"])
+    train(config, tmp_path / "compiled")
+    config.algo.compile = "false"
+    train(config, tmp_path / "eager")
+    compiled, eager = (read(tmp_path / d / "iterations.csv") for d in ("compiled", "eager"))
+    for one, other in zip(compiled, eager, strict=True):
+        assert float(one["policy_loss"]) == pytest.approx(float(other["policy_loss"]), abs=1e-3)
 
 
 @pytest.fixture

@@ -62,9 +62,13 @@ class NetSettings(NamedTuple):
 
     def features(self, problem: Problem) -> int:
         """F, the width of the networks' input: the memory's state or the observation."""
+        return self.state_size or problem.obs_dim
+
+    def _encoded(self, problem: Problem) -> int:
+        """The width of what the layers get: the networks' input, or the encoder's features."""
         if self.encoder is not None:
             return self.encoder(problem.obs_dim).features
-        return self.state_size or problem.obs_dim
+        return self.features(problem)
 
     @property
     def state_size(self) -> int:
@@ -81,7 +85,7 @@ class NetSettings(NamedTuple):
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
-        act, width = activation(self.activation), self.features(problem)
+        act, width = activation(self.activation), self._encoded(problem)
         if isinstance(problem.action_space, gym.spaces.Discrete):
             if self.scale == "state":
                 raise ConfigError(
@@ -96,7 +100,7 @@ class NetSettings(NamedTuple):
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
-        critic = Critic(self.features(problem), self.critic_hidden, activation(self.activation))
+        critic = Critic(self._encoded(problem), self.critic_hidden, activation(self.activation))
         if self.encoder is None:
             return critic
         return EncodedCritic(self.encoder(problem.obs_dim), critic)
