@@ -179,6 +179,8 @@ def test_the_wheel_holds_all_and_takes_no_general_name(installed):
         (["speedup", "sweep", "--paper"], "numbers: sweep/figures/speedup.csv"),
         (["report", "sweep"], "report: sweep/report.html"),
         (["run", "env=cartpole", "total_steps=4096", "eval.every=null"], "4,096 steps in"),
+        (["recipes"], "ppo_cartpole  "),
+        (["run", "+experiment=sac_pendulum", "--cfg", "job"], "total_steps: 20000"),
     ],
 )
 def test_the_wheel_works_beside_another_analysis(arguments, said, installed, tmp_path):
@@ -197,3 +199,20 @@ def test_the_wheel_works_beside_another_analysis(arguments, said, installed, tmp
             timeout=100,
         )
         assert said in ran.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_a_package_of_ones_own(installed, tmp_path):
+    """The files of examples/own_package, named by the options in its conf/."""
+    shutil.copytree(ROOT / "examples" / "own_package", tmp_path, dirs_exist_ok=True)
+    chosen = ["env=corridor", "net=waves", "algo=weighted", "callbacks=[corridor.callback:Solved]"]
+    ran = subprocess.run(
+        [str(installed / "bin" / "walle"), "run", *chosen, "total_steps=2048", "sampler.n=2"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert "2,048 steps in" in ran.stdout

@@ -13,8 +13,9 @@ from walle.agent import agent, checkpoint
 from walle.agent.progress import describe
 from walle.algos.ppo import PPO
 from walle.config import compose
+from walle.config.remarks import crowded, late_episodes
 from walle.errors import ConfigError, WorkerError
-from walle.parts import crowded, late_episodes, make_problem
+from walle.parts import make_problem
 from walle.processes.locks import DirectoryLost
 from walle.training import RunResult, train
 
@@ -201,7 +202,7 @@ def test_a_run_that_ends_before_its_episodes_says_so():
 
 
 def test_more_samplers_than_cores_are_told(monkeypatch):
-    monkeypatch.setattr("walle.parts.usable_cores", lambda: [0, 1])
+    monkeypatch.setattr("walle.config.remarks.usable_cores", lambda: [0, 1])
     assert crowded(compose(["sampler.n=2"])) is None
     assert crowded(compose(["sampler.n=8", "env=slow"])) is None
     assert crowded(compose(["sampler=serial"])) is None

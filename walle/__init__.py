@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from walle.agent.callbacks.base import Callback
     from walle.config import compose
     from walle.errors import ConfigError
     from walle.policy.acting import Policy
@@ -27,9 +28,19 @@ if TYPE_CHECKING:
     from walle.training import train
 
 __version__ = "0.2.0"
-__all__ = ["ConfigError", "Policy", "__version__", "compose", "evaluate", "load", "train"]
+__all__ = [
+    "Callback",
+    "ConfigError",
+    "Policy",
+    "__version__",
+    "compose",
+    "evaluate",
+    "load",
+    "train",
+]
 
 _HOMES = {
+    "Callback": "walle.agent.callbacks.base",
     "ConfigError": "walle.errors",
     "Policy": "walle.policy.acting",
     "compose": "walle.config",

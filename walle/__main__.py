@@ -13,6 +13,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 OWN = {
+    "recipes": "Lists the recipes: settings that were measured, for `+experiment=NAME`.",
     "sweeps": "Lists the sweep files, each with the question that it answers.",
     "completion bash": 'Prints the completion of these commands: eval "$(walle completion bash)".',
 }
@@ -41,7 +42,7 @@ def main() -> int | None:
 
 def _main() -> int | None:
     name, arguments = _split(sys.argv[1:])
-    if name in ("", "-h", "--help"):
+    if name in ("", "-h", "--help", "help"):
         from walle.config.help import table
 
         usage = "usage: walle COMMAND ...\n       walle --help | --version"
@@ -56,6 +57,11 @@ def _main() -> int | None:
         from walle.config.help import sweep_questions, table
 
         print(table(sweep_questions()), "Start one with `walle run -cn NAME`.", sep="\n\n")
+        return 0
+    if name == "recipes":
+        from walle.config.help import recipes, table
+
+        print(table(recipes()), "Start one with `walle run +experiment=NAME`.", sep="\n\n")
         return 0
     if name == "completion" and arguments in (["bash"], ["words"]):
         line = os.environ.get("COMP_LINE", "walle ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import field, fields
+from dataclasses import MISSING, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +38,10 @@ class WorkerError(WalleError, RuntimeError):
 
 class WorkerDeathError(WorkerError):
     """A worker process was killed, or left by `_exit`: another one may do better."""
+
+
+class CallbackError(WalleError, RuntimeError):
+    """A callback raised an exception; the message holds its name and the traceback."""
 
 
 class CompileError(WalleError, RuntimeError):
@@ -112,26 +116,28 @@ class Bound(NamedTuple):
     demand: Callable[[Any], str]
 
 
-def _bounded(holds: Callable[[Any], bool], demand: Callable[[Any], str]) -> Any:
-    """A dataclass field without a default that carries a bound."""
-    return field(metadata={"bound": Bound(holds, demand)})
+def _bounded(
+    holds: Callable[[Any], bool], demand: Callable[[Any], str], default: Any = MISSING
+) -> Any:
+    """A dataclass field that carries a bound; walle's own have no default, which a YAML has."""
+    return field(default=default, metadata={"bound": Bound(holds, demand)})
 
 
-def positive() -> Any:
+def positive(default: Any = MISSING) -> Any:
     """A field whose value, or every entry of it, must be above 0."""
 
     def holds(value: Any) -> bool:
         return all(entry > 0 for entry in (value if isinstance(value, list) else [value]))
 
-    return _bounded(holds, lambda _: "must be positive")
+    return _bounded(holds, lambda _: "must be positive", default)
 
 
-def not_negative() -> Any:
+def not_negative(default: Any = MISSING) -> Any:
     """A field whose value must be 0 or above."""
-    return _bounded(lambda value: value >= 0, lambda _: "must not be negative")
+    return _bounded(lambda value: value >= 0, lambda _: "must not be negative", default)
 
 
-def within(interval: str, *, example: float) -> Any:
+def within(interval: str, *, example: float, default: Any = MISSING) -> Any:
     """A field whose value must lie in an interval such as "[0, 1)", which excludes 1 itself."""
     low, high = (float(end) for end in interval[1:-1].split(","))
 
@@ -139,12 +145,16 @@ def within(interval: str, *, example: float) -> Any:
         above = value >= low if interval[0] == "[" else value > low
         return above and (value <= high if interval[-1] == "]" else value < high)
 
-    return _bounded(holds, lambda _: f"must lie in {interval}, as in {example}")
+    return _bounded(holds, lambda _: f"must lie in {interval}, as in {example}", default)
 
 
-def one_of(*choices: str) -> Any:
+def one_of(*choices: str, default: Any = MISSING) -> Any:
     """A field whose value must be one of `choices`."""
-    return _bounded(choices.__contains__, lambda value: f"is unknown; {nearest(value, choices)}")
+
+    def demand(value: str) -> str:
+        return f"is unknown; {nearest(value, choices)}"
+
+    return _bounded(choices.__contains__, demand, default)
 
 
 def check_bounds(settings: Any, group: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from walle import algos
 from walle.agent.agent import Agent
 from walle.agent.cadence import Every
+from walle.agent.callbacks.base import Callback
+from walle.agent.callbacks.calling import Callbacks
 from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluator
 from walle.agent.progress import make_progress
@@ -110,29 +112,6 @@ def _probed(env: EnvSpec, seed: int) -> Probe:
         return probe(env, seed)
 
 
-def crowded(config: Config) -> str | None:
-    """A line for more samplers than cores; None if each has a core, or its environment waits."""
-    cores = len(usable_cores())
-    if config.sampler.name != "process" or config.n <= cores or config.env.name == "slow":
-        return None
-    return (
-        f"{config.n} samplers share {cores} cores: more than one for each core is faster only if"
-        " environments wait; sampler.n=null takes a sampler for each core"
-    )
-
-
-def late_episodes(config: Config, problem: Problem) -> str | None:
-    """A line for a run that ends before an episode of full length can; None for any other run."""
-    longest, lanes, total = problem.longest_episode, config.lanes, config.total_steps
-    if longest is None or config.whole_episodes or longest * lanes <= total:
-        return None
-    return (
-        f"episodes of {longest:,} steps in {lanes} lanes end after {longest * lanes:,} steps, the"
-        f" run after {total:,}: returns come from evaluations and from episodes that end early;"
-        " for more use fewer sampler.lanes or more total_steps"
-    )
-
-
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     """Builds the algorithm of `config` with its initial parameters.
 
@@ -140,7 +119,7 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
         ConfigError: several learners are configured, and they cannot share the updates.
     """
     name = config.algo.name
-    algorithm = algos.load(name)(config.algo, NetSettings.of(config.net), problem)
+    algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(
             f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
@@ -156,7 +135,7 @@ def start_learners(config: Config, problem: Problem) -> Learners | None:
     # This import is left out of most runs, which have one learner.
     from walle.learning.sharing.learners import Learners, make_learner_tasks
 
-    make: Any = partial(algos.load(config.algo.name), config.algo, NetSettings.of(config.net))
+    make: Any = partial(algos.make, config.algo, NetSettings.of(config.net))
     return Learners(make_learner_tasks(config.learners, make, problem, config.learner.threads))
 
 
@@ -260,8 +239,14 @@ def make_watchdog(run: Run, say: Callable[[str], None]) -> Watchdog:
     return Watchdog(run.config.sampler.timeout_s, say, last_words)
 
 
-def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: Outputs) -> Agent:
-    """Makes the agent with its evaluator, its cadences and its recorder."""
+def make_agent(
+    run: Run,
+    tasks: list[SamplerTask],
+    sampling: Sampling,
+    outputs: Outputs,
+    callbacks: Mapping[str, Callback],
+) -> Agent:
+    """Makes the agent with its evaluator, its cadences, its recorder and its callbacks."""
     config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
     sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
     tracker = EpisodeTracker(sampler_of_lane, config.logger.return_window)
@@ -278,10 +263,11 @@ def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: 
     resumed = run.resumed
     earlier = resumed["recorder"] if resumed else None
     env_steps = resumed["env_steps"] if resumed else 0
+    recorder = Recorder(outputs, tracker, lock_step=lag.lock_step, earlier=earlier)
     agent = Agent(
         algorithm,
         sampling,
-        Recorder(outputs, tracker, lock_step=lag.lock_step, earlier=earlier),
+        recorder,
         evaluator,
         run.timer,
         directory=run.directory,
@@ -292,6 +278,7 @@ def make_agent(run: Run, tasks: list[SamplerTask], sampling: Sampling, outputs: 
         should_save=Every(config.checkpoint.every, env_steps),
         shared=config.learners > 1,
         watchdog=make_watchdog(run, outputs.progress.say),
+        callbacks=Callbacks(callbacks, run.timer, run.directory, recorder),
     )
     if resumed:
         agent.load_state_dict(resumed)

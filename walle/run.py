@@ -66,7 +66,9 @@ def _run(composed: DictConfig) -> float | None:
     launched = hydra.mode == RunMode.MULTIRUN
     resumed = None
     if composed.resume is not None:
-        resumed = earlier_state(directory, print, total_steps=config.total_steps)
+        resumed = earlier_state(
+            directory, print, total_steps=config.total_steps, callbacks=config.callbacks
+        )
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
     identity = None if launched else _identity(composed)
@@ -132,8 +134,10 @@ def _main() -> None:
     from yaml import YAMLError
 
     from walle.config import config_directory, explain, explain_damage
+    from walle.config.choices import with_plus_signs
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
+    sys.argv = with_plus_signs(sys.argv)
     if any(argument.startswith("resume=") for argument in sys.argv):
         sys.argv = _into_its_directory(sys.argv)
     app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(

@@ -17,6 +17,7 @@ AGENT_SECTIONS = (
     "publish",
     "evaluate",
     "checkpoint",
+    "callbacks",
     "log",
     "other",
 )

@@ -12,16 +12,16 @@ import torch
 
 from walle.agent import checkpoint
 from walle.agent.cadence import Every
+from walle.agent.callbacks.calling import make_callbacks, stop_reason
 from walle.agent.provenance import write_provenance
 from walle.agent.recorder import Film
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.config import config_hash, to_dict
+from walle.config.remarks import crowded, late_episodes
 from walle.config.schemas import Config
 from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.parts import (
     Run,
-    crowded,
-    late_episodes,
     make_agent,
     make_algorithm,
     make_outputs,
@@ -48,6 +48,7 @@ class RunResult(NamedTuple):
         env_steps: environment steps learned from.
         wall_s: seconds from start to end.
         signal: number of the signal that interrupted the run; None without a signal.
+        stopped_by: the callback that stopped the run; None without one.
     """
 
     eval_mean: float | None
@@ -56,6 +57,7 @@ class RunResult(NamedTuple):
     env_steps: int
     wall_s: float
     signal: int | None
+    stopped_by: str | None = None
 
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""
@@ -120,7 +122,7 @@ def train(
                 result = _run_on(run, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
-        status.end_with(result.signal)
+        status.end_with(result.signal, stop_reason(result.stopped_by))
     return result
 
 
@@ -154,6 +156,7 @@ def _run_on(run: Run, signals: Signals) -> RunResult:
 
 def _run(run: Run, signals: Signals, news: News) -> RunResult:
     config = run.config
+    callbacks = make_callbacks(config.callbacks)
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
         TraceFile.create(trace_path)
@@ -173,11 +176,14 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
                 outputs.progress.say(line)
-        agent = make_agent(run, tasks, sampling, outputs)
+        agent = make_agent(run, tasks, sampling, outputs, callbacks)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)
-        return RunResult(*agent.returns, agent.env_steps, run.wall_s, signals.received)
+        stopped_by = agent.callbacks.stopped_by
+        if (reason := stop_reason(stopped_by)) and signals.received is None:
+            outputs.progress.say(f"{reason} after {agent.env_steps:,} steps")
+        return RunResult(*agent.returns, agent.env_steps, run.wall_s, signals.received, stopped_by)
 
 
 def _make_film(run: Run) -> Film | None:

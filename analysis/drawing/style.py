@@ -41,6 +41,7 @@ SECTIONS = {
     "evaluate": ("#006B4F", "++++"),
     "compile": ("#000000", ""),
     "checkpoint": ("#4f4f4f", ""),
+    "callbacks": ("#7D6BB3", "xxxx"),
     "log": ("#929292", "----"),
     "wait_policy": ("#e4e4e4", ""),
     "wait_slot": ("#e4e4e4", "oo"),
@@ -50,8 +51,7 @@ SECTIONS = {
 LEGEND_HANDLE_INCHES = 0.42
 LEGEND_LETTER_INCHES = 0.052
 AXIS_NAMES = {"sampler.n": "samplers", "learner.n": "learners", "batch_size": "steps per round"}
-PAPER_GREY = "#6b6b6b"
-IDEAL_GREY = "#9a9a9a"
+PAPER_GREY, IDEAL_GREY = "#6b6b6b", "#9a9a9a"
 RC: dict[Any, Any] = {
     "font.size": 8.0,
     "axes.labelsize": 8.0,

@@ -1,22 +1,49 @@
-"""The files of docs/own_settings.md, in a directory conf/ beside the user."""
+"""The files and the commands of docs/own_settings.md, in a directory of the user's."""
 
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "own_settings.md"
+from walle.agent.run_directory import read_status
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "own_settings.md").read_text()
+FILES = re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.findall(r"^walle run (.*)$", PAGE, re.MULTILINE)
+TINY = (
+    "total_steps=512",
+    "batch_size=256",
+    "sampler.lanes=8",
+    "sampler=serial",
+    "seed=0",
+    "eval.every=null",
+    "logger.progress=quiet",
+    "hydra.launcher.check_cores=false",
+)
 
 
 @pytest.fixture
-def composed(tmp_path, monkeypatch, command, capsys):
-    """Composes the settings of a command typed beside the page's files."""
-    monkeypatch.chdir(tmp_path)
-    for name, rest in re.findall(r"```yaml\n# (conf/\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL):
+def beside(tmp_path, monkeypatch):
+    """The page's files and examples/own_package in the working directory."""
+    shutil.copytree(ROOT / "examples" / "own_package", tmp_path, dirs_exist_ok=True)
+    for name, rest in FILES:
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(rest)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for module in [name for name in sys.modules if name.split(".")[0] in ("early", "corridor")]:
+        monkeypatch.delitem(sys.modules, module)
+
+
+@pytest.fixture
+def composed(beside, command, capsys):
+    """Composes the settings of a command typed beside the page's files."""
 
     def _composed(*arguments):
         capsys.readouterr()
@@ -60,3 +87,66 @@ def test_an_experiment_that_does_not_exist(composed, capsys):
     assert capsys.readouterr().err.startswith(
         "walle: experiment=mien does not exist; did you mean 'mine'?"
     )
+
+
+def test_the_page_has_files_and_commands():
+    assert len(FILES) >= 6
+    assert len(COMMANDS) >= 12
+    assert sum("-m" in command or "-cn" in command for command in COMMANDS) >= 5
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["env=ant"], (5, 2048)),  # tuned
+        (["-cn", "order"], (5, 2048)),
+        (["-cn", "order", "+experiment=order"], (7, 1024)),
+        (["-cn", "order", "+experiment=order", "algo.epochs=8"], (8, 1024)),
+    ],
+)
+def test_the_order_is_as_the_page_has_it(typed, expected, composed, beside):
+    sweep = "defaults: [config, override env: ant, _self_]\nseed: 3\n"
+    (beside / "conf" / "order.yaml").write_text(sweep)
+    mine = "# @package _global_\nseed: 4\nbatch_size: 1024\nalgo:\n  epochs: 7\n"
+    (beside / "conf" / "experiment" / "order.yaml").write_text(mine)
+    found = composed(*typed)
+    assert (found.algo.epochs, found.batch_size) == expected
+    assert found.seed == {1: 0, 2: 3, 3: 4, 4: 4}[len(typed)]
+
+
+DRY = [each for each in COMMANDS if "ppo.clip" in each or "two_algorithms" in each]
+SINGLE = [each for each in COMMANDS if not re.search(r"(^| )(-m|-cn|--cfg) ", each)]
+SWEEPS = [each for each in COMMANDS if each not in (*DRY, *SINGLE) and "--cfg" not in each]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", SINGLE)
+def test_each_run_of_the_page_works_at_a_tiny_size(typed, beside, command):
+    command(*typed.split(), *TINY)
+    (run,) = (file.parent for file in beside.rglob("status.json"))
+    assert read_status(run)["state"] == "completed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", SWEEPS)
+def test_each_sweep_of_the_page_works_at_a_tiny_size(typed, beside, command):
+    command(*typed.split(), *TINY)
+    runs = [file.parent for file in beside.rglob("status.json")]
+    assert len(runs) >= 2
+    assert {read_status(run)["state"] for run in runs} == {"completed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", DRY)
+def test_sweeps_with_settings_of_one_algorithm_have_the_jobs_that_the_page_says(
+    typed, beside, command, capsys
+):
+    """`tests/config/test_choices.py` runs such a sweep."""
+    command(*typed.split(), *TINY, "hydra.launcher.dry_run=true")
+    assert "3 jobs in" in capsys.readouterr().out  # 9 with three seeds
+
+
+def test_what_a_command_comes_to_is_shown(composed):
+    (typed,) = (each for each in COMMANDS if each.endswith("--cfg job"))
+    found = composed(*typed.split()[:-2])
+    assert (found.algo.epochs, found.algo.name, found.env.name) == (5, "ppo", "cartpole")

@@ -45,6 +45,7 @@ def test_the_settings_come_from_the_run():
 
 def test_what_leaves_no_trace_in_the_numbers_may_change():
     changes = {
+        "callbacks": ["tests.agent.callbacks.test_callbacks:Early"],
         "total_steps": 2_000_000,
         "schedule_steps": 1_000_000,
         "sampler.n": 4,

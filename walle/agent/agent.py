@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from walle.agent import checkpoint
 from walle.agent.cadence import Every
+from walle.agent.callbacks.calling import Callbacks
+from walle.agent.checkpoint import CheckpointFiles
 from walle.agent.evaluation import Evaluator
 from walle.agent.iteration_rows import Collection
 from walle.agent.recorder import Iteration, Recorder
-from walle.agent.replay_files import ReplayFiles
 from walle.algos.base import Algorithm
 from walle.collecting.episodes import EpisodeQuota
 from walle.errors import Interrupted
@@ -50,6 +50,7 @@ class Agent:
         should_save: Every,
         shared: bool,
         watchdog: Watchdog,
+        callbacks: Callbacks,
     ) -> None:
         """Begins with version 0 of the policy.
 
@@ -65,17 +66,17 @@ class Agent:
             quota: decides the number of episodes of a round, if rounds have whole episodes.
             should_evaluate: whether to evaluate after so many environment steps.
             should_save: whether to write a checkpoint after so many environment steps.
-            watchdog: ends an evaluation that hangs.
             shared: whether other learners, which may die, take part in updates.
+            watchdog: ends an evaluation that hangs.
+            callbacks: the user's own hooks.
         """
         # A worker that ends breaks off such an update; the state before it is kept to be saved.
         self._breakable = shared or (not lag.lock_step and algorithm.replay is None)
-        self._watchdog = watchdog
+        self._watchdog, self.callbacks = watchdog, callbacks
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
-        self._checkpoints, self._config = directory / "checkpoints", config
-        self._replay_files = ReplayFiles(self._checkpoints / "replay")
-        self._lag, self._quota = lag, quota
+        self._files = CheckpointFiles(directory / "checkpoints", algorithm.replay)
+        self._config, self._lag, self._quota = config, lag, quota
         self._should_evaluate, self._should_save = should_evaluate, should_save
         self._best: float | None = None
         self._evaluations = 0
@@ -109,13 +110,14 @@ class Agent:
             self._save_after(error)
             raise
         self.save_last()
+        self.callbacks.end(self._best, interrupted=signals.arrived())
 
     def _save_after(self, error: BaseException) -> None:
         """Saves what is whole: the present state, or that before an update with other learners."""
         state = self.state_dict() if self._whole else self._before_update
         try:
             if state is not None:
-                self._save_last(state)
+                self._files.save_last(state)
         except OSError as disk:
             error.add_note(f"no checkpoint could be written: {disk}")
 
@@ -125,11 +127,14 @@ class Agent:
         self._sampling.wait_ready()
         if self._evaluation_is_due:  # an earlier process was interrupted in it
             self._evaluate(signals)
-        while self.env_steps < total_steps and not signals.arrived():
+        while self.env_steps < total_steps and not self._must_end(signals):
             self._iterate(total_steps, signals)
             if signals.take_save_request():
                 with self._timer.section("checkpoint"):
                     self.save_last()
+
+    def _must_end(self, signals: Signals) -> bool:
+        return signals.arrived() or self.callbacks.stopped_by is not None
 
     def _publish_first(self) -> None:
         """Publishes version 0, or the versions that samplers may still act under."""
@@ -188,6 +193,7 @@ class Agent:
         self._whole = True
         if failed is not None:
             raise failed
+        self.callbacks.round(found)
         if self._should_save(self.env_steps):
             self._timer.switch("checkpoint")
             self.save_last()
@@ -226,26 +232,23 @@ class Agent:
                 self._evaluation_is_due = False
                 self._evaluations += 1
                 self._recorder.evaluation(self.env_steps, found)
-                self._keep_best(float(np.mean(found.returns)))
+                is_best = self._keep_best(float(np.mean(found.returns)))
+                self.callbacks.at(self.iteration, self.env_steps)
+                self.callbacks.evaluation(found, is_best=is_best)
 
-    def _keep_best(self, score: float) -> None:
+    def _keep_best(self, score: float) -> bool:
         """Writes best.pt if no evaluation had a higher score; NaN is lower than any number."""
         if math.isnan(score) or (self._best is not None and score <= self._best):
-            return
+            return False
         self._best = score
         with self._timer.section("checkpoint"):
-            checkpoint.save(self._checkpoints / checkpoint.BEST, self._policy_state())
+            self._files.save_best(self._policy_state())
+        return True
 
     def save_last(self) -> None:
         """Writes checkpoints/last.pt, and the new rows of a replay buffer beside it."""
-        self._save_last(self.state_dict())
-
-    def _save_last(self, state: dict[str, Any]) -> None:
-        if self._algorithm.replay is not None:
-            self._replay_files.append(self._algorithm.replay)
-        checkpoint.save_last(self._checkpoints, state)
-        if self._algorithm.replay is not None:
-            self._replay_files.forget()  # rows that only older checkpoints needed
+        self._files.save_last(self.state_dict())
+        self.callbacks.checkpoint()
 
     def _policy_state(self) -> dict[str, Any]:
         """The state without what only training needs; both kinds of checkpoint have it."""
@@ -260,9 +263,6 @@ class Agent:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the run between two iterations."""
-        replay, replay_size = self._algorithm.replay, None
-        if replay is not None:  # an empty one is false
-            replay_size = {"inserted": replay.inserted, "size": len(replay)}
         return {
             **self._policy_state(),
             "version": self._version,
@@ -273,14 +273,15 @@ class Agent:
             "evaluations": self._evaluations,
             "evaluation_is_due": self._evaluation_is_due,
             "recorder": self._recorder.state_dict(),
-            "replay": replay_size,
+            "replay": self._files.replay_size(),
+            "callbacks": self.callbacks.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`, except for the recorder and the samplers' lanes."""
         self._algorithm.load_state_dict(state["algorithm"])
-        if self._algorithm.replay is not None:
-            self._replay_files.load(self._algorithm.replay, **state["replay"])
+        self._files.load_replay(state["replay"])
+        self.callbacks.load_state_dict(state.get("callbacks", {"states": {}, "stopped_by": None}))
         if self._quota is not None:
             self._quota.load_state_dict(state["quota"])
         self._version, self._best = state["version"], state["best"]

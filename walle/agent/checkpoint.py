@@ -8,7 +8,7 @@ import platform
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from walle.agent.replay_files import ReplayFiles
 from walle.errors import ConfigError
+from walle.learning.replay import Replay
 from walle.machine import cpu_model
 
 FORMAT = 1
@@ -122,6 +124,38 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
         return state
 
 
+class CheckpointFiles:
+    """The checkpoints of a run, with the rows of a replay buffer beside them."""
+
+    def __init__(self, directory: Path, replay: Replay | None) -> None:
+        """`directory` is made with the first checkpoint."""
+        self._directory, self._replay = directory, replay
+        self._rows = ReplayFiles(directory / "replay")
+
+    def save_last(self, state: Mapping[str, Any]) -> None:
+        """Writes last.pt, and the new rows of the replay buffer."""
+        if self._replay is not None:
+            self._rows.append(self._replay)
+        save_last(self._directory, state)
+        if self._replay is not None:
+            self._rows.forget()  # rows that only older checkpoints needed
+
+    def save_best(self, state: Mapping[str, Any]) -> None:
+        """Writes best.pt."""
+        save(self._directory / BEST, state)
+
+    def replay_size(self) -> dict[str, int] | None:
+        """What a checkpoint holds of the replay buffer; None without one."""
+        if self._replay is None:
+            return None
+        return {"inserted": self._replay.inserted, "size": len(self._replay)}
+
+    def load_replay(self, size: dict[str, int] | None) -> None:
+        """Fills the replay buffer with the rows that `replay_size` described."""
+        if self._replay is not None and size is not None:
+            self._rows.load(self._replay, **size)
+
+
 def as_data(value: Any) -> Any:
     """`value` with arrays as tensors, tuples as lists and named tuples as mappings."""
     if isinstance(value, np.ndarray):
@@ -161,7 +195,11 @@ def differences(state: Mapping[str, Any]) -> list[str]:
 
 
 def earlier_state(
-    directory: Path, say: Callable[[str], None], *, total_steps: int | None = None
+    directory: Path,
+    say: Callable[[str], None],
+    *,
+    total_steps: int | None = None,
+    callbacks: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """The newest state of the run in `directory`; None if it never wrote a checkpoint.
 
@@ -169,9 +207,11 @@ def earlier_state(
         directory: the run's directory.
         say: prints a line.
         total_steps: environment steps that the run must not have reached; None for no limit.
+        callbacks: names of callbacks that must not have stopped the run.
 
     Raises:
-        ConfigError: the checkpoint cannot be read, or the run has reached `total_steps`.
+        ConfigError: the checkpoint cannot be read, the run has reached `total_steps`, or one of
+            `callbacks` has stopped it.
     """
     checkpoints = directory / "checkpoints"
     if not any((checkpoints / name).exists() for name in (LAST, PREVIOUS)):
@@ -183,6 +223,12 @@ def earlier_state(
         raise ConfigError(
             f"total_steps={total_steps}: the run in {directory} has learned from "
             f"{state['env_steps']} steps already; give more total_steps to go on"
+        )
+    stopped_by = state.get("callbacks", {}).get("stopped_by")
+    if stopped_by in callbacks:
+        raise ConfigError(
+            f"callbacks={stopped_by}: it stopped the run in {directory} after "
+            f"{state['env_steps']:,} steps; to go on all the same leave it out, as in callbacks=[]"
         )
     say(f"going on after iteration {state['iteration']}, {state['env_steps']:,} steps")
     for difference in differences(state):

@@ -18,7 +18,7 @@ from walle.timing import timestamp
 
 _STATUS, _ATTEMPTS = "status.json", "attempts"
 _TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
-_TYPES |= dict.fromkeys(("error", "signal", "started", "ended"), str)
+_TYPES |= dict.fromkeys(("error", "reason", "signal", "started", "ended"), str)
 _CHECKPOINTS = ("last.pt", "previous.pt")
 _RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard", "videos")
 
@@ -137,6 +137,7 @@ class Status:
             "exit_code": None,
             "signal": None,
             "error": None,
+            "reason": None,
             "started": timestamp(),
             "ended": None,
             "cores": usable_cores(),
@@ -144,9 +145,17 @@ class Status:
         _write_status(directory.path, kept | fields)
 
     def end(
-        self, state: str, *, exit_code: int, signal: str | None = None, error: str | None = None
+        self,
+        state: str,
+        *,
+        exit_code: int,
+        signal: str | None = None,
+        error: str | None = None,
+        reason: str | None = None,
     ) -> None:
         """Writes how the run ended: `completed`, `failed` or `interrupted`.
+
+        `reason` says why a run is complete before all its steps, as one that a callback stopped.
 
         Raises:
             DirectoryLost: the directory was deleted or moved.
@@ -158,13 +167,14 @@ class Status:
             exit_code=exit_code,
             signal=signal,
             error=error,
+            reason=reason,
             ended=timestamp(),
         )
 
-    def end_with(self, number: int | None) -> None:
+    def end_with(self, number: int | None, reason: str | None = None) -> None:
         """Writes `completed`, or `interrupted` if `number` is the number of a signal."""
         if number is None:
-            self.end("completed", exit_code=0)
+            self.end("completed", exit_code=0, reason=reason)
         else:
             name = signal.Signals(number).name
             self.end("interrupted", exit_code=128 + number, signal=name)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from walle.errors import ConfigError, nearest
+from walle.processes.importing import imported, require_picklable
 
 if TYPE_CHECKING:
     from walle.algos.base import Algorithm
+    from walle.algos.networks import NetSettings
+    from walle.algos.problem import Problem
 
 REGISTRY = {
     "ppo": "walle.algos.ppo:PPO",
@@ -23,13 +26,62 @@ REGISTRY = {
 
 
 def load(name: str) -> type[Algorithm]:
-    """The class of the algorithm called `name`; imports only its file.
+    """The class of the algorithm called `name`, or named by module:Class; imports only its file.
 
     Raises:
-        ConfigError: no algorithm has that name.
+        ConfigError: no algorithm has that name, or the class lacks a part of an algorithm.
     """
+    if ":" in name:
+        return _own(name)
     if name not in REGISTRY:
-        raise ConfigError(f"algo.name={name!r} is not registered; {nearest(name, REGISTRY)}")
+        near = nearest(name, REGISTRY)
+        raise ConfigError(f"algo.name={name!r} is not registered; {near} Your own: module:Class")
     module, _, attribute = REGISTRY[name].partition(":")
     algorithm: type[Algorithm] = getattr(import_module(module), attribute)
+    return algorithm
+
+
+_NEEDS = (
+    "capabilities",
+    "optimizers",
+    "warm_up",
+    "update",
+    "snapshot",
+    "state_dict",
+    "load_state_dict",
+)
+_HAS = ("policy_factory", "obs_clip", "replay", "team")
+
+
+def _own(name: str) -> type[Algorithm]:
+    """A class of the user's own, its parts checked."""
+    from walle.algos.base import AlgorithmSettings, Capabilities
+
+    found: type[Algorithm] = imported("algo.name", name, _NEEDS, "see docs/adding_an_algorithm.md")
+    settings = getattr(found.capabilities, "settings", None)
+    if not isinstance(found.capabilities, Capabilities) or not (
+        isinstance(settings, type) and issubclass(settings, AlgorithmSettings)
+    ):
+        raise ConfigError(
+            f"algo.name={name!r}: capabilities must be walle.algos.base.Capabilities(SETTINGS), "
+            "with a dataclass SETTINGS derived from AlgorithmSettings"
+        )
+    return found
+
+
+def make(settings: Any, net: NetSettings, problem: Problem) -> Algorithm:
+    """The algorithm with its initial parameters.
+
+    Raises:
+        ConfigError: an algorithm of the user's own lacks an attribute, or samplers cannot get its
+            policy.
+    """
+    algorithm = load(settings.name)(settings, net, problem)
+    if ":" in settings.name:
+        if missing := [name for name in _HAS if not hasattr(algorithm, name)]:
+            raise ConfigError(
+                f"algo.name={settings.name!r}: its objects lack {', '.join(missing)}; set them in "
+                "__init__, as docs/adding_an_algorithm.md does"
+            )
+        require_picklable("algo.name", settings.name, algorithm.policy_factory)
     return algorithm

@@ -11,9 +11,11 @@ import gymnasium as gym
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
+from walle.nets.encoded import EncodedCritic, EncodedPolicy, Encoder
 from walle.nets.mlp import activation
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
+from walle.processes.importing import imported
 
 
 class Memory(NamedTuple):
@@ -34,6 +36,7 @@ class NetSettings(NamedTuple):
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
+        encoder: makes an encoder of the user's own from the width of an observation; None without.
     """
 
     policy_hidden: tuple[int, ...]
@@ -42,6 +45,7 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
+    encoder: Callable[[int], Encoder] | None = None
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -53,11 +57,18 @@ class NetSettings(NamedTuple):
             net.log_std,
             Memory(net.hidden, net.sequence) if net.name == "gru" else None,
             net.scale,
+            partial(imported("net.name", net.name), net) if ":" in net.name else None,
         )
 
     def features(self, problem: Problem) -> int:
         """F, the width of the networks' input: the memory's state or the observation."""
         return self.state_size or problem.obs_dim
+
+    def _encoded(self, problem: Problem) -> int:
+        """The width of what the layers get: the networks' input, or the encoder's features."""
+        if self.encoder is not None:
+            return self.encoder(problem.obs_dim).features
+        return self.features(problem)
 
     @property
     def state_size(self) -> int:
@@ -67,12 +78,14 @@ class NetSettings(NamedTuple):
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
         readout = self._readout_factory(problem)
+        if self.encoder is not None:
+            return partial(EncodedPolicy, partial(self.encoder, problem.obs_dim), readout)
         if self.memory is None:
             return readout
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
-        act, width = activation(self.activation), self.features(problem)
+        act, width = activation(self.activation), self._encoded(problem)
         if isinstance(problem.action_space, gym.spaces.Discrete):
             if self.scale == "state":
                 raise ConfigError(
@@ -87,4 +100,7 @@ class NetSettings(NamedTuple):
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
-        return Critic(self.features(problem), self.critic_hidden, activation(self.activation))
+        critic = Critic(self._encoded(problem), self.critic_hidden, activation(self.activation))
+        if self.encoder is None:
+            return critic
+        return EncodedCritic(self.encoder(problem.obs_dim), critic)

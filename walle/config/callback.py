@@ -11,6 +11,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from walle.config.choices import open_params, refuse_own_settings
 from walle.errors import ConfigError, directory_fault
 from walle.processes.locks import refuse_used
 
@@ -22,13 +23,18 @@ class RefuseDirectory(Callback):
         """Ends the program with code 2 if the directory's name cannot be, or a run is in it."""
         with _reported():
             _refuse_name(config)
+            refuse_own_settings(config)
             directory = Path(config.hydra.run.dir)
             _refuse("hydra.run.dir", directory)
             _refuse("hydra.output_subdir", Path(config.hydra.output_subdir or ""))
             refuse_used(directory)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends with code 2 if no directory can have the sweep's name, or one run is to resume."""
+        """Ends with code 2 if no directory can have the sweep's name, or one run is to resume.
+
+        Also prepares settings of single algorithms in the sweep file for Hydra's sweeper.
+        """
+        open_params(config)
         with _reported():
             if config.get("resume"):
                 raise ConfigError(

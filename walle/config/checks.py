@@ -13,11 +13,20 @@ from walle.config.learners import checked_learners, nearest_multiples
 from walle.config.schemas import Config, GRUConfig
 from walle.errors import ConfigError
 from walle.machine import usable_cores
+from walle.processes.importing import imported
 from walle.types import Lag
 
 if TYPE_CHECKING:
     from walle.algos.base import Capabilities
 
+CALLBACK_METHODS = (
+    "on_round",
+    "on_evaluation",
+    "on_checkpoint",
+    "on_end",
+    "state_dict",
+    "load_state_dict",
+)
 _MODE_CURES = {
     "serial": "sampler=serial",
     "lock_step": "sampler.max_lag=0",
@@ -33,6 +42,7 @@ def checked(config: Config) -> Config:
         ConfigError: a value or a combination of values is wrong; only the first is reported.
     """
     _check_machine(config)
+    _check_callbacks(config.callbacks)
     _check_steps(config)
     config = checked_learners(_checked_sampler(config))
     _check_mode(config)
@@ -52,6 +62,13 @@ def _check_machine(config: Config) -> None:
     if threads > cores:
         raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")
     _check_device(config.device)
+
+
+def _check_callbacks(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"callbacks has {name} twice; name each callback once")
+        imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
 
 
 def _check_steps(config: Config) -> None:
@@ -214,6 +231,11 @@ def _check_net(config: Config) -> None:
         raise ConfigError(
             f"net.scale=state with algo={config.algo.name}, which has another kind of policy; "
             "use net.scale=constant"
+        )
+    if ":" in config.net.name and _capabilities(config).replay:
+        raise ConfigError(
+            f"net.name={config.net.name} with algo={config.algo.name}, which makes its networks of "
+            "net.policy_hidden and net.critic_hidden alone; use net=mlp256"
         )
     if not isinstance(config.net, GRUConfig):
         return

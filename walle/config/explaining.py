@@ -12,6 +12,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 from yaml import YAMLError
 
+from walle.config.choices import algorithms, misplaced
 from walle.config.places import config_directory, sweeps_directory
 from walle.config.schemas import Config
 from walle.errors import nearest
@@ -62,6 +63,8 @@ def explain(error: HydraException) -> str:
     if lines[0].startswith(_SEVERAL):
         given = lines[0].removeprefix(_SEVERAL).strip("'")
         return f"{given} has several values; for a sweep over them add -m"
+    if lines[0].startswith("Could not override 'experiment'"):
+        return "experiment is no part of every run; add it: +experiment=..."
     if "'${env}-${algo}'" in lines[0]:  # see conf/config.yaml
         there = lines[0].partition("keys: ")[2].split(", ")
         group = next((name for name in ("env", "algo") if name not in there), "env")
@@ -71,6 +74,8 @@ def explain(error: HydraException) -> str:
     key = getattr(error.__cause__, "full_key", None)
     if key and key.startswith("env.kwargs."):
         return f"{key} does not exist yet; add it: +{key}=..."
+    if key in algorithms():
+        return misplaced(key)
     if key and not key.startswith("hydra."):
         owners = _owners(key)
         if owners:
@@ -89,6 +94,8 @@ def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
     if not options:
         return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
     near = (_environment(name) if group == "env" else None) or nearest(name, options)
+    if group == "experiment" and near.startswith("did"):
+        near += f" There are: {', '.join(sorted(options))}"
     return f"{group}={name} does not exist; {near}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from walle.config.places import config_directory, own_directory, sweeps_directory
+from walle.config.places import config_directory, places, sweeps_directory
 
 USAGE = """\
 python -m walle.run [KEY=VALUE ...]                one run
@@ -21,7 +21,8 @@ def help_text(arguments: Sequence[str] = ()) -> str:
     chosen = {group: given.get(group, option) for group, option in _defaults().items()}
     files = [config_directory() / "config.yaml"]
     files += [config_directory() / group / f"{option}.yaml" for group, option in chosen.items()]
-    parts = [USAGE, f"Choices, as in env=hopper:\n{table(_choices())}"]
+    parts = [USAGE, f"Choices, as in env=hopper:\n{table(_choices(arguments))}"]
+    parts += [f"Recipes, as in +experiment=ppo_cartpole:\n{table(recipes(arguments))}"]
     parts += [f"Sweep files:\n{table(sweep_questions())}"]
     return "\n\n".join([*parts, *map(_settings, filter(Path.exists, files))])
 
@@ -30,6 +31,19 @@ def sweep_questions() -> dict[str, str]:
     """The question of each sweep file, which is its first comment line."""
     files = sorted(sweeps_directory().glob("*.yaml"))
     return {file.stem: file.read_text().splitlines()[0].lstrip("# ") for file in files}
+
+
+def recipes(arguments: Sequence[str] = ()) -> dict[str, str]:
+    """What each recipe is for, which is its first comment line; the user's own come last."""
+    found = [each.glob("experiment/*.yaml") for each in places(arguments)]
+    files = [file for each in found for file in sorted(each)]
+    return {file.stem: _purpose(file) for file in files}
+
+
+def _purpose(file: Path) -> str:
+    """The first comment line of a file, except for the line with its package."""
+    lines = (line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
+    return next((line for line in lines if not line.startswith("@package")), "")
 
 
 def table(lines: dict[str, str]) -> str:
@@ -45,10 +59,10 @@ def _defaults() -> dict[str, str]:
     return {group: option for group, option in named if (config_directory() / group).is_dir()}
 
 
-def _choices() -> dict[str, str]:
-    places = [config_directory(), *filter(None, [own_directory()])]
+def _choices(arguments: Sequence[str]) -> dict[str, str]:
+    found = places(arguments)
     return {
-        group: ", ".join(sorted(f.stem for place in places for f in place.glob(f"{group}/*.yaml")))
+        group: ", ".join(sorted(f.stem for place in found for f in place.glob(f"{group}/*.yaml")))
         for group in sorted(_defaults())
     }
 

@@ -15,11 +15,13 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import checked
+from walle.config.choices import algorithms, misplaced
 from walle.config.explaining import explain
 from walle.config.places import config_directory
-from walle.config.schemas import GROUPS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
+from walle.config.schemas import GROUPS, NETS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
 from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
+from walle.processes.importing import imported
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
@@ -51,9 +53,7 @@ def _validated(composed: DictConfig) -> Config:
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
-    groups["algo"] = _typed(
-        "algo", composed.algo, algos.load(composed.algo.name).capabilities.settings
-    )
+    groups["algo"] = _typed("algo", composed.algo, _algorithm_schema(composed))
     groups["env"].kwargs = _unresolved(composed.env.kwargs, groups["env"].kwargs)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), TopLevel)
@@ -69,7 +69,7 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]
         ConfigError: a value is wrong.
     """
     composed = OmegaConf.create({name: stored[name] for name in ("algo", "env", "net")})
-    algo = _typed("algo", composed.algo, algos.load(composed.algo.name).capabilities.settings)
+    algo = _typed("algo", composed.algo, _algorithm_schema(composed))
     try:
         env: EnvConfig = _typed("env", composed.env, _schema("env", composed))
     except InterpolationResolutionError as error:
@@ -79,14 +79,43 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]
 
 
 def _schema(group: str, composed: DictConfig) -> type:
-    name = composed[group].get("name", "")
+    if OmegaConf.is_missing(composed[group], "name"):
+        raise ConfigError(f"{group}.name has no value; give one: {group}.name=module:Class")
+    name = str(composed[group].get("name", ""))
+    if group == "net":
+        return _net_schema(name)
     return VARIANTS.get((group, name), GROUPS[group])
+
+
+def _net_schema(name: str) -> type:
+    """The settings of a net; those of the user's own net are named by its class."""
+    if ":" in name:
+        found = imported("net.name", name, ("init", "__call__"), "see walle.nets.encoded.Encoder")
+        schema = getattr(found, "settings", NetConfig)
+        if isinstance(schema, type) and issubclass(schema, NetConfig):
+            return schema
+        raise ConfigError(
+            f"net.name={name!r}: its settings must be a dataclass derived from "
+            "walle.config.schemas.NetConfig"
+        )
+    if name not in NETS:
+        near = nearest(name, NETS)
+        raise ConfigError(f"net.name={name!r} is unknown; {near} Your own: module:Class")
+    return VARIANTS.get(("net", name), NetConfig)
+
+
+def _algorithm_schema(composed: DictConfig) -> type:
+    if OmegaConf.is_missing(composed.algo, "name"):
+        raise ConfigError("algo.name has no value; give one: algo.name=module:Class")
+    return algos.load(composed.algo.name).capabilities.settings
 
 
 def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
     known = {field.name for field in fields(schema)}
     for key in node:
         if key not in known:
+            if not prefix and key in algorithms():
+                raise ConfigError(misplaced(str(key)))
             dot = f"{prefix}." if prefix else ""
             near = nearest(f"{dot}{key}", {dot + name for name in known})
             raise ConfigError(f"{dot}{key} is not a setting; {near}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 
@@ -19,6 +21,13 @@ def own_directory() -> Path | None:
     """The user's directory conf/ in the working directory; None if there is none."""
     own = Path.cwd() / "conf"
     return own if own.is_dir() and own.resolve() != config_directory() else None
+
+
+def places(arguments: Sequence[str] = ()) -> list[Path]:
+    """The directories with configuration files: walle's, the user's, and that of --config-dir."""
+    named = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
+    named += [each.partition("=")[2] for each in arguments if each.startswith("--config-dir=")]
+    return [config_directory(), *filter(None, [own_directory()]), *map(Path, named)]
 
 
 def _shipped(name: str) -> Path:

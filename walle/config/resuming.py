@@ -15,6 +15,7 @@ from walle.config.schemas import GROUPS, Config
 from walle.errors import ConfigError
 
 MAY_CHANGE = (
+    "callbacks",
     "checkpoint.every",
     "device",
     "learner.n",
@@ -69,7 +70,7 @@ def resumed_config(
     Raises:
         ConfigError: an override contradicts the run.
     """
-    found = OmegaConf.create({**stored, "resume": None})
+    found = OmegaConf.create({"callbacks": [], **stored, "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):

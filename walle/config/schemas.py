@@ -33,7 +33,7 @@ class SlowEnvConfig(EnvConfig):
 class NetConfig:
     """Settings in conf/net/."""
 
-    name: str = one_of("mlp", "mlp256", "gru")
+    name: str  # `walle.config.loading` knows the names
     policy_hidden: list[int] = positive()
     critic_hidden: list[int] = positive()
     activation: str
@@ -133,6 +133,7 @@ class TopLevel:
     batch_size: int = positive()
     device: str
     trace: bool
+    callbacks: list[str]
     objective: str = one_of("eval", "best", "return", "steps_per_s", "wall_s")
 
 
@@ -205,6 +206,7 @@ GROUPS: dict[str, type] = {
     "eval": EvalConfig,
     "checkpoint": CheckpointConfig,
 }
+NETS = ("mlp", "mlp256", "gru")
 VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("env", "slow"): SlowEnvConfig,
     ("net", "gru"): GRUConfig,

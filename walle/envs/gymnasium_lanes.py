@@ -10,6 +10,7 @@ import numpy as np
 
 from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, supported_actions
+from walle.envs.mujoco.registry import find_maker
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.streams import Role, env_seed
@@ -206,7 +207,10 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
     limit = {} if spec.episode_limit is None else {"max_episode_steps": spec.episode_limit}
     try:
         caught = catch_mujoco_warnings()
-        env = gym.make(spec.id, disable_env_checker=True, **limit, **spec.kwargs)
+        maker = find_maker(spec.id)
+        name = spec.id.rpartition(":")[2]
+        made = spec.id if maker is None else gym.envs.registration.EnvSpec(name, maker)
+        env = gym.make(made, disable_env_checker=True, **limit, **spec.kwargs)
         caught.flush(spec.id)
     except ModuleNotFoundError as error:
         raise ConfigError(f"env.id={spec.id!r}: {error}; is the module importable here?") from error

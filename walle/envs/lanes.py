@@ -23,7 +23,7 @@ class EnvSpec:
 
     Attributes:
         id: a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME"
-            for the `walle.envs.mujoco.robot.Robot` of that name.
+            for the `walle.envs.mujoco.robot.Robot`, the class or the function of that name.
         kwargs: the environment's own constructor arguments.
         backend: "mujoco", "gymnasium" or "envpool"; "auto" takes the fastest of them that gives
             Gymnasium's results.

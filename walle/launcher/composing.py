@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import setup_globals
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -268,26 +267,3 @@ def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
                 f"#{job.num} ({job.label}) names device={device}, but the launcher hands out the "
                 "GPUs, and a job sees only its own: use device=cuda"
             )
-
-
-def swept_keys(
-    context: HydraContext, master: DictConfig, jobs: Sequence[Sequence[str]]
-) -> set[str]:
-    """Finds the names of the overrides along which the sweep's jobs differ.
-
-    A name counts if the command line or the sweeper's settings give it several values, or if its
-    value differs between the jobs: an adaptive sweeper chooses the values by itself.
-    """
-    asked = [str(override) for override in master.hydra.overrides.task]
-    params = OmegaConf.select(master, "hydra.sweeper.params") or {}
-    asked += [f"{key}={value}" for key, value in params.items()]
-    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(asked)
-    several = {str(one.key_or_group) for one in parsed if one.is_sweep_override()}
-    return several | _differing(jobs)
-
-
-def _differing(jobs: Sequence[Sequence[str]]) -> set[str]:
-    """Names of the overrides that not all jobs have with the same value."""
-    given = [dict(one.lstrip("+~").partition("=")[::2] for one in job) for job in jobs]
-    names = {name for overrides in given for name in overrides}
-    return {name for name in names if len({overrides.get(name) for overrides in given}) > 1}

@@ -18,6 +18,8 @@ from walle.launcher import composing
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
 from walle.launcher.identity import as_json, assign_numbers, refuse_other_base
+from walle.launcher.overrides.choices import OwnSettingError, OwnSettings
+from walle.launcher.overrides.swept import swept_keys
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
@@ -83,9 +85,15 @@ class Planner:
             PlanError: some jobs cannot run with their configs.
         """
         ignore = self._settings.hash_ignore
-        composed = [
-            composing.compose(self._context, self._config, job, ignore) for job in overrides
-        ]
+        own = OwnSettings(self._context, self._config, self._settings.own_settings)
+        try:
+            resolved = [own.resolved(job) for job in overrides]
+            composed = [
+                composing.compose(self._context, self._config, job, ignore) for job in resolved
+            ]
+            own.refuse_absent(overrides, [job.config for job in composed])
+        except OwnSettingError as error:
+            raise PlanError(str(error)) from None
         composing.validate(composed, self._settings.validate)
         return composed
 
@@ -101,7 +109,7 @@ class Planner:
         """
         before = self._recorded()
         overrides = [job.identity.overrides for job in composed]
-        swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
+        swept = swept_keys(self._context, self._config, overrides).union(before.swept)
         jobs = self._numbered(composed, before, swept, first_num)
         recorded = _recorded_in(before, jobs)
         done = _done(jobs, recorded)

@@ -61,6 +61,9 @@ class WalleLauncherConf:
     # `module.function`, called with the config of every job before the first job starts; it
     # refuses a config by raising an exception.
     validate: Optional[str] = None  # noqa: UP045
+    # A group whose choices may have settings of their own in a sweep: with `algo`, `ppo.clip=0.1`
+    # sets `algo.clip` in the jobs with algo=ppo only; null: none.
+    own_settings: Optional[str] = None  # noqa: UP045
     # Keys to leave out when a job's config is compared with the recorded one.
     hash_ignore: List[str] = field(default_factory=list)  # noqa: UP006
 

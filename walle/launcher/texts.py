@@ -64,7 +64,8 @@ def repeats_text(asked: Sequence[Sequence[str]], places: Sequence[int]) -> str:
     """
     groups: dict[int, list[str]] = {}
     for job, place in zip(asked, places, strict=True):
-        groups.setdefault(place, []).append(" ".join(job) or "no overrides")
+        text = " ".join(one.removeprefix("++") for one in job)
+        groups.setdefault(place, []).append(text or "no overrides")
     repeated = [", ".join(group) for group in groups.values() if len(group) > 1]
     return (
         f"{len(asked) - len(groups)} of {len(asked)} jobs repeat the configuration of another "

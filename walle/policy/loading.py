@@ -99,7 +99,7 @@ def policy_of(state: dict[str, Any], file: Path) -> Policy:
         seed=stored["seed"],
         device="cpu",
     )
-    algorithm = algos.load(settings.name)(settings, NetSettings.of(net), problem)
+    algorithm = algos.make(settings, NetSettings.of(net), problem)
     origin = Origin(file, settings.name, state["env_steps"], stored["seed"])
     policy = policy_from(algorithm, spec, origin)
     policy.use(PolicySnapshot.loaded(state["snapshot"]))

@@ -40,7 +40,16 @@ def test_ticks_and_scales() -> None:
 
 def test_sections_differ_in_grey_or_in_their_hatch() -> None:
     samplers = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
-    agent = ("wait_experience", "update", "publish", "evaluate", "checkpoint", "log", "compile")
+    agent = (
+        "wait_experience",
+        "update",
+        "publish",
+        "evaluate",
+        "checkpoint",
+        "callbacks",
+        "log",
+        "compile",
+    )
     for process in (samplers, agent, ("collect", "learn", "other")):
         for one, other in itertools.combinations(process, 2):
             (first, hatch), (second, other_hatch) = style.section(one), style.section(other)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 import gymnasium as gym
 
@@ -58,6 +59,8 @@ def why_not(spec: EnvSpec) -> str | None:
     """The reason why MuJoCo lanes would not give the same results for `spec`; None if they do."""
     if find_robot(spec.id) is not None:
         return None
+    if find_maker(spec.id) is not None:
+        return "it is a class or a function of your own"
     try:
         entry = _registered(spec.id)
     except gym.error.Error as error:
@@ -102,6 +105,25 @@ def find_robot(env_id: str) -> Robot | None:
         return None
     robot = getattr(_imported(module, env_id), name, None)
     return robot if isinstance(robot, Robot) else None
+
+
+def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
+    """The class or function that an id of the form "module:Name" names, or None.
+
+    Raises:
+        ConfigError: the module does not exist, or the class is no environment.
+    """
+    module, _, name = env_id.rpartition(":")
+    found = getattr(_imported(module, env_id), name, None) if module else None
+    if isinstance(found, Robot) or not callable(found):
+        return None
+    needs = ("reset", "step", "observation_space", "action_space", "close")
+    if isinstance(found, type) and not issubclass(found, gym.Env):
+        lacks = [each for each in needs if not hasattr(found, each)]
+        more = f" (it lacks {', '.join(lacks)})" if lacks else ""
+        raise ConfigError(f"env.id={env_id!r}: derive {name} from gymnasium.Env{more}")
+    maker: Callable[..., gym.Env[Any, Any]] = found
+    return maker
 
 
 def _build(spec: EnvSpec) -> tuple[Task, int | None]:

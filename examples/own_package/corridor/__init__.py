@@ -1,0 +1,7 @@
+"""A package outside of walle: an environment, a net, an algorithm and a callback of one's own.
+
+    cd examples/own_package
+    walle run env=corridor net=waves algo=weighted callbacks=[corridor.callback:Solved]
+
+docs/own_settings.md explains each part.
+"""

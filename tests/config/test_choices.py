@@ -1,0 +1,107 @@
+"""Settings of single algorithms in sweeps, from the command line and from a sweep file."""
+
+import json
+
+import pytest
+
+from walle.config.choices import with_plus_signs
+from walle.errors import ConfigError
+from walle.launcher.records import read_manifest
+
+FILE = """\
+# Two algorithms.
+defaults: [config, override env: cartpole, _self_]
+name: two
+hydra:
+  mode: MULTIRUN
+  sweeper:
+    params:
+      algo: ppo,a2c
+      ppo.clip: 0.1,0.3
+      a2c.batch_size: 256
+"""
+DRY = "hydra.launcher.dry_run=true"
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch, command, capsys):
+    """The jobs of a dry run beside the file above, without their numbers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "two.yaml").write_text(FILE)
+
+    def _planned(*arguments):
+        capsys.readouterr()
+        command(*arguments, DRY)
+        lines = [line for line in capsys.readouterr().out.splitlines() if "] run " in line]
+        return sorted(line.rpartition(": ")[2] for line in lines)
+
+    return _planned
+
+
+def test_plus_signs_come_before_names_of_algorithms_alone():
+    typed = ["walle", "-m", "algo=ppo,a2c", "ppo.clip=0.1", "algo.clip=1", "eval.every=1", "ppo.x"]
+    assert with_plus_signs(typed) == [
+        *typed[:3],
+        "++ppo.clip=0.1",
+        *typed[4:],
+    ]
+    assert with_plus_signs(["+ppo.x=1", "ppo_x.y=1"]) == ["+ppo.x=1", "ppo_x.y=1"]
+
+
+def test_a_sweep_file_and_the_command_line(planned):
+    assert planned("-cn", "two", "a2c.batch_size=512") == [
+        "algo=a2c batch_size=512",
+        "algo=ppo algo.clip=0.1",
+        "algo=ppo algo.clip=0.3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("ppo.clipp=0.1", "ppo.clipp=0.1: ppo has no setting clipp; did you mean 'ppo.clip'?"),
+        ("sac.tau=0.1", "no job of this sweep has algo=sac; the sweep has algo=a2c,ppo"),
+    ],
+)
+def test_a_wrong_one_is_refused_before_anything_starts(typed, said, planned, tmp_path, capsys):
+    with pytest.raises(SystemExit) as refused:
+        planned("-m", "algo=ppo,a2c", "name=wrong", typed)
+    assert refused.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "multirun").exists()
+
+
+def test_a_single_run_is_told_how_to_say_it(planned, tmp_path, capsys):
+    with pytest.raises(SystemExit) as refused:
+        planned("algo=ppo", "ppo.clip=0.1")
+    assert refused.value.code == 2
+    assert "in a single run type algo.KEY=VALUE" in capsys.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_from_python_too():
+    from walle import compose
+
+    with pytest.raises(ConfigError, match=r"in a single run type algo.KEY"):
+        compose(["ppo.clip=0.1"])
+
+
+@pytest.mark.slow
+def test_jobs_record_the_final_setting_alone_and_are_recognised(planned, command, tmp_path, capsys):
+    """The jobs are recorded as if each had been typed with `algo.clip`; a second launch skips."""
+    small = ("env=cartpole", "total_steps=512", "batch_size=256", "sampler.n=1", "eval.every=null")
+    typed = ("-m", "algo=ppo,a2c", "ppo.clip=0.1,0.2", "name=own", *small)
+    command(*typed)
+    command(*typed, DRY)
+    assert capsys.readouterr().out.count("] skip ") == 3
+    manifest = read_manifest(tmp_path / "multirun" / "own")
+    assert set(manifest.swept) == {"algo", "algo.clip"}
+    assert [job.identity.config.get("algo.clip") for job in manifest.jobs] == [0.1, 0.2, None]
+    assert all("ppo.clip" not in str(job.identity) for job in manifest.jobs)
+    for number in range(3):
+        directory = tmp_path / "multirun" / "own" / str(number)
+        assert json.loads((directory / "status.json").read_text())["attempts"] == 1
+        overrides = json.loads((directory / "run.json").read_text())["overrides"]
+        assert not any(one.startswith("++") for one in overrides)
+    assert len(list((tmp_path / "multirun" / "own").glob("[0-9]*"))) == 3

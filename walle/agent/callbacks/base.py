@@ -1,0 +1,115 @@
+"""The base class of callbacks, and what each hook receives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info:
+    """What every hook receives.
+
+    Attributes:
+        directory: the run's directory, in which a callback may write files of its own.
+        iteration: the number of the last round that was learned from, from 1.
+        env_steps: environment steps learned from.
+        wall_s: seconds since the run began.
+    """
+
+    directory: Path
+    iteration: int
+    env_steps: int
+    wall_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundInfo(Info):
+    """What `on_round` receives.
+
+    Attributes:
+        return_mean: mean return of the last training episodes; None before the first one ends.
+        eval_mean: mean return of the last evaluation; None before the first one.
+        metrics: the algorithm's, as in iterations.csv.
+    """
+
+    return_mean: float | None
+    eval_mean: float | None
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationInfo(Info):
+    """What `on_evaluation` receives.
+
+    Attributes:
+        returns: of the episodes.
+        lengths: of the episodes, in steps.
+        mean: mean of `returns`.
+        is_best: whether no evaluation before had a higher mean; the policy is then in best.pt.
+    """
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    mean: float
+    is_best: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointInfo(Info):
+    """What `on_checkpoint` receives.
+
+    Attributes:
+        path: checkpoints/last.pt, which has been written.
+    """
+
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndInfo(Info):
+    """What `on_end` receives.
+
+    Attributes:
+        reason: "completed", "stopped by callback NAME" or "interrupted".
+        return_mean: mean return of the last training episodes; None if none ended.
+        eval_mean: mean return of the last evaluation; None without one.
+        best: the highest mean return of an evaluation; None without one.
+    """
+
+    reason: str
+    return_mean: float | None
+    eval_mean: float | None
+    best: float | None
+
+
+class Callback:
+    """Hooks that the agent calls between two rounds; override those that you need.
+
+    The run waits for a hook; its time is the section `callbacks` in timing.csv. A hook that returns
+    True stops the run after the round: the run counts as completed, and status.json has the reason.
+    An exception in a hook ends the run, after a checkpoint, as failed.
+
+    A callback is made without arguments, once in each process that runs or resumes the run.
+    """
+
+    def on_round(self, info: RoundInfo) -> bool | None:
+        """Called after every round; its row is in iterations.csv already."""
+
+    def on_evaluation(self, info: EvaluationInfo) -> bool | None:
+        """Called after every evaluation; its row is in eval.csv already."""
+
+    def on_checkpoint(self, info: CheckpointInfo) -> bool | None:
+        """Called after last.pt was written."""
+
+    def on_end(self, info: EndInfo) -> None:
+        """Called once at the end, after the last checkpoint; not if the run fails."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What checkpoints keep: numbers, texts, lists, mappings, arrays and tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from `state_dict()` in a resumed run, arrays as tensors."""

@@ -1,0 +1,174 @@
+"""The callbacks of a run: made from their names, called between rounds, kept in checkpoints."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from walle.agent.callbacks.base import Callback, CheckpointInfo, EndInfo, EvaluationInfo, RoundInfo
+from walle.agent.checkpoint import LAST
+from walle.agent.evaluation import Evaluation
+from walle.agent.recorder import Iteration, Recorder
+from walle.errors import CallbackError, ConfigError, what_went_wrong
+from walle.processes.importing import imported
+from walle.timing import Timer
+
+_PLAIN = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic, torch.Tensor)
+
+
+def make_callbacks(names: Sequence[str]) -> dict[str, Callback]:
+    """The callbacks by name.
+
+    Raises:
+        ConfigError: one cannot be imported or made.
+    """
+    made = {}
+    for name in names:
+        try:
+            made[name] = imported("callbacks", name)()
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"callbacks={name!r}: {what_went_wrong(error)}") from error
+    return made
+
+
+class Callbacks:
+    """Calls the hooks of all callbacks, in the section `callbacks` of the agent's timer.
+
+    Attributes:
+        stopped_by: the name of the first callback that stopped the run; None before.
+    """
+
+    def __init__(
+        self, callbacks: Mapping[str, Callback], timer: Timer, directory: Path, recorder: Recorder
+    ) -> None:
+        """Calls nothing yet.
+
+        Args:
+            callbacks: the callbacks by name.
+            timer: the agent's.
+            directory: the run's.
+            recorder: knows the clock and the returns of the run.
+        """
+        self._callbacks, self._timer = callbacks, timer
+        self._directory, self._recorder = directory, recorder
+        self._at: dict[str, int] = {"iteration": 0, "env_steps": 0}
+        self.stopped_by: str | None = None
+
+    def round(self, found: Iteration) -> None:
+        """Calls `on_round` after the round `found`."""
+        self.at(found.number, found.env_steps)
+        self._call(
+            "on_round",
+            RoundInfo,
+            return_mean=self._recorder.return_mean,
+            eval_mean=self._recorder.eval_mean,
+            metrics=found.metrics,
+        )
+
+    def at(self, iteration: int, env_steps: int) -> None:
+        """Notes how far the run is."""
+        self._at = {"iteration": iteration, "env_steps": env_steps}
+
+    def evaluation(self, found: Evaluation, *, is_best: bool) -> None:
+        """Calls `on_evaluation`."""
+        returns, lengths = tuple(found.returns), tuple(found.lengths)
+        mean = float(np.mean(returns))
+        self._call(
+            "on_evaluation",
+            EvaluationInfo,
+            returns=returns,
+            lengths=lengths,
+            mean=mean,
+            is_best=is_best,
+        )
+
+    def checkpoint(self) -> None:
+        """Calls `on_checkpoint`."""
+        self._call("on_checkpoint", CheckpointInfo, path=self._directory / "checkpoints" / LAST)
+
+    def end(self, best: float | None, *, interrupted: bool) -> None:
+        """Calls `on_end`."""
+        self._call(
+            "on_end",
+            EndInfo,
+            reason="interrupted" if interrupted else stop_reason(self.stopped_by) or "completed",
+            return_mean=self._recorder.return_mean,
+            eval_mean=self._recorder.eval_mean,
+            best=best,
+        )
+
+    def _call(self, hook: str, kind: type[Any], **facts: Any) -> None:
+        if not self._callbacks:
+            return
+        with self._timer.section("callbacks"):
+            wall_s = self._recorder.wall_s
+            info = kind(directory=self._directory, wall_s=wall_s, **self._at, **facts)
+            for name, callback in self._callbacks.items():
+                if _called(name, callback, hook, info) and hook != "on_end":
+                    self.stopped_by = self.stopped_by or name
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states by name, and who stopped the run.
+
+        Raises:
+            CallbackError: a state holds more than data, so that no checkpoint could be loaded.
+        """
+        with self._timer.section("callbacks"):
+            states = {}
+            for name, callback in self._callbacks.items():
+                states[name] = _called(name, callback, "state_dict")
+                if fault := _foreign(states[name]):
+                    raise CallbackError(
+                        f"callback {name} has a {fault} in its state_dict: give numbers, texts, "
+                        "lists, mappings, arrays or tensors"
+                    )
+        return {"states": states, "stopped_by": self.stopped_by}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state_dict`; callbacks that were not there then begin anew."""
+        if state["stopped_by"] in self._callbacks:
+            self.stopped_by = state["stopped_by"]
+        for name, callback in self._callbacks.items():
+            if name in state["states"]:
+                _called(name, callback, "load_state_dict", state["states"][name])
+
+
+def stop_reason(name: str | None) -> str | None:
+    """What status.json says about a run that the callback `name` stopped; None without one."""
+    return None if name is None else f"stopped by callback {name}"
+
+
+def _called(name: str, callback: Callback, hook: str, *arguments: Any) -> Any:
+    """What a method of a callback returns; a hook returns True, False or None.
+
+    Raises:
+        CallbackError: the method raised, with its traceback, or a hook returned something else.
+    """
+    try:
+        found = getattr(callback, hook)(*arguments)
+    except Exception:  # noqa: BLE001 - a callback may raise anything
+        text = traceback.format_exc()
+        raise CallbackError(f"callback {name} failed in {hook}:\n{text}") from None
+    if hook.startswith("on_") and not isinstance(found, None | bool | np.bool_):
+        raise CallbackError(
+            f"callback {name} returned {found!r} from {hook}: return True to end the run, else None"
+        )
+    return found
+
+
+def _foreign(value: Any) -> str | None:
+    """The name of a type in `value` that a checkpoint cannot hold; None if there is none."""
+    if isinstance(value, Mapping):
+        parts = [*value, *value.values()]
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    else:
+        return None if isinstance(value, _PLAIN) else type(value).__name__
+    return next((found for part in parts if (found := _foreign(part))), None)
