@@ -12,6 +12,7 @@ from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.run_directory import read_status
+from walle.processes import forkserver
 from walle.run import _into_its_directory
 
 ROOT = str(Path(__file__).resolve().parents[1])
@@ -155,6 +156,29 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
 def test_nothing_is_resumed_unless_asked():
     for arguments in (["walle", "resume=null"], ["walle", "resume="]):
         assert _into_its_directory(arguments) == arguments
+
+
+@pytest.mark.parametrize(
+    ("sampler", "learners", "typed", "early"),
+    [
+        ("process", 1, ["total_steps=512"], True),
+        ("serial", 2, [], True),
+        ("serial", 1, [], False),
+        ("process", 1, ["sampler=serial"], False),
+        ("process", 1, ["hydra.job.env_set.MUJOCO_GL=egl"], False),  # workers would miss it
+        ("process", 1, ["--cfg", "job"], False),
+    ],
+)
+def test_a_resumed_run_loads_what_its_workers_need_while_hydra_composes(
+    tmp_path, monkeypatch, sampler, learners, typed, early
+):
+    config = {"sampler": {"name": sampler}, "learner": {"n": learners}}
+    (tmp_path / "run.json").write_text(json.dumps({"config": config}))
+    began = []
+    monkeypatch.setattr("walle.processes.starting.keep_processes", lambda: began.append("keep"))
+    monkeypatch.setattr(forkserver, "start_fork_server", lambda: began.append("server"))
+    _into_its_directory(["walle", f"resume={tmp_path}", *typed])
+    assert began == (["keep", "server"] if early else [])
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import sys
@@ -40,16 +39,15 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.types import RunMode
 
     from walle.config import as_typed, resumed_config, stored_config, validate
-    from walle.processes.forkserver import end_all_processes, start_fork_server
-    from walle.processes.process_tree import adopt_orphans, mark_processes
+    from walle.processes.forkserver import start_fork_server
     from walle.processes.signals import SAVING, blocked_signals
+    from walle.processes.starting import keep_processes, without_collector
 
-    adopt_orphans()
-    mark_processes()
-    atexit.register(end_all_processes)
+    keep_processes()
     for number in SAVING:
         signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
-    with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
+    # SIGINT waits while torch is imported, which can swallow a KeyboardInterrupt.
+    with blocked_signals(SIGINT), without_collector():
         hydra = HydraConfig.get()
         directory, typed = Path(hydra.runtime.output_dir), as_typed(hydra.overrides.task)
         if composed.resume is None:
@@ -69,7 +67,7 @@ def _run(composed: DictConfig) -> float | None:
         resumed = earlier_state(directory, print, total_steps=config.total_steps)
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
-    identity = None if launched else _identity(composed)
+    identity = None if launched or resumed else _identity(composed)
     result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
@@ -173,13 +171,29 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
         reason = "a run goes on in its own directory; drop one of the two"
         sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
-        stored_config(Path(directory))
+        stored = stored_config(Path(directory))
     except ConfigError as error:
         sys.exit(_report(error, 2))
+    if _needs_workers(stored, arguments[1:]):
+        from walle.processes.forkserver import start_fork_server
+        from walle.processes.starting import keep_processes
+
+        keep_processes()
+        start_fork_server()  # it imports torch while Hydra composes the settings here
     # Hydra reads a backslash as itself unless a quote follows it.
     quoted = "'{}'".format(re.sub(r"(\\*)('|$)", _escaped, directory))
     own = [f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
     return [*arguments[:place], *own, *arguments[place + 1 :]]
+
+
+def _needs_workers(stored: dict[str, Any], arguments: list[str]) -> bool:
+    """Whether a resumed run surely starts workers, and Hydra leaves their environment alone."""
+    special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
+    try:
+        asked = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
+    except (KeyError, TypeError):  # a damaged run.json is refused later
+        return False
+    return asked and not special
 
 
 def _escaped(found: re.Match[str]) -> str:
