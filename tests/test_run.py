@@ -1,14 +1,16 @@
 """`walle run resume=DIR`, as a user types it."""
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import read
+from tests.conftest import largest_file, read
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.run_directory import read_status
@@ -142,6 +144,43 @@ def test_damaged_checkpoints_are_refused_before_anything_changes(completed, refu
     assert files(completed) == before
     for path, content in kept.items():
         path.write_bytes(content)
+
+
+def test_a_file_that_may_not_grow_leaves_a_checkpoint_and_the_way_on(
+    completed, tmp_path, command, capsys
+):
+    directory = shutil.copytree(completed, tmp_path / "run")
+    with largest_file(5000), pytest.raises(SystemExit) as ended:
+        command(f"resume={directory}", "total_steps=512")
+    shown = os.path.relpath(directory)
+    line, *notes = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert line.startswith("walle: cannot write: [Errno 27] File too large")
+    assert line.endswith(
+        f"{shown}/checkpoints/last.pt remains: allow larger files (ulimit -f) and go on with "
+        f"resume={shown}"
+    )
+    assert all("written: [Errno 27]" in note for note in notes)
+    command(f"resume={directory}", "total_steps=512")
+    assert [row["iteration"] for row in read(directory / "iterations.csv")] == list("1234")
+
+
+def test_a_read_only_disk_is_told_once_with_the_way_on(
+    completed, tmp_path, command, capsys, monkeypatch
+):
+    def read_only(path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    directory = shutil.copytree(completed, tmp_path / "run")
+    monkeypatch.setattr("walle.processes.locks.lock_file", read_only)
+    before = files(directory)
+    with pytest.raises(SystemExit) as ended:
+        command(f"resume={directory}", "total_steps=512")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert line.startswith("walle: cannot write: [Errno 30] Read-only file system")
+    assert "last.pt remains: make the disk writable and go on with resume=" in line
+    assert files(directory) == before
 
 
 def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):

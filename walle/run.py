@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from errno import EACCES, EDQUOT, ENAMETOOLONG, ENOSPC, ENOTDIR, EROFS
+from errno import ENAMETOOLONG
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING, Any, cast
@@ -39,6 +39,7 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.types import RunMode
 
     from walle.config import as_typed, resumed_config, stored_config, validate
+    from walle.errors import DISK_CURES
     from walle.processes.forkserver import start_fork_server
     from walle.processes.signals import SAVING, blocked_signals
     from walle.processes.starting import keep_processes, without_collector
@@ -57,7 +58,7 @@ def _run(composed: DictConfig) -> float | None:
         workers = config.sampler.name == "process" or config.learner.n > 1
         start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
-        from walle.agent.checkpoint import earlier_state
+        from walle.agent.checkpoint import disk_error, earlier_state
         from walle.agent.run_directory import read_status
         from walle.training import train
 
@@ -68,7 +69,12 @@ def _run(composed: DictConfig) -> float | None:
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
     identity = None if launched or resumed else _identity(composed)
-    result = train(config, directory, typed, resumed, launched=launched, identity=identity)
+    try:
+        result = train(config, directory, typed, resumed, launched=launched, identity=identity)
+    except OSError as error:
+        if error.errno not in DISK_CURES:
+            raise
+        raise disk_error(error, directory, os.path.relpath(directory)) from error
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
         print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
@@ -130,6 +136,7 @@ def _main() -> None:
     from yaml import YAMLError
 
     from walle.config import config_directory, explain, explain_damage
+    from walle.errors import DISK_CURES
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     if any(argument.startswith("resume=") for argument in sys.argv):
@@ -153,9 +160,12 @@ def _main() -> None:
         if error.errno == ENAMETOOLONG:
             cure = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
             sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {cure}", 2))
-        if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
+        if error.errno not in DISK_CURES:
             raise
-        sys.exit(_report(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))
+        cure = DISK_CURES[error.errno]
+        if not any(argument.startswith("resume=") for argument in sys.argv):
+            cure += ", or give another place with hydra.run.dir=..."
+        sys.exit(_report(f"cannot write: {error}; {cure}", 1))
 
 
 def _into_its_directory(arguments: list[str]) -> list[str]:
