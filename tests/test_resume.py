@@ -211,7 +211,16 @@ COVERING = [
 ]
 
 
-@pytest.mark.parametrize("case", COVERING, ids=str)
+QUICKEST = (0, 1, 5)  # processes, lag with a memory, and a replay buffer; the rest is slow
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if i in QUICKEST else pytest.mark.slow, id=str(case))
+        for i, case in enumerate(COVERING)
+    ],
+)
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     check(case, tmp_path)
 

@@ -114,6 +114,7 @@ def test_the_cache_serves_the_same_function_only(cache):
     assert not list(cache.glob("*.building"))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_an_example_given_twice_stays_two_inputs(monkeypatch, tmp_path, cache):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where torch's cache is by default
