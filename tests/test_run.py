@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.conftest import largest_file, read
 from tests.test_training import learned
+from walle import training
 from walle.agent import checkpoint
 from walle.agent.run_directory import read_status
 from walle.processes import forkserver
@@ -181,6 +183,22 @@ def test_a_read_only_disk_is_told_once_with_the_way_on(
     assert line.startswith("walle: cannot write: [Errno 30] Read-only file system")
     assert "last.pt remains: make the disk writable and go on with resume=" in line
     assert files(directory) == before
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_says_how_to_go_on(completed, tmp_path, command, capsys, monkeypatch, times):
+    def interrupted(*_, **__):
+        if times == 2:
+            raise KeyboardInterrupt(signal.SIGINT)
+        return training.RunResult(None, None, None, 256, 1.0, signal.SIGINT)
+
+    directory = shutil.copytree(completed, tmp_path / "a run")
+    monkeypatch.setattr(training, "train", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        command(f"resume={directory}", "total_steps=512", "logger.progress=lines")
+    assert ended.value.code == 130
+    way = capsys.readouterr().out.splitlines()[-1]
+    assert way == f"go on with: python -m walle.run resume='{os.path.relpath(directory)}'"
 
 
 def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):

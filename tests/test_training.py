@@ -270,7 +270,7 @@ def test_serial_sampling_is_pinned_when_asked(run, monkeypatch):
 
 @pytest.mark.parametrize("override", ["batch_size=1e15", "sampler.max_lag=1000000000"])
 def test_rounds_beyond_the_memory_are_refused(run, override):
-    with pytest.raises(ConfigError, match=r"GB of shared memory, and this machine has"):
+    with pytest.raises(ConfigError, match=r"GB of shared memory, and this machine or its"):
         run("env=cartpole", override)
 
 

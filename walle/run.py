@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from errno import ENAMETOOLONG
 from pathlib import Path
@@ -59,7 +60,7 @@ def _run(composed: DictConfig) -> float | None:
         start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
         from walle.agent.checkpoint import disk_error, earlier_state
-        from walle.agent.run_directory import read_status
+        from walle.agent.run_directory import has_checkpoint, read_status
         from walle.training import train
 
     launched = hydra.mode == RunMode.MULTIRUN
@@ -75,14 +76,22 @@ def _run(composed: DictConfig) -> float | None:
         if error.errno not in DISK_CURES:
             raise
         raise disk_error(error, directory, os.path.relpath(directory)) from error
+    except KeyboardInterrupt:  # a second Ctrl-C
+        if not launched and has_checkpoint(directory):
+            print(_how_to_go_on(directory))
+        raise
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
         print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
         if result.signal is not None and not launched:
-            print(f"go on with: python -m walle.run resume={os.path.relpath(directory)}")
+            print(_how_to_go_on(directory))
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
+
+
+def _how_to_go_on(directory: Path) -> str:
+    return f"go on with: python -m walle.run resume={shlex.quote(os.path.relpath(directory))}"
 
 
 def _identity(composed: DictConfig) -> str:
