@@ -75,7 +75,6 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     from walle.algos.ppo import PPO
     from walle.algos.problem import Problem
     from walle.config import compose
-    from walle.learning.optimizer import warm_up
     from walle.types import Rollout
 
     steps, lanes = shape(case)
@@ -103,7 +102,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
         learners = Learners(make_learner_tasks(case["learners"], make, problem, threads=1))
         learners.join(algorithm, "cpu")
         close = learners.close
-    warm_up(algorithm)
+    algorithm.warm_up()
     obs, action, reward = experience(steps + 1, lanes)
     false = np.zeros((steps, lanes), bool)
     params = algorithm.policy.layout.unflatten(algorithm.vector[: algorithm.policy.layout.size])

@@ -1,6 +1,9 @@
 import csv
+import glob
 import os
+import resource
 import sys
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -15,19 +18,30 @@ from walle.training import train
 _LASTING = ("forkserver", "resource_tracker")  # Python's own; they serve the whole test session
 
 
-def _workers():
-    """Descendants of this process that a test started."""
+def _children(pid):
     found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            lasting = process.ppid() == os.getpid() and any(
-                name in " ".join(process.cmdline()) for name in _LASTING
-            )
-            if not lasting and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.NoSuchProcess:
-            continue
+    for thread in glob.iglob(f"/proc/{pid}/task/*/children"):
+        with suppress(OSError), open(thread) as file:
+            found += map(int, file.read().split())
     return found
+
+
+def _workers():
+    """Descendants of this process that a test started; asked before and after every test."""
+    found = [(os.getpid(), pid) for pid in _children(os.getpid())]
+    for _, child in found:  # which grows meanwhile
+        found.extend((child, pid) for pid in _children(child))
+    return [process for each in found for process in _lingering(*each)]
+
+
+def _lingering(parent, pid):
+    """The process, if it is alive and not one of Python's own."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        command = " ".join(process.cmdline())
+        lasting = parent == os.getpid() and any(name in command for name in _LASTING)
+        if not lasting and process.status() != psutil.STATUS_ZOMBIE:
+            yield process
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -86,6 +100,17 @@ def command(monkeypatch):
 def read(path):
     with path.open() as file:
         return list(csv.DictReader(file))
+
+
+@contextmanager
+def largest_file(size):
+    """No file that this process writes may have more than `size` bytes, as under `ulimit -f`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def own_cache(path):

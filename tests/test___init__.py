@@ -41,7 +41,11 @@ import walle
 
 @pytest.mark.parametrize(
     ("guard", "code"),
-    [('if __name__ == "__main__":', 0), ("if True:", 1), ("with open('script.py'):", 1)],
+    [
+        ('if __name__ == "__main__":', 0),
+        ("if True:", 1),
+        pytest.param("with open('script.py'):", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_script_without_a_guard_is_told_so(tmp_path, guard, code):
     (tmp_path / "script.py").write_text(SCRIPT.format(guard=guard))

@@ -94,13 +94,19 @@ def test_a_script_has_its_flags_and_exit_codes(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("arguments", [["run", "sampler.m=4"], ["sampler.m=4"], ["-m", "env=nope"]])
-def test_run_is_walle_run(arguments, tmp_path):
-    ran = walle(*arguments, cwd=tmp_path)
-    module = [sys.executable, "-m", "walle.run"]
-    same = walle(*(a for a in arguments if a != "run"), cwd=tmp_path, command=module)
-    assert ran.returncode == same.returncode == 2
-    assert ran.stderr == same.stderr
-    assert ran.stderr.startswith("walle: ")
+def test_run_is_walle_run(arguments, tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for each in (
+        lambda: called(*arguments, monkeypatch=monkeypatch),
+        lambda: command(*(a for a in arguments if a != "run")),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            each()
+        assert ended.value.code == 2
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[1]
+    assert said[0].startswith("walle: ")
 
 
 def test_a_sweep_is_seen_from_the_outside(tmp_path):
@@ -114,13 +120,17 @@ def test_a_sweep_is_seen_from_the_outside(tmp_path):
     [
         ("walle spe", ["speedup "]),
         ("walle speedup --fit", ["--fit-all "]),
-        ("walle speedup mul", [""]),  # bash completes the file's name
-        ("walle sweep st", ["status "]),
-        ("walle run -cn spe", ["speedup "]),
-        ("walle run --mul", ["--multirun "]),
+        pytest.param("walle speedup mul", [""], marks=pytest.mark.slow),  # a file's name
+        pytest.param("walle sweep st", ["status "], marks=pytest.mark.slow),
+        pytest.param("walle run -cn spe", ["speedup "], marks=pytest.mark.slow),
+        pytest.param("walle run --mul", ["--multirun "], marks=pytest.mark.slow),
         ("walle run env=half", ["halfcheetah "]),  # what follows the =, as bash wants it
-        ("walle -m sampler.coll", ["sampler.collect="]),
-        ("walle run -cn speedup hydra.sweeper.par", ["hydra.sweeper.params."]),
+        pytest.param("walle -m sampler.coll", ["sampler.collect="], marks=pytest.mark.slow),
+        pytest.param(
+            "walle run -cn speedup hydra.sweeper.par",
+            ["hydra.sweeper.params."],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bash_completes_commands_flags_and_settings(line, completed, tmp_path):

@@ -60,3 +60,40 @@ def test_this_machine():
     assert machine.physical_cores() > 0
     mhz = machine.clock_mhz([0])
     assert mhz is None or mhz > 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/", {"sys/fs/cgroup/memory.max": "4096"}, [4096]),
+        (
+            "0::/slurm/job_7",
+            {
+                "sys/fs/cgroup/slurm/job_7/memory.max": "max",
+                "sys/fs/cgroup/slurm/memory.max": "8192",
+            },
+            [8192],
+        ),
+        (
+            "12:cpu,cpuacct:/docker/a\n3:memory:/docker/a",  # a container that sees its own only
+            {
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "1024",
+                "sys/fs/cgroup/cpu,cpuacct/memory.limit_in_bytes": "1",
+            },
+            [1024],
+        ),
+    ],
+)
+def test_a_container_may_allow_less_memory(tmp_path, groups, limits, expected):
+    for name, text in {"proc/self/cgroup": groups, **limits}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert machine.memory_limits(tmp_path) == expected
+
+
+def test_without_control_groups_the_machine_is_the_limit(tmp_path, monkeypatch):
+    assert machine.memory_limits(tmp_path) == []
+    monkeypatch.setattr(machine, "memory_limits", list)
+    assert machine.memory_bytes() > 2**20
+    monkeypatch.setattr(machine, "memory_limits", lambda: [4096, 8192])
+    assert machine.memory_bytes() == 4096

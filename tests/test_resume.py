@@ -18,8 +18,9 @@ import pytest
 import torch
 
 from tests.conftest import read
-from walle.agent import agent, checkpoint
+from walle.agent import checkpoint
 from walle.agent.agent import Agent
+from walle.algos.compiling import Compiling
 from walle.config import compose as compose_anew
 from walle.training import train
 
@@ -212,19 +213,28 @@ COVERING = [
 ]
 
 
-@pytest.mark.parametrize("case", COVERING, ids=str)
+QUICKEST = (0, 1, 5)  # processes, lag with a memory, and a replay buffer; the rest is slow
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if i in QUICKEST else pytest.mark.slow, id=str(case))
+        for i, case in enumerate(COVERING)
+    ],
+)
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     check(case, tmp_path)
 
 
 @pytest.mark.parametrize("case", [COVERING[1], COVERING[5]], ids=str)
 def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_path, monkeypatch):
-    def interrupted(algorithm):
+    def interrupted(_):
         raise KeyboardInterrupt
 
     config = compose(*case.overrides)
     train(config, tmp_path / "whole")
-    monkeypatch.setattr(agent, "warm_up", interrupted)  # while it compiles
+    monkeypatch.setattr(Compiling, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "resumed")
     monkeypatch.undo()

@@ -1,17 +1,22 @@
 """`walle run resume=DIR`, as a user types it."""
 
+import errno
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import read
+from tests.conftest import largest_file, read
 from tests.test_training import learned
+from walle import training
 from walle.agent import checkpoint
 from walle.agent.run_directory import read_status
+from walle.processes import forkserver
 from walle.run import _into_its_directory
 
 ROOT = str(Path(__file__).resolve().parents[1])
@@ -143,6 +148,59 @@ def test_damaged_checkpoints_are_refused_before_anything_changes(completed, refu
         path.write_bytes(content)
 
 
+def test_a_file_that_may_not_grow_leaves_a_checkpoint_and_the_way_on(
+    completed, tmp_path, command, capsys
+):
+    directory = shutil.copytree(completed, tmp_path / "run")
+    with largest_file(5000), pytest.raises(SystemExit) as ended:
+        command(f"resume={directory}", "total_steps=512")
+    shown = os.path.relpath(directory)
+    line, *notes = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert line.startswith("walle: cannot write: [Errno 27] File too large")
+    assert line.endswith(
+        f"{shown}/checkpoints/last.pt remains: allow larger files (ulimit -f) and go on with "
+        f"resume={shown}"
+    )
+    assert all("written: [Errno 27]" in note for note in notes)
+    command(f"resume={directory}", "total_steps=512")
+    assert [row["iteration"] for row in read(directory / "iterations.csv")] == list("1234")
+
+
+def test_a_read_only_disk_is_told_once_with_the_way_on(
+    completed, tmp_path, command, capsys, monkeypatch
+):
+    def read_only(path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    directory = shutil.copytree(completed, tmp_path / "run")
+    monkeypatch.setattr("walle.processes.locks.lock_file", read_only)
+    before = files(directory)
+    with pytest.raises(SystemExit) as ended:
+        command(f"resume={directory}", "total_steps=512")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1
+    assert line.startswith("walle: cannot write: [Errno 30] Read-only file system")
+    assert "last.pt remains: make the disk writable and go on with resume=" in line
+    assert files(directory) == before
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_says_how_to_go_on(completed, tmp_path, command, capsys, monkeypatch, times):
+    def interrupted(*_, **__):
+        if times == 2:
+            raise KeyboardInterrupt(signal.SIGINT)
+        return training.RunResult(None, None, None, 256, 1.0, signal.SIGINT)
+
+    directory = shutil.copytree(completed, tmp_path / "a run")
+    monkeypatch.setattr(training, "train", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        command(f"resume={directory}", "total_steps=512", "logger.progress=lines")
+    assert ended.value.code == 130
+    way = capsys.readouterr().out.splitlines()[-1]
+    assert way == f"go on with: python -m walle.run resume='{os.path.relpath(directory)}'"
+
+
 def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
     command(*SMALL, "total_steps=256", f"hydra.run.dir={tmp_path}")
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
@@ -155,6 +213,29 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
 def test_nothing_is_resumed_unless_asked():
     for arguments in (["walle", "resume=null"], ["walle", "resume="]):
         assert _into_its_directory(arguments) == arguments
+
+
+@pytest.mark.parametrize(
+    ("sampler", "learners", "typed", "early"),
+    [
+        ("process", 1, ["total_steps=512"], True),
+        ("serial", 2, [], True),
+        ("serial", 1, [], False),
+        ("process", 1, ["sampler=serial"], False),
+        ("process", 1, ["hydra.job.env_set.MUJOCO_GL=egl"], False),  # workers would miss it
+        ("process", 1, ["--cfg", "job"], False),
+    ],
+)
+def test_a_resumed_run_loads_what_its_workers_need_while_hydra_composes(
+    tmp_path, monkeypatch, sampler, learners, typed, early
+):
+    config = {"sampler": {"name": sampler}, "learner": {"n": learners}}
+    (tmp_path / "run.json").write_text(json.dumps({"config": config}))
+    began = []
+    monkeypatch.setattr("walle.processes.starting.keep_processes", lambda: began.append("keep"))
+    monkeypatch.setattr(forkserver, "start_fork_server", lambda: began.append("server"))
+    _into_its_directory(["walle", f"resume={tmp_path}", *typed])
+    assert began == (["keep", "server"] if early else [])
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])

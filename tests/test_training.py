@@ -9,8 +9,9 @@ import torch
 
 from tests.conftest import SMALL, read
 from walle import algos
-from walle.agent import agent, checkpoint
+from walle.agent import checkpoint
 from walle.agent.progress import describe
+from walle.algos.compiling import Compiling
 from walle.algos.ppo import PPO
 from walle.config import compose
 from walle.config.remarks import crowded, late_episodes
@@ -102,11 +103,13 @@ def test_overlap_lags_by_exactly_one_and_saves_time(run):
 
 @pytest.mark.parametrize("sampler", ["sampler=serial", "sampler.n=2"])
 def test_compiling_is_neither_collecting_nor_learning(run, monkeypatch, sampler):
-    def slowly(algorithm):
-        time.sleep(3)
-        return algorithm.warm_up()
+    compiling = Compiling.run
 
-    monkeypatch.setattr(agent, "warm_up", slowly)
+    def slowly(self):
+        time.sleep(3)
+        return compiling(self)
+
+    monkeypatch.setattr(Compiling, "run", slowly)
     _, directory = run("env=cartpole", sampler)
     first = read(directory / "iterations.csv")[0]
     assert float(first["other_s"]) > 3
@@ -271,7 +274,7 @@ def test_serial_sampling_is_pinned_when_asked(run, monkeypatch):
 
 @pytest.mark.parametrize("override", ["batch_size=1e15", "sampler.max_lag=1000000000"])
 def test_rounds_beyond_the_memory_are_refused(run, override):
-    with pytest.raises(ConfigError, match=r"GB of shared memory, and this machine has"):
+    with pytest.raises(ConfigError, match=r"GB of shared memory, and this machine or its"):
         run("env=cartpole", override)
 
 

@@ -6,6 +6,7 @@ Each message holds the value, the reason and the cure.
 from __future__ import annotations
 
 import difflib
+import errno
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
@@ -48,6 +49,10 @@ class CompileError(WalleError, RuntimeError):
     """The C++ compiler, or the cache for what it compiles, does not work."""
 
 
+class DiskError(WalleError, RuntimeError):
+    """A run cannot write its files: the disk is full, or the directory cannot be changed."""
+
+
 class Interrupted(BaseException):
     """A signal asked the run to end; no `except Exception` of a library may hide that."""
 
@@ -72,6 +77,16 @@ def cause_text(error: str) -> str:
     if not frames and lines and lines[0].endswith(":"):
         raised = lines[1:]
     return " ".join(lines[:1] + raised[:1])
+
+
+DISK_CURES = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk, or ask for a larger quota",
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EROFS: "make the disk writable",
+    errno.EACCES: "allow this user to write there",
+    errno.ENOTDIR: "move the file that stands in the way",
+}
 
 
 def directory_fault(path: Path) -> str | None:

@@ -22,8 +22,30 @@ THREAD_VARIABLES = (
 
 
 def memory_bytes() -> int:
-    """The machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The memory that this process may use, in bytes: the machine's, or less in a container."""
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *memory_limits()])
+
+
+def memory_limits(root: Path = Path("/")) -> list[int]:
+    """The limits of memory in bytes of this process's control groups, of both versions.
+
+    The kernel counts shared memory too, and ends a process that would go beyond a limit.
+
+    Args:
+        root: where `proc` and `sys` lie.
+    """
+    file, found = root / "proc/self/cgroup", []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        top, name = root / "sys/fs/cgroup", "memory.max"
+        if controllers:
+            top, name = top / "memory", "memory.limit_in_bytes"
+        if not controllers or "memory" in controllers.split(","):
+            group = top / path.lstrip("/")  # a container may see no groups but the top one
+            limits = (each / name for each in (group, *group.parents) if each.is_relative_to(top))
+            texts = (limit.read_text().strip() for limit in limits if limit.is_file())
+            found += [int(text) for text in texts if text.isdigit()]  # "max" is no limit
+    return found
 
 
 def usable_cores() -> list[int]:

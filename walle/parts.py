@@ -30,6 +30,7 @@ from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError
 from walle.machine import usable_cores
+from walle.processes.exits import exits_told
 from walle.processes.signals import Signals
 from walle.processes.watchdog import Watchdog
 from walle.timing import Timer, TraceFile, timestamp
@@ -108,7 +109,8 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
 
 def _probed(env: EnvSpec, seed: int) -> Probe:
     """Tries the environment; one that hangs is named after a minute and given up after two."""
-    with Watchdog(None, print, lambda _: None).over("the trial of the environment"):
+    watched = Watchdog(None, print, lambda _: None).over("the trial of the environment")
+    with exits_told(f"env.id={env.id}"), watched:
         return probe(env, seed)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
+import shlex
 import sys
-from errno import EACCES, EDQUOT, ENAMETOOLONG, ENOSPC, ENOTDIR, EROFS
+from errno import ENAMETOOLONG
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING, Any, cast
@@ -40,16 +40,16 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.types import RunMode
 
     from walle.config import as_typed, resumed_config, stored_config, validate
-    from walle.processes.forkserver import end_all_processes, start_fork_server
-    from walle.processes.process_tree import adopt_orphans, mark_processes
+    from walle.errors import DISK_CURES
+    from walle.processes.forkserver import start_fork_server
     from walle.processes.signals import SAVING, blocked_signals
+    from walle.processes.starting import keep_processes, without_collector
 
-    adopt_orphans()
-    mark_processes()
-    atexit.register(end_all_processes)
+    keep_processes()
     for number in SAVING:
         signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
-    with blocked_signals(SIGINT):  # while torch is imported, which can swallow a KeyboardInterrupt
+    # SIGINT waits while torch is imported, which can swallow a KeyboardInterrupt.
+    with blocked_signals(SIGINT), without_collector():
         hydra = HydraConfig.get()
         directory, typed = Path(hydra.runtime.output_dir), as_typed(hydra.overrides.task)
         if composed.resume is None:
@@ -59,8 +59,8 @@ def _run(composed: DictConfig) -> float | None:
         workers = config.sampler.name == "process" or config.learners > 1
         start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
-        from walle.agent.checkpoint import earlier_state
-        from walle.agent.run_directory import read_status
+        from walle.agent.checkpoint import disk_error, earlier_state
+        from walle.agent.run_directory import has_checkpoint, read_status
         from walle.training import train
 
     launched = hydra.mode == RunMode.MULTIRUN
@@ -71,16 +71,29 @@ def _run(composed: DictConfig) -> float | None:
         )
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
-    identity = None if launched else _identity(composed)
-    result = train(config, directory, typed, resumed, launched=launched, identity=identity)
+    identity = None if launched or resumed else _identity(composed)
+    try:
+        result = train(config, directory, typed, resumed, launched=launched, identity=identity)
+    except OSError as error:
+        if error.errno not in DISK_CURES:
+            raise
+        raise disk_error(error, directory, os.path.relpath(directory)) from error
+    except KeyboardInterrupt:  # a second Ctrl-C
+        if not launched and has_checkpoint(directory):
+            print(_how_to_go_on(directory))
+        raise
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
         print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
         if result.signal is not None and not launched:
-            print(f"go on with: python -m walle.run resume={os.path.relpath(directory)}")
+            print(_how_to_go_on(directory))
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
+
+
+def _how_to_go_on(directory: Path) -> str:
+    return f"go on with: python -m walle.run resume={shlex.quote(os.path.relpath(directory))}"
 
 
 def _identity(composed: DictConfig) -> str:
@@ -135,6 +148,7 @@ def _main() -> None:
 
     from walle.config import config_directory, explain, explain_damage
     from walle.config.choices import with_plus_signs
+    from walle.errors import DISK_CURES
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     sys.argv = with_plus_signs(sys.argv)
@@ -159,9 +173,12 @@ def _main() -> None:
         if error.errno == ENAMETOOLONG:
             cure = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
             sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {cure}", 2))
-        if error.errno not in (EACCES, EDQUOT, ENOSPC, ENOTDIR, EROFS):
+        if error.errno not in DISK_CURES:
             raise
-        sys.exit(_report(f"cannot write: {error}; give another place with hydra.run.dir=...", 1))
+        cure = DISK_CURES[error.errno]
+        if not any(argument.startswith("resume=") for argument in sys.argv):
+            cure += ", or give another place with hydra.run.dir=..."
+        sys.exit(_report(f"cannot write: {error}; {cure}", 1))
 
 
 def _into_its_directory(arguments: list[str]) -> list[str]:
@@ -177,13 +194,29 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
         reason = "a run goes on in its own directory; drop one of the two"
         sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
-        stored_config(Path(directory))
+        stored = stored_config(Path(directory))
     except ConfigError as error:
         sys.exit(_report(error, 2))
+    if _needs_workers(stored, arguments[1:]):
+        from walle.processes.forkserver import start_fork_server
+        from walle.processes.starting import keep_processes
+
+        keep_processes()
+        start_fork_server()  # it imports torch while Hydra composes the settings here
     # Hydra reads a backslash as itself unless a quote follows it.
     quoted = "'{}'".format(re.sub(r"(\\*)('|$)", _escaped, directory))
     own = [f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
     return [*arguments[:place], *own, *arguments[place + 1 :]]
+
+
+def _needs_workers(stored: dict[str, Any], arguments: list[str]) -> bool:
+    """Whether a resumed run surely starts workers, and Hydra leaves their environment alone."""
+    special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
+    try:
+        asked = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
+    except (KeyError, TypeError):  # a damaged run.json is refused later
+        return False
+    return asked and not special
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -113,6 +113,8 @@ def train(
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, probed, problem, algorithm, timer, start_ns, resumed)
     with run_directory(directory) as locked, Signals().installed() as signals:
+        if resumed:
+            checkpoint.clear_remains(directory / "checkpoints", resumed)
         again = (resumed is not None or set_aside_previous(directory)) and not launched
         write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
         found = identity or config_hash(config)

@@ -231,6 +231,28 @@ def test_the_one_before_is_used_where_the_last_one_is_damaged(tmp_path, damage):
         checkpoint.load_last(tmp_path, said.append)
 
 
+def test_the_good_one_is_kept_after_a_fall_back(tmp_path):
+    for iteration in (1, 2):
+        checkpoint.save_last(tmp_path, STATE | {"iteration": iteration})
+    last = tmp_path / checkpoint.LAST
+    last.write_bytes(damaged := last.read_bytes()[:100])
+    state = checkpoint.load_last(tmp_path, lambda line: None)
+    checkpoint.clear_remains(tmp_path, state)
+    checkpoint.save_last(tmp_path, STATE | {"iteration": 3})
+    assert (tmp_path / checkpoint.DAMAGED).read_bytes() == damaged
+    (tmp_path / checkpoint.DAMAGED).unlink()
+    assert kept(tmp_path) == {"last.pt": 3, "previous.pt": 1}
+
+
+def test_what_a_killed_save_left_is_removed(tmp_path):
+    for iteration in (1, 2):
+        checkpoint.save_last(tmp_path, STATE | {"iteration": iteration})
+    for left in (".last.pt.x1y2", ".best.pt.ab_c", ".previous.pt"):
+        (tmp_path / left).write_bytes(b"half")
+    checkpoint.clear_remains(tmp_path, checkpoint.load_last(tmp_path, pytest.fail))
+    assert kept(tmp_path) == {"last.pt": 2, "previous.pt": 1}
+
+
 @pytest.fixture
 def run_directory(tmp_path):
     checkpoint.save_last(tmp_path / "checkpoints", STATE)

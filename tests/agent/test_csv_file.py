@@ -1,8 +1,9 @@
+import errno
 import os
 
 import pytest
 
-from tests.conftest import read
+from tests.conftest import largest_file, read
 from walle.agent.csv_file import CsvFile
 from walle.errors import ConfigError, WalleError
 
@@ -23,10 +24,22 @@ def test_csv_refuses_other_columns(tmp_path):
 
 
 def test_csv_holds_whole_rows_on_a_full_disk(tmp_path, monkeypatch):
+    def write(descriptor, data, write=os.write, left=[2]):  # noqa: B006 - the disk's memory
+        if not left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[: left.pop()])
+
     file = CsvFile(tmp_path / "a.csv", ["x"])
-    write = os.write
-    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:2]))
+    monkeypatch.setattr("os.write", write)
     with pytest.raises(OSError, match=r"No space left.*a\.csv"):
+        file.append([{"x": 123}])
+    assert (tmp_path / "a.csv").read_text() == "x\n"
+    file.close()
+
+
+def test_csv_holds_whole_rows_where_files_may_not_grow(tmp_path):
+    file = CsvFile(tmp_path / "a.csv", ["x"])
+    with largest_file(4), pytest.raises(OSError, match=r"File too large.*a\.csv"):
         file.append([{"x": 123}])
     assert (tmp_path / "a.csv").read_text() == "x\n"
     file.close()

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
 from walle.agent.run_directory import (
+    FAILURE,
     Status,
     read_status,
     set_aside,
@@ -12,6 +15,7 @@ from walle.agent.run_directory import (
     update_status,
     write_atomically,
 )
+from walle.errors import WorkerError
 from walle.processes.locks import RUN_LOCK, run_directory
 
 
@@ -69,6 +73,41 @@ def test_a_run_that_a_launcher_started_keeps_the_launchers_hash_and_fields(tmp_p
     status = read_status(tmp_path)
     assert (status["config_hash"], status["attempts"]) == ("sweep", 3)
     assert (status["oversubscribed"], status["error"]) == (True, "why")
+
+
+TRACEBACK = (
+    "sampler-0 failed:\nTraceback (most recent call last):\n"
+    '  File "robot.py", line 3, in step\n    raise ValueError("the gearbox broke")\n'
+    "ValueError: the gearbox broke\n"
+)
+
+
+def fail(directory, error, *, on_full_disk=False):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with run_directory(directory) as locked, pytest.MonkeyPatch.context() as patch:
+        status = Status(locked, "own", again=True)
+        if on_full_disk:
+            patch.setattr("os.fsync", full)
+        with pytest.raises(type(error)), status.recording_failure():
+            raise error
+
+
+def test_status_has_the_cause_in_one_line_and_the_traceback_has_a_file(tmp_path):
+    fail(tmp_path, WorkerError(TRACEBACK))
+    status = read_status(tmp_path)
+    assert status["error"] == "WorkerError: sampler-0 failed: ValueError: the gearbox broke"
+    assert (tmp_path / FAILURE).read_text() == f"WorkerError: {TRACEBACK}"
+    fail(tmp_path, WorkerError("sampler-0 died"))  # an attempt that ends otherwise
+    assert read_status(tmp_path)["error"] == "WorkerError: sampler-0 died"
+    assert not (tmp_path / FAILURE).exists()
+
+
+def test_a_full_disk_hides_no_error(tmp_path):
+    fail(tmp_path, error := WorkerError("sampler-0 died"), on_full_disk=True)
+    (note,) = error.__notes__
+    assert note == "status.json could not be written: [Errno 28] No space left on device"
 
 
 def test_an_earlier_attempt_is_set_aside_whole(tmp_path):

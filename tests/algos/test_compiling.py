@@ -52,6 +52,7 @@ attempt(choose("true", 1, "cpu"), "true", compile_all)
 """
 
 
+@pytest.mark.slow
 def test_a_broken_compiler_leaves_auto_eager_and_says_so(tmp_path):
     broken = tmp_path / "c++"
     broken.write_text("#!/bin/sh\necho 'internal compiler error' >&2\nexit 1\n")

@@ -39,7 +39,8 @@ FORBIDDEN = [
 def overrides(name, mode):
     """A run of three rounds in which the algorithm learns from the first one on."""
     settings = {field.name for field in fields(load(name).capabilities.settings)}
-    own = [f"algo.{key}=0" for key in ("learning_starts",) if key in settings]
+    few = {"learning_starts": 0, "updates_per_step": 0.1, "buffer_size": 300}
+    own = [f"algo.{key}={value}" for key, value in few.items() if key in settings]
     return [f"algo={name}", *QUICK, *MODES[mode], *own]
 
 

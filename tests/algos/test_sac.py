@@ -44,6 +44,7 @@ def a_batch(continues):
     )
 
 
+@pytest.mark.slow
 def test_it_aims():
     action, _ = aimed("sac", 15)
     assert action == pytest.approx(0.5, abs=0.1)

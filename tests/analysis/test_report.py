@@ -57,6 +57,12 @@ def lag_page(lag_sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page without its figures, which take seconds."""
+    monkeypatch.setattr(report, "sections", lambda *_, **__: {})
+
+
 def test_the_page_is_whole_and_needs_no_other_file(speedup_page: Path) -> None:
     text = speedup_page.read_text()
     pictures = [a for a in check(text).addresses if a.startswith("data:image/svg+xml;base64,")]
@@ -74,6 +80,7 @@ def test_links_lead_to_the_runs(speedup_page: Path) -> None:
     assert all((speedup_page.parent / link / "run.json").is_file() for link in links)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_name_of_a_run_leads_elsewhere(tmp_path: Path) -> None:
     names = ("javascript:alert(1)", "a#b", "q?x=1", "100%41", "<b>", "two\nlines", "x..")
     for seed, name in enumerate(names):
@@ -88,6 +95,7 @@ def test_no_name_of_a_run_leads_elsewhere(tmp_path: Path) -> None:
         assert (Path(unquote(there.path)) / "run.json").is_file()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_failure_is_told_with_its_cause_not_with_the_note(tmp_path: Path) -> None:
     traceback = 'Traceback (most recent call last):\n  File "a.py", line 3, in step\n    go()\n'
     error = (
@@ -99,6 +107,7 @@ def test_a_failure_is_told_with_its_cause_not_with_the_note(tmp_path: Path) -> N
     assert "raised by" not in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_failures_and_their_reasons(tmp_path: Path) -> None:
     killed = Job(n=4, state="failed", status={"error": "MemoryError: <no> room"})
     text = report.build(load(write_sweep(tmp_path / "s", [Job(), Job(n=2), killed])))
@@ -107,6 +116,7 @@ def test_failures_and_their_reasons(tmp_path: Path) -> None:
     assert "MemoryError: &lt;no&gt; room" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_replaced_processes_have_a_table(tmp_path: Path) -> None:
     lived = report.build(load(write_sweep(tmp_path / "lived", [Job()])))
     assert "Replaced processes" not in lived
@@ -118,6 +128,7 @@ def test_replaced_processes_have_a_table(tmp_path: Path) -> None:
     assert "1 of 2 runs replaced a dead sampler or learner (1)" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_machine_that_was_not_quiet_is_told(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "s", [Job(iterations=1)])
     notes = ["The cores were unequal.", "The machine was not quiet."]

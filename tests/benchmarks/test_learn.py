@@ -27,6 +27,7 @@ def test_summary_and_ratios():
     assert sb3["times_walle_compiled"] == pytest.approx(7.0)
 
 
+@pytest.mark.slow
 def test_every_case_is_measured_printed_and_written(tmp_path, capsys):
     path = tmp_path / "found.json"
     small = ("--samples", "64", "--epochs", "1", "--wide-epochs", "2", "--repeats", "3")

@@ -23,9 +23,10 @@ def walle(directory, *overrides):
     ("fault", "message"),
     [
         ("nan_at", r"the environment gave a reward of nan in lane [02] at step 8 of the rollout"),
-        (
+        pytest.param(
             "blind_at",
             r"a last observation of an episode of \[nan nan\] in lane [02] at step 8",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "grow_at",
@@ -53,16 +54,22 @@ def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fau
         ),
         (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/bad.xml"), "does not load as a MuJoCo"),
         (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/none.xml"), "there is no file at"),
+        (
+            ("env.id=tests.toy:FailsOnce-v0", "+env.kwargs.at=1", "+env.kwargs.how=exit"),
+            "env.id=tests.toy:FailsOnce-v0 called os._exit(7), which ends the whole run",
+        ),
     ],
 )
 def test_an_environment_that_cannot_work_is_refused_before_anything_starts(
-    tmp_path, overrides, message
+    tmp_path, command, capsys, overrides, message
 ):
     (tmp_path / "bad.xml").write_text("<mujoco><worldbody><geom/></worldbody></mujoco>")
-    found = walle(tmp_path / "run", "env=gym", *(o.format(tmp=tmp_path) for o in overrides))
-    assert found.returncode == 2
-    assert message in found.stderr
-    assert found.stderr.count("\n") == 1
+    asked = (o.format(tmp=tmp_path) for o in overrides)
+    with pytest.raises(SystemExit) as ended:
+        command("env=gym", *asked, "sampler=serial", f"hydra.run.dir={tmp_path / 'run'}")
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.count("\n")) == (2, 1)
+    assert message in said
 
 
 @pytest.mark.parametrize(

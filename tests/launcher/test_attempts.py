@@ -54,6 +54,7 @@ def rows(app, num):
     return [int(line) for line in (app.out / str(num) / "rows.csv").read_text().split()]
 
 
+@pytest.mark.slow
 def test_jobs_that_failed_go_on_from_their_checkpoints_when_the_sweep_starts_again(learner):
     text = (learner.directory / "app.py").read_text()
     text = text.replace("learn(cfg.do)", f"learn({FAULTS}[cfg.job])")

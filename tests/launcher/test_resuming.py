@@ -132,6 +132,7 @@ def test_the_jobs_of_a_killed_launcher_have_time_to_save(app):
     assert (app.directory / "saved").exists()
 
 
+@pytest.mark.slow
 def test_the_next_launcher_waits_for_the_jobs_of_a_killed_one(app):
     arguments = ("job=0", "name=killed", "do=hang")
     launcher = app.start(*arguments)

@@ -114,6 +114,7 @@ def test_the_cache_serves_the_same_function_only(cache):
     assert not list(cache.glob("*.building"))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_an_example_given_twice_stays_two_inputs(monkeypatch, tmp_path, cache):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where torch's cache is by default
@@ -148,10 +149,12 @@ def test_tanh_to_float_accuracy():
     torch.testing.assert_close(at_the_ends, torch.tensor([0.0, 1.0, -1.0]))
 
 
-def test_importing_the_agent_or_a_sampler_loads_no_compiler():
+def test_importing_the_agent_or_a_sampler_loads_no_compiler_and_no_library_for_figures():
+    heavy = {"torch._dynamo", "torch._inductor", "sympy", "scipy", "pandas", "matplotlib"}
     code = (
-        "import sys, walle.training, walle.algos.ppo, walle.collecting.sampler;"
-        "print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])"
+        "import sys, walle.training, walle.algos.ppo, walle.envs.mujoco.registry;"
+        "import walle.transport.sampler_process;"
+        f"print([name for name in {sorted(heavy)} if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -1,11 +1,10 @@
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 import torch
 
 from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.optimizer import Optimizer, warm_up
+from walle.learning.optimizer import Optimizer
 
 
 class Data(NamedTuple):
@@ -138,13 +137,3 @@ def test_stop_ends_before_the_step(problem):
     assert result.minibatches == 0
     assert result.vector.tolist() == [0, 0, 0]
     assert result.info["worst"] > 0  # what it stopped at
-
-
-def test_learners_meet_when_all_have_compiled():
-    order = []
-    algorithm = SimpleNamespace(
-        warm_up=lambda: order.append("compiled") or "told",
-        team=SimpleNamespace(meet=lambda: order.append("met")),
-    )
-    assert warm_up(algorithm) == "told"
-    assert order == ["compiled", "met"]

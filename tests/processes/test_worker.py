@@ -145,6 +145,7 @@ def test_the_rest_is_killed_when_the_grace_is_over(worker):
     assert not psutil.pid_exists(slow.pid) or psutil.Process(slow.pid).status() == "zombie"
 
 
+@pytest.mark.slow
 def test_the_death_of_the_fork_server_is_told_from_an_exit_with_255():
     done = subprocess.run(
         [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True, timeout=120

@@ -91,9 +91,8 @@ def status(tmp_path):
     return json.loads((tmp_path / "status.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "busy", ["with both", pytest.param("with learning", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", ["with both", "with learning"])
 def test_a_killed_sampler_ends_a_run_that_may_not_replace_it(started, tmp_path, busy):
     if busy == "with both":
         run, samplers = started("sampler.restarts=0")
@@ -151,7 +150,9 @@ def test_compiling_is_broken_off(started, tmp_path, monkeypatch, whom):
     ("number", "code"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("whom", ["agent", "group"])  # a terminal signals the whole group
+@pytest.mark.parametrize(  # a terminal signals the whole group
+    "whom", [pytest.param("agent", marks=pytest.mark.slow), "group"]
+)
 def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code, whom):
     run, _ = started()
     everything = psutil.Process(run.pid).children(recursive=True)
@@ -216,6 +217,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(started, tmp_path):
     assert (status(tmp_path)["signal"], status(tmp_path)["exit_code"]) == ("SIGINT", 130)
 
 
+@pytest.mark.slow
 def test_serial_collecting_is_broken_off(tmp_path):
     slow = ("env=slow", "env.step_ms=200", "sampler=serial", "sampler.n=1")  # minutes a round
     command = [sys.executable, "-m", "walle.run", *LONG, *slow, f"hydra.run.dir={tmp_path}"]
@@ -227,7 +229,8 @@ def test_serial_collecting_is_broken_off(tmp_path):
     assert (tmp_path / "checkpoints" / "last.pt").exists()
 
 
-def test_when_the_agent_is_killed_its_samplers_end(started):
+@pytest.mark.slow
+def test_when_the_agent_is_killed_its_samplers_end_in_the_middle_of_a_step(started):
     run, _ = started("env=slow", "env.step_ms=200", iterations=0)
     time.sleep(1)  # let them begin a rollout that takes minutes
     everything = psutil.Process(run.pid).children(recursive=True)
@@ -237,10 +240,12 @@ def test_when_the_agent_is_killed_its_samplers_end(started):
     assert not [name for name in shared if name in os.listdir("/dev/shm")]
 
 
-def test_every_file_holds_whole_rows_after_a_crash(started, tmp_path):
+def test_after_the_agent_was_killed_samplers_end_and_every_file_holds_whole_rows(started, tmp_path):
     run, _ = started()
+    everything = psutil.Process(run.pid).children(recursive=True)
     run.kill()
     run.wait()
+    assert gone(everything)
     for name in ("iterations.csv", "timing.csv", "episodes.csv"):
         text = (tmp_path / name).read_text()
         assert text.endswith("\n")

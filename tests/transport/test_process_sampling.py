@@ -82,7 +82,7 @@ def sleepy_learner(monkeypatch):
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("max_lag", [1, 3])
+@pytest.mark.parametrize("max_lag", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_overlapped_nobody_starves_and_the_lag_is_as_promised(run, witness, max_lag):
     _, directory = run(*SLEEPY, f"sampler.max_lag={max_lag}")
     rows = read(directory / "iterations.csv")

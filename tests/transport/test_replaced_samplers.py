@@ -86,7 +86,7 @@ def test_a_stopped_sampler_is_named_and_replaced(run, tmp_path, capfd):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("how", ["hang", "exit"])
+@pytest.mark.parametrize("how", [pytest.param("hang", marks=pytest.mark.slow), "exit"])
 def test_a_sampler_that_hangs_or_leaves_in_a_step_is_replaced(run, tmp_path, how):
     marker = tmp_path / "failed"
     marker.touch()

@@ -19,7 +19,6 @@ from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.collecting.episodes import EpisodeQuota
 from walle.errors import Interrupted
-from walle.learning.optimizer import warm_up
 from walle.processes.signals import Signals
 from walle.processes.watchdog import Watchdog
 from walle.timing import Timer
@@ -147,7 +146,7 @@ class Agent:
         with self._timer.section("compile"), self._sampling.busy():
             try:
                 with signals.breaking_off():
-                    line = warm_up(self._algorithm)
+                    line = self._algorithm.warm_up()
             except Exception as error:
                 if not signals.arrived():
                     raise

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from pickle import UnpicklingError
@@ -18,12 +19,13 @@ import numpy as np
 import torch
 
 from walle.agent.replay_files import ReplayFiles
-from walle.errors import ConfigError
+from walle.errors import DISK_CURES, ConfigError, DiskError
 from walle.learning.replay import Replay
 from walle.machine import cpu_model
 
 FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
+DAMAGED = "damaged.pt"  # a last.pt that could not be read
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -105,6 +107,51 @@ def _content(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
+def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
+    """Removes from `directory` what a killed save left, and sets a damaged last.pt aside.
+
+    The next `save_last` would keep the damaged file as previous.pt, in place of a good one.
+
+    Args:
+        directory: the checkpoints of a run whose directory this process has locked.
+        resumed: the state that `load_last` gave.
+    """
+    for name in (LAST, BEST):
+        for path in directory.glob(f".{name}.*"):
+            path.unlink()
+    (directory / f".{PREVIOUS}").unlink(missing_ok=True)
+    if resumed.get("fell_back") and (directory / LAST).exists():
+        os.replace(directory / LAST, directory / DAMAGED)
+
+
+def newest(directory: Path) -> Path | None:
+    """The path of the newest checkpoint in `directory` that can be read; None without one."""
+    for name in (LAST, PREVIOUS):
+        with suppress(ConfigError):
+            load(directory / name)
+            return directory / name
+    return None
+
+
+def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
+    """The error of a run in `directory` that could not write, with what remains and the cure.
+
+    Args:
+        error: what the system said; its number must be in `DISK_CURES`.
+        directory: the run's directory.
+        shown: its path as a user would type it.
+    """
+    cure, found = DISK_CURES[error.errno or 0], newest(directory / "checkpoints")
+    if found is None:
+        what = f"no checkpoint was written: {cure} and start again, or use another hydra.run.dir"
+    else:
+        what = f"{shown}/checkpoints/{found.name} remains: {cure} and go on with resume={shown}"
+    said = DiskError(f"cannot write: {error}; {what}")
+    for note in getattr(error, "__notes__", []):
+        said.add_note(note)
+    return said
+
+
 def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """The newest state in `directory`; if last.pt cannot be read, that of previous.pt.
 
@@ -121,7 +168,7 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
         except ConfigError:
             raise error from None
         say(f"{error}; going on from {PREVIOUS}")
-        return state
+        return state | {"fell_back": True}
 
 
 class CheckpointFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -105,9 +104,12 @@ class CsvFile:
                 f"{self._path} was deleted while the run wrote to it: leave the files of a run "
                 "alone until it has ended"
             )
-        if os.write(self._descriptor, data) < len(data):
+        try:
+            while data:  # a disk that gets full takes a part, and then says why
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
             os.ftruncate(self._descriptor, found.st_size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def _leads_to(self, found: os.stat_result) -> bool:
         """Whether the path leads to that file: some file systems count no links at all."""

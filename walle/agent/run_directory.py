@@ -11,16 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from walle.errors import cause_text
 from walle.machine import usable_cores
 from walle.processes.locks import RUN_LOCK, RunDirectory
 from walle.processes.signals import stopped_by
 from walle.timing import timestamp
 
+FAILURE = "failure.txt"
 _STATUS, _ATTEMPTS = "status.json", "attempts"
 _TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
 _TYPES |= dict.fromkeys(("error", "reason", "signal", "started", "ended"), str)
 _CHECKPOINTS = ("last.pt", "previous.pt")
-_RUN_FILES = ("*.csv", "run.json", "checkpoints", "tensorboard", "videos")
+_RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "videos")
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -143,6 +145,7 @@ class Status:
             "cores": usable_cores(),
         }
         _write_status(directory.path, kept | fields)
+        (directory.path / FAILURE).unlink(missing_ok=True)  # an earlier attempt's
 
     def end(
         self,
@@ -190,5 +193,16 @@ class Status:
             self.end("interrupted", exit_code=128 + number, signal=name, error="interrupted twice")
             raise
         except BaseException as error:
-            self.end("failed", exit_code=1, error=f"{type(error).__name__}: {error}")
+            self._end_by(error)
             raise
+
+    def _end_by(self, error: BaseException) -> None:
+        """Writes the cause into status.json, and an error of several lines into failure.txt."""
+        text = f"{type(error).__name__}: {error}"
+        cause = cause_text(text)
+        try:
+            self.end("failed", exit_code=1, error=cause)
+            if text.strip() != cause:
+                write_atomically(self._directory.path / FAILURE, f"{text.strip()}\n")
+        except OSError as disk:  # the run's own error says more
+            error.add_note(f"{_STATUS} could not be written: {disk}")

@@ -50,7 +50,7 @@ _NEEDS = (
     "state_dict",
     "load_state_dict",
 )
-_HAS = ("policy_factory", "obs_clip", "replay", "team")
+_HAS = ("policy_factory", "obs_clip", "replay")
 
 
 def _own(name: str) -> type[Algorithm]:

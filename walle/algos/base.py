@@ -12,7 +12,6 @@ from walle.algos.problem import Problem
 from walle.errors import check_bounds, one_of
 from walle.learning.optimizer import Optimizer
 from walle.learning.replay import Replay
-from walle.learning.sharing.team import Team
 from walle.nets.policies import ActingPolicy
 from walle.types import PolicySnapshot, Rollout
 
@@ -98,20 +97,21 @@ class Algorithm(Protocol):
         policy_factory: makes the network that acts; picklable, because each sampler makes one.
         obs_clip: bound of normalised observations; None for no bound.
         replay: the replay buffer, which `state_dict` leaves out; None without one.
-        team: the learners that take gradient steps together; with `optimizers`, see also
-            `learning.optimizer.Learnable`.
     """
 
     capabilities: ClassVar[Capabilities]
     policy_factory: Callable[[], ActingPolicy]
     obs_clip: float | None
     replay: Replay | None
-    team: Team
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
 
     def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizers that several learners can share; their losses are means over the rows."""
+        """The optimizers whose steps several learners can divide.
+
+        Their losses are means over the rows; with such an optimizer the algorithm is a
+        `learning.optimizer.Learnable`.
+        """
         ...
 
     def warm_up(self) -> str:

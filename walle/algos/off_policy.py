@@ -23,7 +23,6 @@ from walle.learning.gradient_steps import leaves, rebuild
 from walle.learning.off_policy_updates import Updates
 from walle.learning.optimizer import Optimizer
 from walle.learning.replay import Replay, row_width
-from walle.learning.sharing.team import ALONE, Team
 from walle.machine import memory_bytes
 from walle.nets.bounded_policies import RandomFirst
 from walle.nets.critics import QFunctions
@@ -90,7 +89,6 @@ class OffPolicy(ABC):
     capabilities: ClassVar[Capabilities]
     metrics: ClassVar[type[tuple[Any, ...]]]
     obs_clip: float | None = None
-    team: Team = ALONE
     state: Any
 
     def __init__(

@@ -219,8 +219,13 @@ class OnPolicy(ABC):
         return Estimates(advantage, target, value)
 
     def warm_up(self) -> str:
-        """Compiles the parts that repay it; returns one line: what was compiled, and why."""
-        return self.compiling.run()
+        """Compiles the parts that repay it; returns one line: what was compiled, and why.
+
+        The other learners compile too, and all wait for each other.
+        """
+        line = self.compiling.run()
+        self.team.meet()
+        return line
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's parameters and the normaliser."""

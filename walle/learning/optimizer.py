@@ -177,17 +177,7 @@ class Optimizer:
         return self._named(torch.stack(infos).mean(0))
 
 
-class Compiles(Protocol):
-    """An algorithm that compiles; `team` are the learners that take steps together."""
-
-    team: Team
-
-    def warm_up(self) -> str:
-        """Compiles the parts that repay it; returns one line: what was compiled, and why."""
-        ...
-
-
-class Learnable(Compiles, Protocol):
+class Learnable(Protocol):
     """An algorithm whose steps several learners can divide.
 
     Attributes:
@@ -202,6 +192,10 @@ class Learnable(Compiles, Protocol):
         """Takes all later steps with `team`."""
         ...
 
+    def warm_up(self) -> str:
+        """Compiles the parts that repay it, then meets the team; returns what it compiled."""
+        ...
+
     def learn(self, *data: Any) -> dict[str, float]:
         """Learns from what the agent announced."""
         ...
@@ -213,10 +207,3 @@ class Learnable(Compiles, Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         ...
-
-
-def warm_up(algorithm: Compiles) -> str:
-    """Compiles, then waits until all other learners have compiled; see `Compiles.warm_up`."""
-    line = algorithm.warm_up()
-    algorithm.team.meet()
-    return line

@@ -109,9 +109,13 @@ def refuse_used(path: Path) -> None:
     """Raises ConfigError if a run uses the directory; writes nothing."""
     if not (path / RUN_LOCK).exists():
         return
-    with lock_file(path / RUN_LOCK) as file:
-        if not _locked(file):
-            raise ConfigError(_refusal(path, file))
+    try:
+        with lock_file(path / RUN_LOCK) as file:
+            if not _locked(file):
+                raise ConfigError(_refusal(path, file))
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):  # the run itself says what to do
+            raise
 
 
 def _locked(file: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -59,6 +60,8 @@ def become_worker(threads: int) -> None:
     ignored or blocked, but no handler, so every signal still works on it. It inherits no open
     files: a pipe that it held open would not read as closed when the worker ends.
     """
+    gc.freeze()  # the imports' objects: no collection visits, and so copies, their memory
+    gc.enable()
     os.setsid()
     for number in FOR_AGENT:
         signal.signal(number, lambda *_: None)

@@ -156,7 +156,10 @@ class Ring:
 
 
 def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) -> None:
-    """Refuses rounds that need more memory than this machine has; the kernel would kill the run.
+    """Refuses rounds that need more memory than there is; the kernel would kill the run.
+
+    The slots lie in anonymous shared memory, which no size of /dev/shm bounds. The machine's memory
+    and the limits of control groups (containers, Slurm) do.
 
     Args:
         shapes: the rollouts' shape of each sampler.
@@ -164,12 +167,12 @@ def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) ->
         batch_size: environment steps a round, for the message.
 
     Raises:
-        ConfigError: the slots of all samplers are larger than the machine's memory.
+        ConfigError: the slots of all samplers are larger than that memory.
     """
     needed, there = slots * sum(shape.bytes for shape in shapes), memory_bytes()
     if needed > there:
         raise ConfigError(
             f"batch_size={batch_size} with sampler.slots={slots} needs {needed / 1e9:,.0f} GB of "
-            f"shared memory, and this machine has {there / 1e9:,.0f}; use a smaller batch_size, or "
-            "a smaller sampler.max_lag"
+            f"shared memory, and this machine or its container has {there / 1e9:,.0f}; use a "
+            "smaller batch_size, or a smaller sampler.max_lag"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -143,8 +144,16 @@ def share_that_holds(
     return sum(i.low <= truth <= i.high for i in found) / times
 
 
-@pytest.mark.parametrize("tasks", [1, 3, 6])
-@pytest.mark.parametrize("runs", [2, 3, 5])
+QUICKEST = ((1, 3), (3, 2))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "runs"),
+    [
+        pytest.param(*each, marks=() if each in QUICKEST else pytest.mark.slow)
+        for each in itertools.product((1, 3, 6), (2, 3, 5))
+    ],
+)
 def test_intervals_hold_the_truth(tasks: int, runs: int) -> None:
     """95% of 600 draws, with three standard deviations of such a share to spare."""
 

@@ -22,6 +22,7 @@ def cells(rng: np.random.Generator, law: scaling.Law, noise: float, seeds: int =
     return found
 
 
+@pytest.mark.slow
 def test_serial_fraction_lies_in_its_interval_nine_times_in_ten() -> None:
     rng = np.random.default_rng(0)
     law = scaling.Law(time_1=2.0, serial=0.05, coherence=0.0)

@@ -101,7 +101,10 @@ def test_cells_without_repeats_stay() -> None:
     assert share_spread(sweep, cells) == cells
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("seeds", [pytest.param(2, marks=SLOW), 3, pytest.param(5, marks=SLOW)])
 def test_coverage_with_a_machine_that_drifts(seeds: int) -> None:
     """Repeats differ by 20%, and runs within a block by 2%."""
     paired = trials(250, seeds, 0.2, noise=0.02, blocks=True)

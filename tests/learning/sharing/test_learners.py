@@ -165,7 +165,7 @@ def maps_learners_memory(process):
 @pytest.mark.parametrize(
     "started",
     [
-        FATAL,
+        pytest.param(FATAL, marks=pytest.mark.slow),
         pytest.param((*FATAL, *SLOW), marks=pytest.mark.slow),
         pytest.param((*FATAL, *SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
     ],
@@ -213,7 +213,8 @@ def test_a_run_goes_on_after_a_learners_death(run, tmp_path):
     assert (found["sampler"], found["exact"]) == ("learner-1", True)
 
 
-@pytest.mark.parametrize("whom", ["agent", pytest.param("group", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["agent", "group"])
 def test_an_interrupted_run_ends_its_learners(started, tmp_path, whom):
     run, everything = started
     if whom == "agent":

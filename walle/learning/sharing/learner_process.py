@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from walle.errors import CompileError, WorkerError
-from walle.learning.optimizer import Learnable, warm_up
+from walle.learning.optimizer import Learnable
 from walle.learning.sharing.memory import get
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.processes.workers import become_worker
@@ -98,7 +98,7 @@ def _learn(task: LearnerTask, pipe: Connection, memory: SharedMemory) -> None:
             raise EOFError
 
     algorithm.join(SharedTeam(task.rank, memory, task.device, while_waiting))
-    warm_up(algorithm)
+    algorithm.warm_up()
     while True:
         announced: Announcement = pipe.recv()
         _follow(algorithm, announced, get(memory.round, announced.places, task.device))
