@@ -11,9 +11,11 @@ import gymnasium as gym
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
+from walle.nets.encoders import EncodedPolicy, Encoder
 from walle.nets.mlp import activation
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
+from walle.types import LEAST_PIXELS
 
 
 class Memory(NamedTuple):
@@ -34,6 +36,7 @@ class NetSettings(NamedTuple):
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
+        image_features: features of each image, if the observations have images; else 0.
     """
 
     policy_hidden: tuple[int, ...]
@@ -42,6 +45,7 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
+    image_features: int = 0
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -53,11 +57,34 @@ class NetSettings(NamedTuple):
             net.log_std,
             Memory(net.hidden, net.sequence) if net.name == "gru" else None,
             net.scale,
+            net.image_features if net.name == "cnn" else 0,
         )
 
     def features(self, problem: Problem) -> int:
-        """F, the width of the networks' input: the memory's state or the observation."""
-        return self.state_size or problem.obs_dim
+        """F, the width of the networks' input: of the memory, of what is seen, or observations."""
+        encoder = self.encoder(problem)
+        return encoder.width if encoder else self.state_size or problem.obs_dim
+
+    def encoder(self, problem: Problem) -> Encoder | None:
+        """Makes the convolutions that see images; None without images.
+
+        Raises:
+            ConfigError: the observations have images and the net no convolutions, or vice versa.
+        """
+        images = problem.obs_layout.images
+        if images and not self.image_features:
+            shapes = " and ".join("x".join(map(str, image.shape)) for image in images)
+            raise ConfigError(
+                f"the environment's observations have images ({shapes}), and this net sees vectors"
+                " only; use net=cnn"
+            )
+        if self.image_features and not images:
+            raise ConfigError(
+                "net=cnn needs images, but the environment's observations are "
+                f"{problem.observation_space}: an image is a Box of uint8 from 0 to 255 with two or"
+                f" three dimensions, {LEAST_PIXELS} pixels a side at least; use net=mlp"
+            )
+        return Encoder(problem.obs_layout, self.image_features) if images else None
 
     @property
     def state_size(self) -> int:
@@ -66,7 +93,9 @@ class NetSettings(NamedTuple):
 
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
-        readout = self._readout_factory(problem)
+        encoder, readout = self.encoder(problem), self._readout_factory(problem)
+        if encoder:
+            return partial(EncodedPolicy, encoder, readout)
         if self.memory is None:
             return readout
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)

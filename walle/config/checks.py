@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from walle import algos
-from walle.config.schemas import Config, GRUConfig
+from walle.config.schemas import CNNConfig, Config, GRUConfig
 from walle.errors import ConfigError
 from walle.machine import usable_cores
 from walle.types import Lag
@@ -240,6 +240,12 @@ def _check_net(config: Config) -> None:
         raise ConfigError(
             f"net.scale=state with algo={config.algo.name}, which has another kind of policy; "
             "use net.scale=constant"
+        )
+    if isinstance(config.net, CNNConfig) and not _capabilities(config).images:
+        others = [name for name in algos.REGISTRY if algos.load(name).capabilities.images]
+        raise ConfigError(
+            f"algo={config.algo.name} cannot run with net=cnn, because it does not learn from "
+            f"images; use algo={' or '.join(others)}"
         )
     if not isinstance(config.net, GRUConfig):
         return

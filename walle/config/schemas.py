@@ -33,7 +33,7 @@ class SlowEnvConfig(EnvConfig):
 class NetConfig:
     """Settings in conf/net/."""
 
-    name: str = one_of("mlp", "mlp256", "gru")
+    name: str = one_of("mlp", "mlp256", "gru", "cnn")
     policy_hidden: list[int] = positive()
     critic_hidden: list[int] = positive()
     activation: str
@@ -47,6 +47,13 @@ class GRUConfig(NetConfig):
 
     hidden: int = positive()
     sequence: int = positive()
+
+
+@dataclass(kw_only=True)
+class CNNConfig(NetConfig):
+    """Settings in conf/net/cnn.yaml."""
+
+    image_features: int = positive()
 
 
 @dataclass(kw_only=True)
@@ -195,5 +202,6 @@ GROUPS: dict[str, type] = {
 VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("env", "slow"): SlowEnvConfig,
     ("net", "gru"): GRUConfig,
+    ("net", "cnn"): CNNConfig,
     ("logger", "wandb"): WandbConfig,
 }
