@@ -11,6 +11,7 @@ import gymnasium as gym
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
+from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.encoders import EncodedPolicy, Encoder
 from walle.nets.mlp import activation
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
@@ -101,16 +102,23 @@ class NetSettings(NamedTuple):
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
-        act, width = activation(self.activation), self.features(problem)
-        if isinstance(problem.action_space, gym.spaces.Discrete):
-            if self.scale == "state":
-                raise ConfigError(
-                    "net.scale=state with discrete actions, which have no scale; "
-                    "use net.scale=constant"
-                )
-            actions = int(problem.action_space.n)
-            return partial(CategoricalPolicy, width, actions, self.policy_hidden, act)
-        size = int(problem.action_space.shape[0])
+        act, width, space = (
+            activation(self.activation),
+            self.features(problem),
+            problem.action_space,
+        )
+        if not isinstance(space, gym.spaces.Box) and self.scale == "state":
+            raise ConfigError(
+                "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
+            )
+        if isinstance(space, gym.spaces.Discrete):
+            return partial(CategoricalPolicy, width, int(space.n), self.policy_hidden, act)
+        if isinstance(space, gym.spaces.MultiDiscrete):
+            counts = tuple(space.nvec.tolist())
+            return partial(MultiCategoricalPolicy, width, counts, self.policy_hidden, act)
+        size = int(space.shape[0])
+        if isinstance(space, gym.spaces.MultiBinary):
+            return partial(BernoulliPolicy, width, size, self.policy_hidden, act)
         policy = StateScalePolicy if self.scale == "state" else GaussianPolicy
         return partial(policy, width, size, self.policy_hidden, act, self.log_std)
 

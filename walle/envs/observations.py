@@ -13,7 +13,6 @@ from walle.errors import ConfigError, RolloutError
 from walle.types import LEAST_PIXELS, AnyArray, FloatArray, Image, ObsLayout
 
 
-
 def image_of(space: gym.Space[Any]) -> Image | None:
     """The image that a space holds, as Stable-Baselines3 knows one; None for another space.
 

@@ -43,7 +43,7 @@ class CartPolePixels(CartPoleEnv):
 
     def step(self, action: Any) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
         """Pushes the cart to the left (0) or to the right (1)."""
-        obs, reward, terminated, truncated, info = super().step(int(action))
+        obs, reward, terminated, truncated, info = super().step(int(action))  # type: ignore[no-untyped-call]
         self._pictures[:-1] = self._pictures[1:]
         self._pictures[-1] = picture(float(obs[0]), float(obs[2]))
         return self._pictures.copy(), float(reward), terminated, truncated, info

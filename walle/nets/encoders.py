@@ -40,7 +40,7 @@ class Convolutions:
         self.outputs = inputs * math.prod(sides)
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Orthogonal weights with gain sqrt(2), as Stable-Baselines3 draws them; biases are zero."""
+        """Orthogonal weights with gain sqrt(2), as Stable-Baselines3 has them; biases are zero."""
         params = {}
         for name in self._names:
             weight = torch.empty(self.shapes[f"{name}.weight"])
@@ -78,7 +78,8 @@ class Encoder:
             MLP(f"image{i}.features", (part.outputs, width), torch.relu)
             for i, part in enumerate(self._parts)
         ]
-        self.shapes = {n: s for p in (*self._parts, *self._last) for n, s in p.shapes.items()}
+        shapes = [part.shapes for part in self._parts] + [last.shapes for last in self._last]
+        self.shapes = {name: shape for each in shapes for name, shape in each.items()}
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Orthogonal weights with gain sqrt(2); biases are zero."""
@@ -113,7 +114,7 @@ class Encoder:
     @torch.no_grad()
     def in_chunks(self, params: Params, rows: Tensor) -> Tensor:
         """The same for many rows, without a gradient."""
-        return torch.cat([self(params, chunk) for chunk in rows.split(_CHUNK)])
+        return torch.cat([self(params, chunk) for chunk in torch.split(rows, _CHUNK)])
 
     def acting(self, params: Params, lanes: int, rows: int) -> Forward:
         """The same for the hot loop: rows of which the first `lanes` count, to [rows, F + V].
