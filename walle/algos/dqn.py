@@ -124,7 +124,8 @@ class DQN(OffPolicy):
     @property
     def policy_vector(self) -> Tensor:
         """The parameters of the values."""
-        return self.state.values.vector
+        vector: Tensor = self.state.values.vector
+        return vector
 
     @property
     def exploration(self) -> float:
