@@ -5,7 +5,7 @@ Departures from the paper:
       through two hidden layers of 256 units; wrappers, and not this file, stack and skip frames or
       clip rewards;
     - Adam instead of RMSProp, and no bound on the error term: the Huber loss has the gradient that
-      the paper's clipping of the error to [-1, 1] gives;
+      the paper's clipping of the error to [-1, 1] gives; the gradient's norm is bounded;
     - `double` chooses the target's action by the network that learns (van Hasselt, Guez & Silver
       2016, eq. 4);
     - the network is copied to its target every `target_interval` updates, by a share `tau` of the
@@ -44,6 +44,7 @@ class DQNSettings(OffPolicySettings):
     """Settings in conf/algo/dqn.yaml, which explains every key."""
 
     double: bool
+    max_grad_norm: float | None = positive()
     target_interval: int = positive()
     exploration_fraction: float = within("(0, 1]", example=0.16)
     exploration_final: float = within("[0, 1]", example=0.04)
@@ -105,7 +106,8 @@ class DQN(OffPolicy):
             q = self.policy.values(vector, batch.obs).gather(-1, batch.action.long()).squeeze(-1)
             return functional.smooth_l1_loss(q, target), q.mean()
 
-        values, value_loss, q_mean = adam_update(loss, state.values, s.learning_rate)
+        found = adam_update(loss, state.values, s.learning_rate, s.max_grad_norm)
+        values, value_loss, q_mean = found
         updates = state.updates + 1
         moved = polyak_update(state.target, values.vector, s.tau)
         due = updates % s.target_interval == 0
