@@ -7,6 +7,13 @@ SIDE = 36
 EPISODE = 8
 
 
+def several(actions):
+    """Two dials, the first of which is counted from 1, or three switches."""
+    if actions == "switches":
+        return gym.spaces.MultiBinary(3)
+    return gym.spaces.MultiDiscrete([3, 2], start=[1, 0])
+
+
 class Look(gym.Env):
     """The left or the right half of the picture is bright: 1 for naming the half.
 
@@ -53,8 +60,7 @@ class Mixed(gym.Env):
                 "gear": gym.spaces.Discrete(3),
             }
         )
-        dials = gym.spaces.MultiDiscrete([3, 2], start=[1, 0])
-        self.action_space = dials if actions == "dials" else gym.spaces.MultiBinary(3)
+        self.action_space = several(actions)
         self._t, self._nan_at = 0, nan_at
 
     def _see(self):
@@ -82,8 +88,7 @@ class Levers(gym.Env):
         self._counts = [3, 2] if actions == "dials" else [2, 2, 2]
         self._start = [1, 0] if actions == "dials" else [0, 0, 0]
         self.observation_space = gym.spaces.Box(0, 1, (sum(self._counts),), np.float32)
-        dials = gym.spaces.MultiDiscrete([3, 2], start=self._start)
-        self.action_space = dials if actions == "dials" else gym.spaces.MultiBinary(3)
+        self.action_space = several(actions)
         self._t = 0
 
     def _see(self):

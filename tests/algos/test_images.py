@@ -57,6 +57,7 @@ def test_learning_from_images_does_not_depend_on_the_number_of_samplers(looked, 
     assert learned(tmp_path) == learned(looked[name])
 
 
+@pytest.mark.slow
 def test_mixed_observations_and_several_choices_do_not_depend_on_it_either(tmp_path):
     for n in (1, 3):
         train(settings("a2c", MIXED, f"sampler.n={n}"), tmp_path / str(n))
