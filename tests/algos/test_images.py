@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from walle.algos.on_policy import StepBatch
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.parts import Run, make_algorithm, make_problem, rollout_shape
+from walle.policy.export import export
 from walle.training import train
 
 LOOK, MIXED = "env.id=tests.toy_images:Look-v0", "env.id=tests.toy_images:Mixed-v0"
@@ -149,6 +151,25 @@ def test_a_policy_of_dictionaries_acts_and_gives_several_choices(tmp_path):
         assert env.action_space.contains(action)
         batch = {name: np.stack([obs[name]] * 2) for name in obs}
         np.testing.assert_array_equal(policy.act(batch), [action, action])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_an_exported_policy_takes_the_images_themselves(looked, ending, tmp_path):
+    policy = walle.load(looked["dqn"])
+    assert export(policy, tmp_path / f"policy.{ending}") <= 1e-5
+    if ending == "pt2":
+        graph = torch.export.load(tmp_path / "policy.pt2").module()
+        images = torch.randint(0, 256, (3, 36, 40, 1), dtype=torch.uint8)
+        np.testing.assert_array_equal(graph(images), policy.act(images.numpy()))
+    train(settings("a2c", MIXED, "sampler=serial", "total_steps=64"), tmp_path / "mixed")
+    assert export(walle.load(tmp_path / "mixed"), tmp_path / f"mixed.{ending}") <= 1e-5
+    if ending == "onnx":
+        inputs = onnxruntime.InferenceSession(tmp_path / "mixed.onnx").get_inputs()
+        assert [(each.name, each.type) for each in inputs] == [
+            ("vector", "tensor(float)"),
+            ("image0", "tensor(uint8)"),
+        ]
 
 
 @pytest.mark.parametrize("name", [n for n in REGISTRY if not load(n).capabilities.images])

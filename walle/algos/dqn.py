@@ -2,12 +2,13 @@
 
 Departures from the paper:
     - any observations: images of any size through the paper's convolutions (`net=cnn`), vectors
-      through two hidden layers of 256 units; wrappers, and not this file, stack and skip frames or
+      through fully connected layers; wrappers, and not this file, stack and skip frames or
       clip rewards;
     - Adam instead of RMSProp, and no bound on the error term: the Huber loss has the gradient that
       the paper's clipping of the error to [-1, 1] gives; the gradient's norm is bounded;
     - `double` chooses the target's action by the network that learns (van Hasselt, Guez & Silver
       2016, eq. 4);
+    - the step size falls linearly to 0, which quiets the policy's last changes (`schedule`);
     - the network is copied to its target every `target_interval` updates, by a share `tau` of the
       way (the paper's is 1);
     - ε falls linearly from 1 during `exploration_fraction` of the run, and changes with the rounds;
@@ -18,6 +19,7 @@ Departures from the paper:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -31,7 +33,7 @@ from walle.algos.base import Capabilities
 from walle.algos.networks import NetSettings
 from walle.algos.off_policy import OffPolicy, OffPolicySettings
 from walle.algos.problem import Problem
-from walle.errors import ConfigError, positive, within
+from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
 from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
 from walle.learning.replay import Transitions
@@ -43,6 +45,7 @@ from walle.nets.mlp import activation
 class DQNSettings(OffPolicySettings):
     """Settings in conf/algo/dqn.yaml, which explains every key."""
 
+    schedule: str = one_of("linear", "constant")
     double: bool
     max_grad_norm: float | None = positive()
     target_interval: int = positive()
@@ -87,6 +90,10 @@ class DQN(OffPolicy):
         updates = torch.zeros((), dtype=torch.int64, device=problem.device)
         start = DQNState(TrainState.start(initial), initial, updates)
         super().__init__(settings, net, problem, start, generator, actions=1, draws=0)
+        self._falls_for = math.inf
+        if settings.schedule == "linear":
+            learning_steps = problem.schedule_steps - settings.learning_starts
+            self._falls_for = max(1.0, settings.updates_per_step * learning_steps)
         self._exploring_steps = settings.exploration_fraction * problem.schedule_steps
 
     def block(
@@ -106,7 +113,8 @@ class DQN(OffPolicy):
             q = self.policy.values(vector, batch.obs).gather(-1, batch.action.long()).squeeze(-1)
             return functional.smooth_l1_loss(q, target), q.mean()
 
-        found = adam_update(loss, state.values, s.learning_rate, s.max_grad_norm)
+        rate = s.learning_rate * (1 - state.updates / self._falls_for).clamp(min=0)
+        found = adam_update(loss, state.values, rate, s.max_grad_norm)
         values, value_loss, q_mean = found
         updates = state.updates + 1
         moved = polyak_update(state.target, values.vector, s.tau)

@@ -50,7 +50,7 @@ class TrainState(NamedTuple):
 def adam_update(
     loss: Callable[[Tensor], tuple[Tensor, Tensor]],
     part: TrainState,
-    learning_rate: float,
+    learning_rate: float | Tensor,
     max_norm: float | None = None,
 ) -> tuple[TrainState, Tensor, Tensor]:
     """One Adam step on `loss(vector) -> (loss, aux)`; returns the new state, loss and aux; pure.

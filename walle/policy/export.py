@@ -115,7 +115,7 @@ class SeeingModule(ActingModule):
     def forward(self, *parts: Tensor) -> Tensor:  # type: ignore[override]
         """The actions at the arguments that `inputs` names."""
         params, images = self._named(), list(parts)
-        vectors = images[0].new_zeros((len(images[0]), 0), dtype=torch.float32)
+        vectors = images[0].new_zeros((images[0].shape[0], 0), dtype=torch.float32)
         if self._encoder.obs_layout.vector:
             vectors = apply_normalizer(images.pop(0), self.mean, self.inv_std, self._clip)
         return self._action(params, self._encoder.of_parts(params, vectors, images))
