@@ -52,7 +52,7 @@ QUICK = {  # what makes an algorithm learn from the first rounds on, in little t
     "trpo": (),
     "a2c": (),
     **dict.fromkeys(
-        ("ddpg", "td3", "sac"),
+        ("ddpg", "td3", "sac", "dqn"),
         (
             *("algo.learning_starts=150", "algo.updates_per_step=0.1", "algo.minibatch_size=32"),
             *("algo.buffer_size=300", "net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]"),
@@ -210,6 +210,7 @@ COVERING = [
     Case("own", "ppo_kl", lag=1, then=("sampler.n=1",)),
     Case("robot", "sac", more=SERIAL),
     Case("pendulum", "td3", lag=1, then=THREE),
+    Case("cartpole", "dqn", lag=1, then=THREE),
 ]
 
 
@@ -268,6 +269,7 @@ MATRIX = [
         ("trpo", TASKS),
         ("a2c", TASKS),
         *((name, CONTINUOUS) for name in ("ddpg", "td3", "sac")),
+        ("dqn", ("cartpole", "lunar_lander")),
     )
     for i, (collect, lag) in enumerate(
         (collect, lag)

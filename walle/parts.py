@@ -213,7 +213,7 @@ def rollout_shape(run: Run, lanes: int) -> RolloutShape:
         steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
         lanes, packed = 1, lanes
     state = NetSettings.of(config.net).state_size
-    sizes = (packed, state, lane_state)
+    sizes = (packed, state, lane_state, problem.obs_layout.dtype)
     return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
@@ -13,12 +15,73 @@ FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 AnyArray = npt.NDArray[np.generic]
+ActionSpace = (
+    gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
+)
 
 STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
 LANE_FIELDS = ("lane", "policy_version", "state", "begins")
 
 
 NO_LANE: BoolArray = np.zeros(0, np.bool_)
+
+
+LEAST_PIXELS = 36  # a side of an image, which three convolutions leave with one pixel
+
+
+class Image(NamedTuple):
+    """A picture of bytes: its shape as the environment gives it, and where the channels stand."""
+
+    shape: tuple[int, ...]
+    channels_first: bool
+
+    @property
+    def size(self) -> int:
+        """The bytes of the picture."""
+        return math.prod(self.shape)
+
+    @property
+    def chw(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        if len(self.shape) == 2:
+            return (1, *self.shape)
+        a, b, c = self.shape
+        return (a, b, c) if self.channels_first else (c, a, b)
+
+
+class ObsLayout(NamedTuple):
+    """How an observation lies in a row of numbers of one type.
+
+    Without images a row has `vector` numbers of float32. With images it has bytes: the `vector`
+    numbers of float32, four bytes each, then the images, then zeros up to a multiple of four.
+    """
+
+    vector: int
+    images: tuple[Image, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """The entries of a row."""
+        if not self.images:
+            return self.vector
+        return 4 * self.vector + -(-sum(image.size for image in self.images) // 4) * 4
+
+    @property
+    def dtype(self) -> str:
+        """The type of a row's entries."""
+        return "uint8" if self.images else "float32"
+
+    def vectors(self, rows: AnyArray) -> FloatArray:
+        """A view of the vectors [..., vector] in `rows` [..., width]."""
+        if not self.images:
+            return rows  # type: ignore[return-value]
+        return rows[..., : 4 * self.vector].view(np.float32)
+
+
+def layout_of(space: gym.spaces.Box) -> ObsLayout:
+    """The layout of the observations of lanes."""
+    layout: ObsLayout | None = getattr(space, "layout", None)
+    return layout or ObsLayout(int(space.shape[0]))
 
 
 class Rollout(NamedTuple):

@@ -11,7 +11,7 @@ from walle.collecting.actor import Actor
 from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.nets.policies import ActingPolicy
 from walle.streams import evaluation_seed
-from walle.types import AnyArray, FloatArray, PolicySnapshot
+from walle.types import AnyArray, PolicySnapshot, layout_of
 
 
 class Evaluation(NamedTuple):
@@ -63,7 +63,7 @@ class Evaluator:
         self._actor.forget(np.ones(n, np.bool_))
         return run_episodes(self._lanes, seeds, self._likeliest, interrupted)
 
-    def _likeliest(self, obs: FloatArray) -> AnyArray:
+    def _likeliest(self, obs: AnyArray) -> AnyArray:
         return self._actor.likeliest(obs)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Evaluator:
 def run_episodes(
     lanes: Lanes,
     seeds: Sequence[int] | None,
-    act: Callable[[FloatArray], AnyArray],
+    act: Callable[[AnyArray], AnyArray],
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
     """Runs an episode in every lane; returns None if interrupted.
@@ -85,14 +85,14 @@ def run_episodes(
         act: raw observations [L, O] to actions [L, *A].
         interrupted: asked before every step.
     """
-    n = len(lanes)
+    n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)
     returns, lengths = np.zeros(n), np.zeros(n, np.int64)
     running = np.ones(n, np.bool_)
     while running.any() and lengths.max() < (lanes.episode_limit or LONGEST):
         if interrupted():
             return None
-        step = lanes.step(act(np.asarray(obs, np.float32)))
+        step = lanes.step(act(np.asarray(obs, dtype)))
         returns += np.where(running, step.reward, 0.0)
         lengths += running
         running &= ~(step.terminated | step.truncated)

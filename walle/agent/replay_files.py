@@ -58,8 +58,8 @@ class ReplayFiles:
         """
         begin = max(inserted - size, inserted - replay.capacity)
         first = begin // _ROWS_A_FILE * _ROWS_A_FILE
-        parts = [self._rows(place, replay.width) for place in range(first, inserted, _ROWS_A_FILE)]
-        nothing = np.empty((0, replay.width), np.float32)
+        parts = [self._rows(place, replay) for place in range(first, inserted, _ROWS_A_FILE)]
+        nothing = np.empty((0, replay.width), replay.dtype)
         rows = np.concatenate([nothing, *parts])[begin - first :][: inserted - begin]
         if len(rows) < inserted - begin:
             raise ConfigError(
@@ -69,12 +69,12 @@ class ReplayFiles:
         replay.restore(torch.from_numpy(rows), inserted)
         self._written, self._oldest, self._needed = inserted, begin, begin
 
-    def _rows(self, begin: int, width: int) -> np.ndarray:
+    def _rows(self, begin: int, replay: Replay) -> np.ndarray:
         path = self._path(begin)
         data = path.read_bytes() if path.exists() else b""
-        return np.frombuffer(data[: len(data) // (4 * width) * 4 * width], np.float32).reshape(
-            -1, width
-        )
+        size = replay.width * np.dtype(replay.dtype).itemsize
+        whole = data[: len(data) // size * size]
+        return np.frombuffer(whole, replay.dtype).reshape(-1, replay.width)
 
     def _forget_before(self, row: int) -> None:
         for path in self._directory.glob("*.rows"):

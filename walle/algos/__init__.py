@@ -22,6 +22,7 @@ REGISTRY = {
     "ddpg": "walle.algos.ddpg:DDPG",
     "td3": "walle.algos.td3:TD3",
     "sac": "walle.algos.sac:SAC",
+    "dqn": "walle.algos.dqn:DQN",
 }
 
 

@@ -3,8 +3,9 @@
 Departures from the paper:
     - all lanes' steps make one batch and one gradient instead of one gradient a thread;
     - a gradient is the mean over the steps, not their sum, and is clipped by its norm;
-    - policy and critic are separate networks without shared layers, and with continuous actions
-      the deviation does not depend on the state unless `net.scale=state`;
+    - policy and critic are separate networks, which share layers only where they see images
+      (`net=cnn`), and with continuous actions the deviation does not depend on the state unless
+      `net.scale=state`;
     - the entropy bonus is 0 by default (the paper's is 0.01, and 0.0001 with continuous actions);
     - Adam instead of RMSProp: RMSProp has no bias correction, so with so few steps its first steps
       would be the largest;
@@ -31,6 +32,7 @@ from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
 from walle.algos.problem import Problem
+from walle.algos.rows import StepInputs, make_rows
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
@@ -55,13 +57,14 @@ class A2CSettings(OnPolicySettings):
 class A2C(OnPolicy):
     """A2C: policy and critic share one vector and one optimizer."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings, images=True)
 
     def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         self.critic = net.critic(problem)
         super().__init__(settings, net, problem, self.critic)
         self.networks = ActorCritic(self.policy, self.critic)
+        self.rows = make_rows(self.policy, net, problem.batch_size)
         self.optimizer = Optimizer(
             self.loss,
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
@@ -75,10 +78,11 @@ class A2C(OnPolicy):
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
         s = self.settings
         policy, critic = self.networks.split(vector)
-        dist = self.policy.dist(policy, batch.obs)
+        features = self.rows.features(policy, StepInputs(batch.obs))
+        dist = self.policy.dist(policy, features)
         log_prob = self.policy.log_prob(dist, batch.action)
         policy_loss = losses.policy_gradient(log_prob, batch.advantage)
-        value_loss = losses.value_loss(self.critic(critic, batch.obs), batch.target)
+        value_loss = losses.value_loss(self.critic(critic, features), batch.target)
         entropy = self.policy.entropy(dist).mean()
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
@@ -88,11 +92,15 @@ class A2C(OnPolicy):
         example = self.batch(Experience.zeros(self.problem))
         self.optimizer.compile(self.vector, example, len(example.obs), description)
 
+    def features(self, experience: Experience) -> Experience:
+        """The round with what the policy sees, if there are images, instead of observations."""
+        return self.rows.with_features(self.networks.split(self.vector)[0], experience)
+
     @torch.no_grad()
     def batch(self, experience: Experience) -> StepBatch:
         """The round's steps, with advantages from the current critic."""
         value_of = partial(self.networks.value, self.vector)
-        return StepBatch.of(experience, self.estimates(experience, value_of))
+        return StepBatch.of(experience, self.estimates(self.features(experience), value_of))
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one gradient step on the whole round."""

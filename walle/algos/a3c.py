@@ -49,6 +49,7 @@ class A3C(A2C):
         modes=("free",),
         reason="it learns from each rollout on arrival, without rounds; for rounds use algo=a2c",
         every_rollout=True,
+        images=True,
     )
 
     def __init__(self, settings: A3CSettings, net: NetSettings, problem: Problem) -> None:

@@ -79,6 +79,7 @@ class Capabilities(NamedTuple):
         recurrent: whether it can learn with a memory (net=gru).
         every_rollout: whether a single rollout makes a round in free-running mode.
         replay: whether it learns from a replay buffer; it then chooses the kind of its policy.
+        images: whether it can learn from images (net=cnn).
     """
 
     settings: type[AlgorithmSettings]
@@ -87,6 +88,7 @@ class Capabilities(NamedTuple):
     recurrent: bool = False
     every_rollout: bool = False
     replay: bool = False
+    images: bool = False
 
 
 class Algorithm(Protocol):

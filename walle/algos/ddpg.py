@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
+from walle.algos.continuous import ContinuousOffPolicy
 from walle.algos.networks import NetSettings
-from walle.algos.off_policy import OffPolicy, OffPolicySettings
+from walle.algos.off_policy import OffPolicySettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.learning import losses
@@ -66,7 +67,7 @@ class DDPGMetrics(NamedTuple):
     q: Tensor
 
 
-class DDPG(OffPolicy):
+class DDPG(ContinuousOffPolicy):
     """DDPG: a critic and a deterministic policy, each with a target network."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from walle.algos.problem import Problem
-from walle.nets.normalize import ObservationNormalizer, RewardNormalizer, apply_normalizer
+from walle.nets.encoders import normalize_rows
+from walle.nets.normalize import ObservationNormalizer, RewardNormalizer
 from walle.types import PolicySnapshot, Rollout
 
 
@@ -22,7 +23,8 @@ class Experience(NamedTuple):
     rollout and each step that ended an episode. The policy never saw the successors of these steps.
 
     Attributes:
-        states: [T L + M, O] normalised: every observation, then the M unseen successors.
+        states: [T L + M, O] normalised: every observation, then the M unseen successors. Of rows
+            of bytes, which hold images, only the vectors are normalised.
         needs_final_obs: [T, L] marks the M steps.
         action: [T, L, *A].
         reward: [T, L] scaled.
@@ -59,10 +61,13 @@ class Experience(NamedTuple):
         """A round of the problem's shapes, filled with zeros; `state_size` is S."""
         T, L = problem.batch_size // problem.lanes, problem.lanes
         space = problem.action_space
-        dtype = torch.int64 if isinstance(space, gym.spaces.Discrete) else torch.float32
+        dtype = torch.float32 if isinstance(space, gym.spaces.Box) else torch.int64
+        obs_dtype: torch.dtype = getattr(torch, problem.obs_layout.dtype)
         zero = torch.zeros(T, L, device=problem.device)
         return cls(
-            states=torch.zeros((T + 1) * L, problem.obs_dim, device=problem.device),
+            states=torch.zeros(
+                (T + 1) * L, problem.obs_dim, dtype=obs_dtype, device=problem.device
+            ),
             needs_final_obs=torch.arange(T, device=problem.device).unsqueeze(1).expand(T, L)
             == T - 1,
             action=torch.zeros((T, L, *(space.shape or ())), dtype=dtype, device=problem.device),
@@ -88,7 +93,10 @@ class Normalizers:
     ) -> None:
         """Switches each normaliser on or off; `clip` bounds normalised observations."""
         self.obs_clip = clip if observations else None
-        self._observations = ObservationNormalizer(problem.obs_dim, enabled=observations)
+        self._layout = layout = problem.obs_layout
+        self._observations = ObservationNormalizer(
+            layout.vector, enabled=observations and layout.vector > 0
+        )
         self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
         self._device = problem.device
 
@@ -111,13 +119,15 @@ class Normalizers:
         needs_final_obs = ended.copy()
         needs_final_obs[-1] = True
         obs = rollout.obs[:-1].reshape(ended.size, -1)
-        raw = torch.from_numpy(np.concatenate((obs, rollout.successors()[needs_final_obs])))
+        unseen = rollout.obs[1:][needs_final_obs]
+        unseen[ended[needs_final_obs]] = rollout.final_obs[ended]
+        raw = torch.from_numpy(np.concatenate((obs, unseen)))
 
         def tensor(x: Any) -> Tensor:
             return torch.from_numpy(x).to(self._device)
 
         return Experience(
-            states=apply_normalizer(raw, mean, inv_std, self.obs_clip).to(self._device),
+            states=normalize_rows(raw, self._layout, mean, inv_std, self.obs_clip).to(self._device),
             needs_final_obs=tensor(needs_final_obs),
             action=tensor(rollout.action),
             reward=reward.to(self._device),
@@ -129,7 +139,8 @@ class Normalizers:
 
     def update(self, rollout: Rollout) -> None:
         """Updates the observation moments from a round; call it after learning from the round."""
-        self._observations.update(rollout.obs[:-1])
+        if self._observations.enabled:
+            self._observations.update(self._layout.vectors(rollout.obs[:-1]))
 
     def snapshot(self, policy: Tensor) -> PolicySnapshot:
         """A snapshot of the policy's parameters [P] and the frozen normaliser."""

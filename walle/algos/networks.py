@@ -11,11 +11,14 @@ import gymnasium as gym
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
-from walle.nets.encoded import EncodedCritic, EncodedPolicy, Encoder
+from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
+from walle.nets.encoders import EncodedPolicy, Encoder
 from walle.nets.mlp import activation
+from walle.nets.own import OwnCritic, OwnNet, OwnPolicy
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
 from walle.processes.importing import imported
+from walle.types import LEAST_PIXELS
 
 
 class Memory(NamedTuple):
@@ -36,7 +39,8 @@ class NetSettings(NamedTuple):
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
-        encoder: makes an encoder of the user's own from the width of an observation; None without.
+        own: makes a net of the user's own from the width of an observation; None without.
+        image_features: features of each image, if the observations have images; else 0.
     """
 
     policy_hidden: tuple[int, ...]
@@ -45,7 +49,8 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
-    encoder: Callable[[int], Encoder] | None = None
+    own: Callable[[int], OwnNet] | None = None
+    image_features: int = 0
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -58,16 +63,39 @@ class NetSettings(NamedTuple):
             Memory(net.hidden, net.sequence) if net.name == "gru" else None,
             net.scale,
             partial(imported("net.name", net.name), net) if ":" in net.name else None,
+            net.image_features if net.name == "cnn" else 0,
         )
 
     def features(self, problem: Problem) -> int:
-        """F, the width of the networks' input: the memory's state or the observation."""
-        return self.state_size or problem.obs_dim
+        """F, the width of the networks' input: of the memory, of what is seen, or observations."""
+        encoder = self.encoder(problem)
+        return encoder.width if encoder else self.state_size or problem.obs_dim
+
+    def encoder(self, problem: Problem) -> Encoder | None:
+        """Makes the convolutions that see images; None without images.
+
+        Raises:
+            ConfigError: the observations have images and the net no convolutions, or vice versa.
+        """
+        images = problem.obs_layout.images
+        if images and not self.image_features:
+            shapes = " and ".join("x".join(map(str, image.shape)) for image in images)
+            raise ConfigError(
+                f"the environment's observations have images ({shapes}), and this net sees vectors"
+                " only; use net=cnn"
+            )
+        if self.image_features and not images:
+            raise ConfigError(
+                "net=cnn needs images, but the environment's observations are "
+                f"{problem.observation_space}: an image is a Box of uint8 from 0 to 255 with two or"
+                f" three dimensions, {LEAST_PIXELS} pixels a side at least; use net=mlp"
+            )
+        return Encoder(problem.obs_layout, self.image_features) if images else None
 
     def _encoded(self, problem: Problem) -> int:
-        """The width of what the layers get: the networks' input, or the encoder's features."""
-        if self.encoder is not None:
-            return self.encoder(problem.obs_dim).features
+        """The width of what the layers get: the networks' input, or the own net's features."""
+        if self.own is not None:
+            return self.own(problem.obs_dim).features
         return self.features(problem)
 
     @property
@@ -77,30 +105,36 @@ class NetSettings(NamedTuple):
 
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
-        readout = self._readout_factory(problem)
-        if self.encoder is not None:
-            return partial(EncodedPolicy, partial(self.encoder, problem.obs_dim), readout)
+        encoder, readout = self.encoder(problem), self._readout_factory(problem)
+        if self.own is not None:
+            return partial(OwnPolicy, partial(self.own, problem.obs_dim), readout)
+        if encoder:
+            return partial(EncodedPolicy, encoder, readout)
         if self.memory is None:
             return readout
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
         act, width = activation(self.activation), self._encoded(problem)
-        if isinstance(problem.action_space, gym.spaces.Discrete):
-            if self.scale == "state":
-                raise ConfigError(
-                    "net.scale=state with discrete actions, which have no scale; "
-                    "use net.scale=constant"
-                )
-            actions = int(problem.action_space.n)
-            return partial(CategoricalPolicy, width, actions, self.policy_hidden, act)
-        size = int(problem.action_space.shape[0])
+        space = problem.action_space
+        if not isinstance(space, gym.spaces.Box) and self.scale == "state":
+            raise ConfigError(
+                "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
+            )
+        if isinstance(space, gym.spaces.Discrete):
+            return partial(CategoricalPolicy, width, int(space.n), self.policy_hidden, act)
+        if isinstance(space, gym.spaces.MultiDiscrete):
+            counts = tuple(space.nvec.tolist())
+            return partial(MultiCategoricalPolicy, width, counts, self.policy_hidden, act)
+        size = int(space.shape[0])
+        if isinstance(space, gym.spaces.MultiBinary):
+            return partial(BernoulliPolicy, width, size, self.policy_hidden, act)
         policy = StateScalePolicy if self.scale == "state" else GaussianPolicy
         return partial(policy, width, size, self.policy_hidden, act, self.log_std)
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
         critic = Critic(self._encoded(problem), self.critic_hidden, activation(self.activation))
-        if self.encoder is None:
+        if self.own is None:
             return critic
-        return EncodedCritic(self.encoder(problem.obs_dim), critic)
+        return OwnCritic(self.own(problem.obs_dim), critic)

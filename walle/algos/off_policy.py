@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,9 +22,6 @@ from walle.learning.off_policy_updates import Updates
 from walle.learning.optimizer import Optimizer
 from walle.learning.replay import Replay, row_width
 from walle.machine import memory_bytes
-from walle.nets.bounded_policies import RandomFirst
-from walle.nets.critics import QFunctions
-from walle.nets.mlp import activation
 from walle.nets.normalize import ObservationNormalizer
 from walle.types import PolicySnapshot, Rollout
 
@@ -83,7 +78,7 @@ class Limiter:
 class OffPolicy(ABC):
     """Base of the algorithms that fill a replay buffer and take updates in proportion to its steps.
 
-    A subclass adds `start` and `block`. Observations are not normalised.
+    A subclass makes the networks, and adds `block`. Observations are not normalised.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -96,45 +91,37 @@ class OffPolicy(ABC):
         settings: Any,
         net: NetSettings,
         problem: Problem,
-        policy: Callable[..., Any],
+        state: Any,
+        generator: torch.Generator,
         *,
-        critics: int,
+        actions: int,
         draws: int,
         updates: int = 1,
     ) -> None:
-        """Draws the initial parameters and begins with an empty buffer.
+        """Begins with an empty buffer; the networks are there already.
 
         Args:
             settings: settings of the algorithm.
             net: settings of the networks.
             problem: spaces and sizes of the run.
-            policy: makes the policy from O, A, hidden widths and an activation; picklable.
-            critics: number of critics.
+            state: before the first update: nested named tuples of tensors.
+            generator: drew the initial parameters; draws minibatches and noise.
+            actions: A, the entries of an action.
             draws: M, how often an update draws noise [B, A].
             updates: K, the updates in a block.
         """
         self.settings, self.obs_dim = settings, problem.obs_dim
-        actions = continuous_actions(settings.name, problem)
-        act = activation(net.activation)
-        make = partial(policy, problem.obs_dim, actions, net.policy_hidden, act)
-        self.policy = make()
-        self.policy_factory = partial(_random_first, make, actions)
-        self.critic = QFunctions(problem.obs_dim, actions, net.critic_hidden, act, critics)
-        self.generator = problem.generator()
-        policy_vector, critic_vector = (
-            network.init(self.generator).to(problem.device)
-            for network in (self.policy, self.critic)
-        )
-        self.state = self.start(policy_vector, critic_vector)
+        self.state, self.generator = state, generator
+        layout = problem.obs_layout
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
-        check_replay_memory(settings, capacity, problem.obs_dim, actions)
-        self.replay = Replay(capacity, problem.obs_dim, actions, problem.device)
+        check_replay_memory(settings, capacity, problem, actions)
+        self.replay = Replay(capacity, problem.obs_dim, actions, problem.device, layout.dtype)
         self.limiter = Limiter(settings.updates_per_step, settings.learning_starts, updates)
         self._minibatches = (updates, settings.minibatch_size, self.replay.width)
         self._noise = (updates, draws, settings.minibatch_size, actions)
         self._device = problem.device
         self._updates = Updates(self.block)
-        self._normalizer = ObservationNormalizer(problem.obs_dim, enabled=False)
+        self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
         due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
         part = Compilable("learning", max(0, due), self._compile)
         self.compiling = Compiling(
@@ -145,14 +132,15 @@ class OffPolicy(ABC):
             description=describe(self, net, problem),
         )
 
+    @property
     @abstractmethod
-    def start(self, policy: Tensor, critic: Tensor) -> Any:
-        """The state before the first update: nested named tuples of tensors, with `policy` first.
+    def policy_vector(self) -> Tensor:
+        """The parameters with which samplers act, all but the last."""
 
-        Args:
-            policy: [P] the policy's parameters.
-            critic: [Q] the parameters of all critics.
-        """
+    @property
+    def exploration(self) -> float:
+        """The policy's last parameter: 1 while samplers act at random."""
+        return float(not self.limiter.started)
 
     @abstractmethod
     def block(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, Any]:
@@ -206,10 +194,10 @@ class OffPolicy(ABC):
         return rows.view(blocks, *self._minibatches), noise.to(self._device)
 
     def snapshot(self) -> PolicySnapshot:
-        """The policy's vector, and whether samplers still act at random."""
-        random = np.array([not self.limiter.started], np.float32)
-        policy = self.state.policy.vector.detach().cpu().numpy()
-        return PolicySnapshot.of([policy, random], *self._normalizer.frozen())
+        """The policy's vector, and how much samplers explore."""
+        exploration = np.array([self.exploration], np.float32)
+        policy = self.policy_vector.detach().cpu().numpy()
+        return PolicySnapshot.of([policy, exploration], *self._normalizer.frozen())
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume, without `replay`."""
@@ -227,43 +215,21 @@ class OffPolicy(ABC):
         self.generator.set_state(state["generator"])
 
 
-def _random_first(make: Callable[[], Any], action_dim: int) -> RandomFirst:
-    return RandomFirst(make(), action_dim)  # a function, so that `partial` can be pickled
-
-
-def continuous_actions(name: str, problem: Problem) -> int:
-    """A, the number of entries of an action, each from -1 to 1.
-
-    Raises:
-        ConfigError: actions are discrete, or have other bounds.
-    """
-    space = problem.action_space
-    if isinstance(space, gym.spaces.Discrete):
-        raise ConfigError(
-            f"algo={name} needs continuous actions, because its policy learns from the gradient of "
-            f"Q(s, a) along a; this environment has {space.n} discrete actions: use algo=ppo"
-        )
-    if not ((space.low == -1) & (space.high == 1)).all():
-        raise ConfigError(
-            f"algo={name} draws actions from [-1, 1], but here they run from {space.low} to "
-            f"{space.high}; use env.action=rescale, which needs finite bounds, or algo=ppo"
-        )
-    return int(space.shape[0])
-
-
 def check_replay_memory(
-    settings: OffPolicySettings, capacity: int, obs_dim: int, action_dim: int
+    settings: OffPolicySettings, capacity: int, problem: Problem, action_dim: int
 ) -> None:
     """Refuses a buffer or minibatches that this machine cannot hold.
 
     Raises:
         ConfigError: the full buffer, or the minibatches, need more than the machine's memory.
     """
+    dtype = problem.obs_layout.dtype
+    width = np.dtype(dtype).itemsize * row_width(problem.obs_dim, action_dim, dtype)
     for name, rows, copies in (
         ("buffer_size", capacity, 3),  # writing a checkpoint takes two more copies
         ("minibatch_size", settings.minibatch_size, _AT_ONCE),
     ):
-        needed, there = copies * 4 * rows * row_width(obs_dim, action_dim), memory_bytes()
+        needed, there = copies * rows * width, memory_bytes()
         if needed > there:
             raise ConfigError(
                 f"algo.{name}={getattr(settings, name)} needs {needed / 1e9:,.0f} GB, and this "

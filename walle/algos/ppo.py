@@ -16,7 +16,7 @@ Departures from the paper:
       loss is clipped on request (`value_clip`);
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
       the memory's state before a sequence is recomputed together with the advantages
-      (rows.SequenceRows);
+      (rows.SequenceRows); with images (`net=cnn`) policy and critic share the convolutions;
     - experience of an older policy is corrected (`correction`): the clipped ratio starts from the
       newest policy, and advantages get a truncated weight (Hilton, Cobbe & Schulman 2022,
       "Batch size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).
@@ -94,7 +94,7 @@ class PPOBatch(NamedTuple):
 class PPO(OnPolicy):
     """PPO: policy and critic share one vector and one optimizer."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True, images=True)
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -141,7 +141,7 @@ class PPO(OnPolicy):
         )
 
     def features(self, experience: Experience) -> Experience:
-        """The round with the memory's states, if there is a memory, instead of observations."""
+        """The round with features, of a memory or of images, instead of observations."""
         return self.rows.with_features(self.networks.split(self.vector)[0], experience)
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ import gymnasium as gym
 import torch
 
 from walle.streams import agent_seed
+from walle.types import ActionSpace, ObsLayout, layout_of
 
 
 class Problem(NamedTuple):
@@ -28,7 +29,7 @@ class Problem(NamedTuple):
     """
 
     observation_space: gym.spaces.Box
-    action_space: gym.spaces.Box | gym.spaces.Discrete
+    action_space: ActionSpace
     lanes: int
     total_steps: int
     schedule_steps: int
@@ -48,6 +49,11 @@ class Problem(NamedTuple):
     def obs_dim(self) -> int:
         """The width of an observation, O."""
         return int(self.observation_space.shape[0])
+
+    @property
+    def obs_layout(self) -> ObsLayout:
+        """How an observation lies in a row."""
+        return layout_of(self.observation_space)
 
     def generator(self) -> torch.Generator:
         """The agent's random stream, independent of every lane's."""

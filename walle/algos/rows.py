@@ -13,6 +13,7 @@ from torch import Tensor
 
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
+from walle.nets.encoders import Encoder, encoder_of
 from walle.nets.mlp import Params
 from walle.nets.policies import Policy
 from walle.nets.recurrent import GRU, memory_of
@@ -70,6 +71,23 @@ class StepRows:
         return column.flatten(0, 1)
 
 
+class ImageRows(StepRows):
+    """Rows of one step each; the features are what the policy's encoder sees."""
+
+    def __init__(self, encoder: Encoder, minibatch_size: int) -> None:
+        """A minibatch has `minibatch_size` steps."""
+        super().__init__(minibatch_size)
+        self._encoder = encoder
+
+    def features(self, params: Params, inputs: StepInputs) -> Tensor:
+        """Features [N, F] of rows of bytes."""
+        return self._encoder(params, inputs.obs)
+
+    def with_features(self, params: Params, experience: Experience) -> Experience:
+        """The round with features [T L + M, F] instead of observations."""
+        return experience._replace(states=self._encoder.in_chunks(params, experience.states))
+
+
 class SequenceInputs(NamedTuple):
     """N sequences of K steps.
 
@@ -125,7 +143,9 @@ class SequenceRows:
 
 def make_rows(policy: Policy, net: NetSettings, minibatch_size: int) -> Rows:
     """Sequences for a policy with a memory, else single steps."""
-    memory = memory_of(policy)
+    memory, encoder = memory_of(policy), encoder_of(policy)
+    if encoder is not None:
+        return ImageRows(encoder, minibatch_size)
     if memory is None:
         return StepRows(minibatch_size)
     assert net.memory is not None

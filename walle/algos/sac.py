@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
+from walle.algos.continuous import ContinuousOffPolicy
 from walle.algos.networks import NetSettings
-from walle.algos.off_policy import OffPolicy, OffPolicySettings
+from walle.algos.off_policy import OffPolicySettings
 from walle.algos.problem import Problem
 from walle.learning import losses
 from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
@@ -54,7 +55,7 @@ class SACMetrics(NamedTuple):
     temperature: Tensor
 
 
-class SAC(OffPolicy):
+class SAC(ContinuousOffPolicy):
     """SAC: two critics, a squashed Gaussian policy and a learned temperature."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True)

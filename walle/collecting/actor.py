@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.nets.encoders import encoder_of
 from walle.nets.mlp import ACTING_ROWS, Forward
 from walle.nets.normalize import normalize_into
 from walle.nets.policies import ActingPolicy
 from walle.nets.recurrent import memory_of
-from walle.types import AnyArray, BoolArray, FloatArray, PolicySnapshot
+from walle.types import AnyArray, BoolArray, FloatArray, ObsLayout, PolicySnapshot
 
 
 class Actor:
@@ -29,13 +30,17 @@ class Actor:
         self.params: dict[str, Tensor] = {}
         self._clip = clip
         self._lanes = lanes
-        self._padded = torch.zeros(-(-lanes // ACTING_ROWS) * ACTING_ROWS, obs_dim)
-        self._x: FloatArray = self._padded.numpy()[:lanes]
+        self._encoder = encoder_of(policy)
+        layout = self._encoder.obs_layout if self._encoder else ObsLayout(obs_dim)
+        rows, dtype = -(-lanes // ACTING_ROWS) * ACTING_ROWS, getattr(torch, layout.dtype)
+        self._padded = torch.zeros(rows, obs_dim, dtype=dtype)
+        self._obs: AnyArray = self._padded.numpy()[:lanes]
+        self._x: FloatArray = layout.vectors(self._obs)
         self._memory = memory_of(policy)
         units = self._memory.units if self._memory else 0
         self._state = torch.zeros(len(self._padded), units)
         self.state: FloatArray = self._state.numpy()[:lanes]
-        self._mean: FloatArray = np.zeros(obs_dim, np.float32)
+        self._mean: FloatArray = np.zeros(layout.vector, np.float32)
         self._inv_std = self._mean
         self._forward: Forward = lambda x: x
 
@@ -47,24 +52,30 @@ class Actor:
         if self._memory:
             remember = self._memory.acting(self.params, self._state)
             self._forward = lambda x: forward(remember(x))
+        if self._encoder:
+            encode = self._encoder.acting(self.params, self._lanes, len(self._padded))
+            self._forward = lambda x: forward(encode(x))
 
     def forget(self, lanes: BoolArray) -> None:
         """Clears the memory of the marked lanes ([L]); call it where an episode begins."""
         self.state[lanes] = 0
 
-    def dist_params(self, obs: FloatArray) -> Tensor:
+    def dist_params(self, obs: AnyArray) -> Tensor:
         """Maps raw observations [L, O] to [L, H]; the next call overwrites the result."""
+        if self._encoder:
+            self._obs[:] = obs
+            obs = self._x
         normalize_into(self._x, obs, self._mean, self._inv_std, self._clip)
         return self._forward(self._padded)[: self._lanes]
 
     @torch.inference_mode()
-    def likeliest(self, obs: FloatArray) -> AnyArray:
+    def likeliest(self, obs: AnyArray) -> AnyArray:
         """The likeliest actions [L, *A] at raw observations [L, O], as the policy gives them."""
         dist = self.policy.distribution(self.params, self.dist_params(obs))
         return self.policy.mode(dist).numpy()
 
     @torch.inference_mode()
-    def draw(self, obs: FloatArray, noise: AnyArray) -> AnyArray:
+    def draw(self, obs: AnyArray, noise: AnyArray) -> AnyArray:
         """Actions [L, *A] at raw observations [L, O], drawn with the noise [L, *N] of a step."""
         policy, dist_params = self.policy, self.dist_params(obs)
         action = torch.empty_like(policy.mode(policy.distribution(self.params, dist_params)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from walle import algos
 from walle.config.learners import checked_learners, nearest_multiples
-from walle.config.schemas import Config, GRUConfig
+from walle.config.schemas import CNNConfig, Config, GRUConfig
 from walle.errors import ConfigError
 from walle.machine import usable_cores
 from walle.processes.importing import imported
@@ -236,6 +236,12 @@ def _check_net(config: Config) -> None:
         raise ConfigError(
             f"net.name={config.net.name} with algo={config.algo.name}, which makes its networks of "
             "net.policy_hidden and net.critic_hidden alone; use net=mlp256"
+        )
+    if isinstance(config.net, CNNConfig) and not _capabilities(config).images:
+        others = [name for name in algos.REGISTRY if algos.load(name).capabilities.images]
+        raise ConfigError(
+            f"algo={config.algo.name} cannot run with net=cnn, because it does not learn from "
+            f"images; use algo={' or '.join(others)}"
         )
     if not isinstance(config.net, GRUConfig):
         return

@@ -50,6 +50,13 @@ class GRUConfig(NetConfig):
 
 
 @dataclass(kw_only=True)
+class CNNConfig(NetConfig):
+    """Settings in conf/net/cnn.yaml."""
+
+    image_features: int = positive()
+
+
+@dataclass(kw_only=True)
 class SamplerConfig:
     """Settings in conf/sampler/; `validate` replaces None in `n`, `lanes` and `slots`."""
 
@@ -206,9 +213,10 @@ GROUPS: dict[str, type] = {
     "eval": EvalConfig,
     "checkpoint": CheckpointConfig,
 }
-NETS = ("mlp", "mlp256", "gru")
+NETS = ("mlp", "mlp256", "gru", "cnn")
 VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("env", "slow"): SlowEnvConfig,
     ("net", "gru"): GRUConfig,
+    ("net", "cnn"): CNNConfig,
     ("logger", "wandb"): WandbConfig,
 }

@@ -9,9 +9,10 @@ import gymnasium as gym
 import numpy as np
 
 from walle.envs import saving
-from walle.envs.lanes import EnvSpec, StateArray, Step, supported_actions
+from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
 from walle.envs.mujoco.registry import find_maker
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
+from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
 from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.streams import Role, env_seed
 from walle.types import AnyArray
@@ -20,7 +21,10 @@ _MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
 
 
 class GymnasiumLanes:
-    """One instance of a registered environment for every lane. Observations are flattened."""
+    """One instance of a registered environment for every lane.
+
+    Observations are flattened; those with images become rows of bytes (`walle.envs.observations`).
+    """
 
     moves = False
 
@@ -43,9 +47,9 @@ class GymnasiumLanes:
             "wrap the environment (gymnasium.wrappers.TransformAction) to give it one of them",
         )
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
-        self._first_action = int(getattr(self.action_space, "start", 0))
-        if isinstance(self.action_space, gym.spaces.Discrete):
-            self.action_space = gym.spaces.Discrete(int(self.action_space.n))
+        self.action_space, self._first_action = from_zero(self.action_space)
+        self._moved = bool(np.any(self._first_action))
+        self._action_dtype = None if isinstance(self.action_space, gym.spaces.Box) else np.int64
         self._frame_skip = spec.frame_skip
         self._seeds: list[int] | list[None] = [env_seed(seed, lane, role) for lane in self._lanes]
         n = len(self._lanes)
@@ -90,6 +94,7 @@ class GymnasiumLanes:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         any_ended = False
         self._steps += 1
+        action = np.asarray(action, self._action_dtype)
         for i, env in enumerate(self._envs):
             if self._saving == "replay":
                 self._episodes[i].acts(action[i])
@@ -103,7 +108,7 @@ class GymnasiumLanes:
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
 
     def _step_lane(self, i: int, env: gym.Env[Any, Any], action: Any) -> tuple[AnyArray, bool]:
-        if self._first_action:
+        if self._moved:
             action = action + self._first_action
         total = 0.0
         for _ in range(self._frame_skip):
@@ -182,7 +187,8 @@ class GymnasiumLanes:
         size = self._obs[i].nbytes
         episode = self._episodes[i] = saving.Episode.of(state[size:])
         obs = episode.begin(self._envs[i])
-        like = np.zeros(self.action_space.shape or (), self.action_space.dtype)
+        dtype = self._action_dtype or self.action_space.dtype
+        like = np.zeros(self.action_space.shape or (), dtype)
         for action in episode.actions(like):
             obs, _ = self._step_lane(i, self._envs[i], action)
         self._obs[i] = obs
@@ -198,8 +204,10 @@ class GymnasiumLanes:
             env.close()
 
 
-def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
+def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     """One environment as `spec` describes it, its observations flattened to one dimension.
+
+    Without `pack`, observations with images stay as the environment gives them.
 
     Raises:
         ConfigError: Gymnasium cannot make it; the message names the setting to change.
@@ -220,7 +228,14 @@ def make_env(spec: EnvSpec) -> gym.Env[Any, Any]:
         raise ConfigError(f"env.id={spec.id!r}: {str(error).strip().splitlines()[0]}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} says: {error}") from error
-    return _flattened(env)
+    if not has_image(env.observation_space):
+        return _flattened(env)
+    if spec.time_feature:
+        raise ConfigError(
+            f"env.time_feature=true with {spec.id}, whose observations hold images; use "
+            "env.time_feature=false"
+        )
+    return _Packed(env) if pack else env
 
 
 def _first_of_pair(found: Any) -> AnyArray:
@@ -234,6 +249,7 @@ def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
+    check_no_hidden_image(space, _name(env))
     if not space.is_np_flattenable:
         raise ConfigError(
             f"{_name(env)} has observations {space}, which do not flatten to a vector; "
@@ -256,6 +272,17 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
                 "part or the absolute value"
             )
         return gym.spaces.flatten(self.env.observation_space, observation)
+
+
+class _Packed(gym.ObservationWrapper[Any, Any, Any]):
+    """Turns observations with images into rows of bytes."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space: Any = ObservationRows(env.observation_space, _name(env))
+
+    def observation(self, observation: Any) -> Any:
+        return self.observation_space.pack(observation)
 
 
 def _has_complex(observation: Any) -> bool:

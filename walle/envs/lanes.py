@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from walle.errors import ConfigError
-from walle.types import AnyArray, BoolArray
+from walle.types import ActionSpace, AnyArray, BoolArray
 
 Saving = Literal["pickle", "replay", "none"]
 StateArray = npt.NDArray[np.uint8]
@@ -90,15 +90,16 @@ class Lanes(Protocol):
     """L environments that step together. A lane whose episode ends begins the next one itself.
 
     Attributes:
-        observation_space: the observations of one lane, one-dimensional.
-        action_space: the actions of one lane; a discrete space starts at 0.
+        observation_space: the observations of one lane, one-dimensional; `walle.types.layout_of`
+            tells what they hold.
+        action_space: the actions of one lane; a discrete one starts at 0.
         episode_limit: environment steps after which an episode is truncated, if any.
         moves: whether `state` and `restore` take microseconds a lane.
     """
 
     moves: bool
     observation_space: gym.spaces.Box
-    action_space: gym.spaces.Box | gym.spaces.Discrete
+    action_space: ActionSpace
     episode_limit: int | None
 
     def __len__(self) -> int:
@@ -132,9 +133,7 @@ class Lanes(Protocol):
         """Frees what the lanes hold."""
 
 
-def supported_actions(
-    space: gym.Space[Any], where: str, cure: str
-) -> gym.spaces.Box | gym.spaces.Discrete:
+def supported_actions(space: gym.Space[Any], where: str, cure: str) -> ActionSpace:
     """The action space, if a policy of walle's can act in it.
 
     Raises:
@@ -142,9 +141,21 @@ def supported_actions(
     """
     if isinstance(space, gym.spaces.Discrete):
         return space
+    several = (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+    if isinstance(space, several) and len(space.shape) == 1:
+        return space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
         return space
     raise ConfigError(
-        f"{where} has actions {space}; walle takes Discrete and one-dimensional Box actions of "
-        f"real numbers: {cure}"
+        f"{where} has actions {space}; walle takes Discrete actions, one-dimensional MultiDiscrete "
+        f"and MultiBinary actions, and one-dimensional Box actions of real numbers: {cure}"
     )
+
+
+def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any]:
+    """The same actions counted from 0, and what must be added to them."""
+    if isinstance(space, gym.spaces.Discrete):
+        return gym.spaces.Discrete(int(space.n)), int(space.start)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return gym.spaces.MultiDiscrete(space.nvec), space.start.astype(np.int64)
+    return space, 0

@@ -21,7 +21,7 @@ SIZE = 480  # pixels of a robot's picture, as in Gymnasium
 _DRAWING = ("render_mode", "width", "height")
 
 
-def make_single(spec: EnvSpec, **kwargs: Any) -> Env:
+def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
     """The environment that `spec` describes, with repeated actions and the clock if it has them.
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds it gives the
@@ -30,6 +30,7 @@ def make_single(spec: EnvSpec, **kwargs: Any) -> Env:
 
     Args:
         spec: the environment and what surrounds it.
+        pack: turn observations with images into rows of bytes, as a lane does.
         kwargs: further arguments of the environment, such as `render_mode`.
 
     Raises:
@@ -41,7 +42,7 @@ def make_single(spec: EnvSpec, **kwargs: Any) -> Env:
         spec = replace(spec, kwargs={**spec.kwargs, **kwargs})
         env = RobotEnv(make_mujoco_lanes(replace(spec, frame_skip=1), [0], 0), **drawing)
     else:
-        env = make_env(replace(spec, kwargs={**spec.kwargs, **kwargs}))
+        env = make_env(replace(spec, kwargs={**spec.kwargs, **kwargs}), pack=pack)
     limit = env.spec.max_episode_steps if env.spec else getattr(env, "episode_limit", None)
     if spec.frame_skip > 1:
         env = _RepeatedAction(env, spec.frame_skip)

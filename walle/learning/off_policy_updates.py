@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.learning.adam import AdamSettings
+from walle.learning.adam import AdamSettings, clip_by_norm
 from walle.learning.compiled import compile_function
 from walle.learning.gradient_steps import leaves, rebuild
 
@@ -48,13 +48,18 @@ class TrainState(NamedTuple):
 
 
 def adam_update(
-    loss: Callable[[Tensor], tuple[Tensor, Tensor]], part: TrainState, learning_rate: float
+    loss: Callable[[Tensor], tuple[Tensor, Tensor]],
+    part: TrainState,
+    learning_rate: float | Tensor,
+    max_norm: float | None = None,
 ) -> tuple[TrainState, Tensor, Tensor]:
     """One Adam step on `loss(vector) -> (loss, aux)`; returns the new state, loss and aux; pure.
 
-    Kingma & Ba 2015, algorithm 1, with the paper's settings.
+    Kingma & Ba 2015, algorithm 1, with the paper's settings. `max_norm` bounds the gradient's norm.
     """
     grad, (value, aux) = grad_and_value(loss, has_aux=True)(part.vector)
+    if max_norm is not None:
+        grad, _ = clip_by_norm(grad, max_norm)
     beta1, beta2, epsilon = ADAM.beta1, ADAM.beta2, ADAM.epsilon
     first, second = part.decay[0] * beta1, part.decay[1] * beta2
     mean = torch.lerp(part.mean, grad, 1 - beta1)

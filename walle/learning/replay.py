@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.types import Rollout
+from walle.types import AnyArray, Rollout
 
 
 class Transitions(NamedTuple):
@@ -34,16 +34,30 @@ class Transitions(NamedTuple):
 
     @classmethod
     def split(cls, rows: Tensor, obs_dim: int) -> Transitions:
-        """Views of the rows [..., W] of a `Replay`, W = 2 O + A + 2."""
-        action_dim = rows.shape[-1] - 2 * obs_dim - 2
-        widths = [obs_dim, action_dim, obs_dim, 1, 1]
-        obs, action, next_obs, reward, continues = torch.split(rows, widths, -1)
+        """Views of the rows [..., W] of a `Replay`; see `row_width`."""
+        if rows.dtype == torch.uint8:
+            obs, next_obs, numbers = _split_bytes(rows, obs_dim)
+            action, reward, continues = torch.split(numbers, [numbers.shape[-1] - 2, 1, 1], -1)
+        else:
+            action_dim = rows.shape[-1] - 2 * obs_dim - 2
+            widths = [obs_dim, action_dim, obs_dim, 1, 1]
+            obs, action, next_obs, reward, continues = torch.split(rows, widths, -1)
         return cls(obs, action, next_obs, reward.squeeze(-1), continues.squeeze(-1))
 
 
-def row_width(obs_dim: int, action_dim: int) -> int:
-    """W, the numbers in a row: observation, action, successor, reward, continues."""
-    return 2 * obs_dim + action_dim + 2
+def _split_bytes(rows: Tensor, obs_dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Observations and successors [..., O] of bytes, and the numbers [..., A + 2] behind them."""
+    widths = [obs_dim, obs_dim, rows.shape[-1] - 2 * obs_dim]
+    obs, next_obs, rest = torch.split(rows, widths, -1)
+    return obs, next_obs, rest.view(torch.float32)
+
+
+def row_width(obs_dim: int, action_dim: int, dtype: str = "float32") -> int:
+    """W, the entries of a row: observation, action, successor, reward, continues.
+
+    A row of bytes has the observation, the successor, and then the numbers, four bytes each.
+    """
+    return 2 * obs_dim + (action_dim + 2) * (4 if dtype == "uint8" else 1)
 
 
 class Replay:
@@ -51,13 +65,25 @@ class Replay:
 
     Attributes:
         capacity: the most transitions.
+        dtype: the type of a row's entries.
         inserted: transitions added since the run began; number n lies at index n % capacity.
     """
 
-    def __init__(self, capacity: int, obs_dim: int, action_dim: int, device: str = "cpu") -> None:
-        """Holds the newest `capacity` transitions; memory is used only when rows are filled."""
-        self.capacity = capacity
-        self._rows = torch.empty(capacity, row_width(obs_dim, action_dim), device=device)
+    def __init__(
+        self,
+        capacity: int,
+        obs_dim: int,
+        action_dim: int,
+        device: str = "cpu",
+        dtype: str = "float32",
+    ) -> None:
+        """Holds the newest `capacity` transitions; memory is used only when rows are filled.
+
+        `dtype` is the type of observations: "float32", or "uint8" with images.
+        """
+        self.capacity, self.dtype = capacity, dtype
+        width, kind = row_width(obs_dim, action_dim, dtype), getattr(torch, dtype)
+        self._rows = torch.empty(capacity, width, dtype=kind, device=device)
         self.inserted = 0
 
     def __len__(self) -> int:
@@ -71,14 +97,13 @@ class Replay:
 
     def add(self, rollout: Rollout) -> None:
         """Adds every step of a rollout, earlier steps first."""
-        columns = (
-            rollout.obs[:-1],
-            rollout.action,
-            rollout.successors(),
-            rollout.reward[..., None],
-            ~rollout.terminated[..., None],
-        )
-        rows = np.concatenate(columns, -1, dtype=np.float32).reshape(-1, self.width)
+        action = rollout.action.reshape(*rollout.reward.shape, -1)
+        after: list[AnyArray] = [rollout.reward[..., None], ~rollout.terminated[..., None]]
+        columns = [rollout.obs[:-1], action, rollout.successors(), *after]
+        if self.dtype == "uint8":
+            numbers = np.concatenate([action, *after], -1, dtype=np.float32)
+            columns = [rollout.obs[:-1], rollout.successors(), numbers.view(np.uint8)]
+        rows = np.concatenate(columns, -1, dtype=self.dtype).reshape(-1, self.width)
         self.inserted += len(rows)
         self._place(torch.from_numpy(rows[-self.capacity :]))
 

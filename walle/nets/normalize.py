@@ -88,7 +88,7 @@ def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | N
 
 
 def normalize_into(
-    out: FloatArray, obs: FloatArray, mean: FloatArray, inv_std: FloatArray, clip: float | None
+    out: FloatArray, obs: AnyArray, mean: FloatArray, inv_std: FloatArray, clip: float | None
 ) -> None:
     """`apply_normalizer` for the hot loop: writes into `out` and allocates nothing."""
     np.subtract(obs, mean, out=out)

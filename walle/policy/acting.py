@@ -7,15 +7,15 @@ from typing import Any, NamedTuple, overload
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
 from walle.collecting.actor import Actor
 from walle.envs import EnvSpec
+from walle.envs.observations import ObservationRows
 from walle.envs.transforms import ActionMap
 from walle.errors import ConfigError
 from walle.nets.policies import ActingPolicy
 from walle.nets.recurrent import memory_of
-from walle.types import AnyArray, FloatArray, PolicySnapshot
+from walle.types import ActionSpace, AnyArray, FloatArray, ObsLayout, PolicySnapshot, layout_of
 
 Action = AnyArray | np.generic
 
@@ -37,11 +37,14 @@ class Origin(NamedTuple):
 
 
 class Spaces(NamedTuple):
-    """The observations that a policy takes, and the actions of its environment."""
+    """The observations that a policy takes, and the actions of its environment.
+
+    `first_action` is added to discrete actions, which policies count from 0.
+    """
 
     observation: gym.spaces.Box
-    action: gym.spaces.Box | gym.spaces.Discrete
-    first_action: int = 0
+    action: ActionSpace
+    first_action: Any = 0
 
 
 class Policy:
@@ -90,6 +93,11 @@ class Policy:
         return int(self.spaces.observation.shape[0])
 
     @property
+    def obs_layout(self) -> ObsLayout:
+        """How an observation lies in the row of numbers that the network takes."""
+        return layout_of(self.spaces.observation)
+
+    @property
     def state_size(self) -> int:
         """S, the width of the memory; 0 without one."""
         memory = memory_of(self.network)
@@ -101,15 +109,15 @@ class Policy:
         return np.zeros(shape, np.float32)
 
     @overload
-    def act(self, obs: npt.ArrayLike, *, deterministic: bool = True) -> Action: ...
+    def act(self, obs: Any, *, deterministic: bool = True) -> Action: ...
 
     @overload
     def act(
-        self, obs: npt.ArrayLike, state: FloatArray, deterministic: bool = True
+        self, obs: Any, state: FloatArray, deterministic: bool = True
     ) -> tuple[Action, FloatArray]: ...
 
     def act(
-        self, obs: npt.ArrayLike, state: FloatArray | None = None, deterministic: bool = True
+        self, obs: Any, state: FloatArray | None = None, deterministic: bool = True
     ) -> Action | tuple[Action, FloatArray]:
         """The actions at raw observations, in the units of the environment.
 
@@ -117,7 +125,8 @@ class Policy:
         row of a batch gives the same bits as the observation by itself.
 
         Args:
-            obs: one observation [O], or a batch [N, O], as `env()` gives them.
+            obs: one observation [O], or a batch [N, O], as `env()` gives them. With images, an
+                image or a dictionary of the environment, or a batch with one more dimension.
             state: the policy's memory, [S] or [N, S]: `initial_state` where an episode begins, and
                 then what the call before returned. Needed with a memory; without one S is 0.
             deterministic: take the likeliest action; otherwise draw one with `rng`.
@@ -145,13 +154,15 @@ class Policy:
     def _in_units(self, action: AnyArray) -> AnyArray:
         if self.action_map is not None:
             return self.action_map(action)
-        if isinstance(self.spaces.action, gym.spaces.Discrete):
+        if not isinstance(self.spaces.action, gym.spaces.Box):
             moved: AnyArray = np.add(action, self.spaces.first_action)
             return moved
         return action.copy()
 
-    def _checked(self, obs: npt.ArrayLike) -> tuple[FloatArray, bool]:
+    def _checked(self, obs: Any) -> tuple[AnyArray, bool]:
         """[N, O] observations, and whether one observation was given."""
+        if isinstance(self.spaces.observation, ObservationRows):
+            return self.spaces.observation.rows(obs)
         rows = np.asarray(obs, np.float32)
         if rows.ndim not in (1, 2) or rows.shape[-1] != self.obs_dim or not rows.size:
             raise ConfigError(
@@ -195,8 +206,9 @@ class Policy:
         """A Gymnasium environment like the one that it was trained in, for one episode at a time.
 
         It repeats actions, limits episodes and appends the clock as in training, and takes the
-        actions of `act`. With equal seeds it gives the observations of a lane; but with
-        `env.backend=envpool` it is Gymnasium's task of the same id.
+        actions of `act`. Observations with images are the environment's own. With equal seeds it
+        gives the observations of a lane; but with `env.backend=envpool` it is Gymnasium's task of
+        the same id.
 
         Args:
             render_mode: such as "rgb_array" or "human", if the environment has it.
@@ -208,4 +220,4 @@ class Policy:
         from walle.envs.single import make_single
 
         drawing = {} if render_mode is None else {"render_mode": render_mode}
-        return make_single(self.spec, **drawing, **kwargs)
+        return make_single(self.spec, pack=False, **drawing, **kwargs)

@@ -16,7 +16,7 @@ from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy
 from walle.policy.loading import load
 from walle.streams import afterwards_noise, afterwards_seed
-from walle.types import AnyArray, FloatArray
+from walle.types import AnyArray
 
 AT_ONCE = 50  # episodes that run side by side in one process
 
@@ -121,7 +121,7 @@ def _run(
     actor = policy.actor(len(numbers))
     noise = [afterwards_noise(seed, number) for number in numbers]
 
-    def act(obs: FloatArray) -> AnyArray:
+    def act(obs: AnyArray) -> AnyArray:
         if deterministic:
             return actor.likeliest(obs)
         return actor.draw(obs, np.concatenate([policy.network.noise(rng, 1) for rng in noise]))

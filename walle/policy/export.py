@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from walle.errors import ConfigError, WalleError
+from walle.nets.encoders import Encoder, encoder_of
 from walle.nets.normalize import apply_normalizer
 from walle.nets.recurrent import memory_of
 from walle.policy.acting import Policy
@@ -37,7 +38,7 @@ TOLERANCE = 1e-5
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 _CHECKED, _STEPS = 100, 10  # episodes and steps of the comparison: a thousand observations
 
-Graph = Callable[[FloatArray, FloatArray], tuple[AnyArray, FloatArray]]
+Graph = Callable[[AnyArray, FloatArray], tuple[AnyArray, FloatArray]]
 
 
 class ActingModule(torch.nn.Module):
@@ -55,10 +56,13 @@ class ActingModule(torch.nn.Module):
         self.scale: Tensor
         self.centre: Tensor
         self.low: Tensor
+        self.first_action: Tensor
         self.high: Tensor
         self._network, self._clip = policy.network, policy.obs_clip
         self._memory = memory_of(policy.network)
-        self._first_action = policy.spaces.first_action
+        self._moves = bool(np.any(policy.spaces.first_action))
+        first = torch.as_tensor(policy.spaces.first_action)
+        self.register_buffer("first_action", first, persistent=self._moves)
         layout = policy.network.layout
         parameters, mean, inv_std = map(torch.from_numpy, policy.snapshot.parts(layout.size))
         self._params = {name: name.replace(".", "_") for name in layout.shapes}
@@ -73,18 +77,57 @@ class ActingModule(torch.nn.Module):
 
     def forward(self, obs: Tensor, state: Tensor | None = None) -> Any:
         """The actions; with a memory, the actions and the next state."""
-        params = {name: getattr(self, buffer) for name, buffer in self._params.items()}
+        params = self._named()
         x = apply_normalizer(obs, self.mean, self.inv_std, self._clip)
         if self._memory is not None:
             assert state is not None
             x = state = self._memory.step(params, x, state)
-        action = self._network.mode(self._network.dist(params, x))
+        action = self._action(params, x)
+        return action if state is None else (action, state)
+
+    def _named(self) -> dict[str, Tensor]:
+        return {name: getattr(self, buffer) for name, buffer in self._params.items()}
+
+    def _action(self, params: dict[str, Tensor], features: Tensor) -> Tensor:
+        action = self._network.mode(self._network.dist(params, features))
         if self._maps:
             scaled = action * self.scale + self.centre
-            action = torch.minimum(torch.maximum(scaled, self.low), self.high)
-        elif self._first_action:
-            action = action + self._first_action
-        return action if state is None else (action, state)
+            return torch.minimum(torch.maximum(scaled, self.low), self.high)
+        return action + self.first_action if self._moves else action
+
+    def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:
+        """The arguments of `forward` by name, for observations [N, O] and the memory [N, S]."""
+        named = {"obs": torch.from_numpy(obs)}
+        return named | ({"state": torch.from_numpy(state)} if self._memory is not None else {})
+
+
+class SeeingModule(ActingModule):
+    """The same with images: the vector, if there is one, and each image are arguments.
+
+    Images are bytes as the environment gives them, [N, *shape].
+    """
+
+    def __init__(self, policy: Policy, encoder: Encoder) -> None:
+        """Copies what `policy` has; `encoder` is its own."""
+        super().__init__(policy)
+        self._encoder = encoder
+
+    def forward(self, *parts: Tensor) -> Tensor:  # type: ignore[override]
+        """The actions at the arguments that `inputs` names."""
+        params, images = self._named(), list(parts)
+        vectors = images[0].new_zeros((images[0].shape[0], 0), dtype=torch.float32)
+        if self._encoder.obs_layout.vector:
+            vectors = apply_normalizer(images.pop(0), self.mean, self.inv_std, self._clip)
+        return self._action(params, self._encoder.of_parts(params, vectors, images))
+
+    def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:  # noqa: ARG002
+        """The vectors and the images in rows of bytes [N, O]."""
+        vectors, images = self._encoder.split(torch.from_numpy(obs))
+        if len(images) == 1 and not vectors.shape[1]:
+            return {"obs": images[0].contiguous()}
+        named = {"vector": vectors} if vectors.shape[1] else {}
+        named |= {f"image{i}": image for i, image in enumerate(images)}
+        return {name: part.contiguous() for name, part in named.items()}
 
 
 def export(policy: Policy, file: str | Path) -> float:
@@ -93,7 +136,8 @@ def export(policy: Policy, file: str | Path) -> float:
     Args:
         policy: what to export.
         file: its ending decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are
-            called `obs` and `state`, outputs `action` and `next_state`.
+            called `obs` and `state`, outputs `action` and `next_state`. The image of an observation
+            that is nothing else is `obs`; otherwise the inputs are `vector`, `image0`, `image1`, …
 
     Returns:
         the largest difference of an action or a state, over a thousand observations.
@@ -105,12 +149,11 @@ def export(policy: Policy, file: str | Path) -> float:
     path = Path(file)
     if path.suffix not in _WRITERS:
         raise ConfigError(f"{path}: the ending must be one of {', '.join(_WRITERS)}")
-    module = ActingModule(policy).eval()
-    obs = torch.zeros(2, policy.obs_dim)
-    inputs: tuple[Tensor, ...] = (obs,)
-    if policy.state_size:
-        inputs += (torch.zeros(2, policy.state_size),)
-    graph = _WRITERS[path.suffix](module, inputs, path, policy)
+    encoder = encoder_of(policy.network)
+    module = SeeingModule(policy, encoder) if encoder else ActingModule(policy)
+    obs = np.zeros((2, policy.obs_dim), policy.obs_layout.dtype)
+    inputs = module.inputs(obs, policy.initial_state(2))
+    graph = _WRITERS[path.suffix](module.eval(), inputs, path, policy)
     found = difference(policy, graph)
     if not found <= TOLERANCE:
         raise WalleError(f"{path} differs from the policy by {found:.2g}, more than {TOLERANCE}")
@@ -124,11 +167,12 @@ def difference(policy: Policy, graph: Graph) -> float:
     discrete actions, a different one counts as 1.
     """
     _, mean, inv_std = policy.snapshot.parts(policy.network.layout.size)
-    rng, worst = np.random.default_rng(0), 0.0
+    rng, worst, layout = np.random.default_rng(0), 0.0, policy.obs_layout
     ours = theirs = policy.initial_state(_CHECKED)
     for _ in range(_STEPS):
-        noise = rng.standard_normal((_CHECKED, policy.obs_dim))
-        obs = (mean + 2 * noise / inv_std).astype(np.float32)
+        noise = rng.standard_normal((_CHECKED, layout.vector))
+        obs = rng.integers(0, 256, (_CHECKED, layout.width)).astype(layout.dtype)
+        layout.vectors(obs)[:] = mean + 2 * noise / inv_std
         expected, ours = policy.act(obs, ours)
         action, theirs = graph(obs, theirs)
         wide = [np.asarray(each, np.float64) for each in (action, expected)]
@@ -137,13 +181,14 @@ def difference(policy: Policy, graph: Graph) -> float:
     return worst
 
 
-def _dynamic(inputs: tuple[Tensor, ...]) -> tuple[dict[int, Any], ...]:
+def _dynamic(module: ActingModule, inputs: Mapping[str, Tensor]) -> tuple[Any, ...]:
     batch = torch.export.Dim("batch")
-    return tuple({0: batch} for _ in inputs)
+    each = tuple({0: batch} for _ in inputs)
+    return (each,) if isinstance(module, SeeingModule) else each  # the arguments of `*parts`
 
 
 def _write_onnx(
-    module: ActingModule, inputs: tuple[Tensor, ...], path: Path, policy: Policy
+    module: ActingModule, inputs: Mapping[str, Tensor], path: Path, policy: Policy
 ) -> Graph:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -152,24 +197,24 @@ def _write_onnx(
         )
     import onnxruntime
 
-    names = ["obs", "state"][: len(inputs)]
     with _quiet():
         program: Any = torch.onnx.export(
             module,
-            inputs,
+            tuple(inputs.values()),
             dynamo=True,
             verbose=False,
-            input_names=names,
-            output_names=["action", "next_state"][: len(inputs)],
-            dynamic_shapes=_dynamic(inputs),
+            input_names=list(inputs),
+            output_names=["action", "next_state"][: 1 + bool(policy.state_size)],
+            dynamic_shapes=_dynamic(module, inputs),
         )
     about = {**policy.origin._asdict(), "env": policy.spec.id}
     program.model.metadata_props.update({name: str(value) for name, value in about.items()})
     program.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
-    def graph(obs: FloatArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
-        action, *following = session.run(None, dict(zip(names, (obs, state), strict=False)))
+    def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
+        named = module.inputs(obs, state).items()
+        action, *following = session.run(None, {name: part.numpy() for name, part in named})
         return action, following[0] if following else state
 
     return graph
@@ -189,19 +234,19 @@ def _quiet() -> Iterator[None]:
 
 def _write_torch(
     module: ActingModule,
-    inputs: tuple[Tensor, ...],
+    inputs: Mapping[str, Tensor],
     path: Path,
-    policy: Policy,  # noqa: ARG001 - as the other writer
+    policy: Policy,
 ) -> Graph:
     with torch.no_grad():
-        program = torch.export.export(module, inputs, dynamic_shapes=_dynamic(inputs))
+        example, shapes = tuple(inputs.values()), _dynamic(module, inputs)
+        program = torch.export.export(module, example, dynamic_shapes=shapes)
     torch.export.save(program, path)
     loaded = torch.export.load(path).module()
 
-    def graph(obs: FloatArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
-        arrays = (obs, state)[: len(inputs)]
-        found = loaded(*map(torch.from_numpy, arrays))
-        if len(inputs) == 1:
+    def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
+        found = loaded(*module.inputs(obs, state).values())
+        if not policy.state_size:
             return found.numpy(), state
         return found[0].numpy(), found[1].numpy()
 

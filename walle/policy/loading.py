@@ -17,11 +17,12 @@ from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.config import stored_groups, with_variables
 from walle.envs import EnvSpec, make_lanes
+from walle.envs.lanes import from_zero
 from walle.envs.single import make_single
 from walle.envs.transforms import ActionMap
 from walle.errors import ConfigError, nearest
 from walle.policy.acting import Origin, Policy, Spaces
-from walle.types import PolicySnapshot
+from walle.types import ActionSpace, PolicySnapshot
 
 WHICH = ("best", "last")
 
@@ -118,11 +119,9 @@ def policy_from(algorithm: Algorithm, spec: EnvSpec, origin: Origin) -> Policy:
     )
 
 
-def _given(
-    spec: EnvSpec, space: gym.spaces.Box | gym.spaces.Discrete
-) -> gym.spaces.Box | gym.spaces.Discrete:
+def _given(spec: EnvSpec, space: ActionSpace) -> ActionSpace:
     """The space of the policy's actions, before they are rescaled."""
-    if isinstance(space, gym.spaces.Discrete) or spec.action == "raw":
+    if not isinstance(space, gym.spaces.Box) or spec.action == "raw":
         return space
     return ActionMap(space, rescale=spec.action == "rescale").given
 
@@ -135,7 +134,4 @@ def spaces_of(spec: EnvSpec, seed: int) -> Spaces:
     else:
         env = make_single(spec)
     with closing(env):
-        if isinstance(env.action_space, gym.spaces.Discrete):
-            count, first = int(env.action_space.n), int(env.action_space.start)
-            return Spaces(env.observation_space, gym.spaces.Discrete(count), first)
-        return Spaces(env.observation_space, env.action_space)
+        return Spaces(env.observation_space, *from_zero(env.action_space))

@@ -14,7 +14,7 @@ from walle.errors import ConfigError
 from walle.machine import memory_bytes
 from walle.timing import SAMPLER_SECTIONS
 from walle.transport.arena import Arena
-from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
+from walle.types import LANE_FIELDS, STEP_FIELDS, ActionSpace, Rollout
 
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
 
@@ -43,20 +43,21 @@ class RolloutShape(NamedTuple):
         steps: int,
         lanes: int,
         obs_dim: int,
-        action_space: gym.spaces.Box | gym.spaces.Discrete,
+        action_space: ActionSpace,
         packed_lanes: int,
         state: int,
         lane_state: int = 0,
+        obs_dtype: str = "float32",
     ) -> RolloutShape:
         """Builds the shape from the spaces of an environment."""
-        discrete = isinstance(action_space, gym.spaces.Discrete)
+        continuous = isinstance(action_space, gym.spaces.Box)
         return cls(
             steps=steps,
             lanes=lanes,
             obs=(obs_dim,),
-            obs_dtype="float32",
-            action=() if discrete else (action_space.shape or ()),
-            action_dtype="int64" if discrete else "float32",
+            obs_dtype=obs_dtype,
+            action=action_space.shape or (),
+            action_dtype="float32" if continuous else "int64",
             packed_lanes=packed_lanes,
             state=state,
             lane_state=lane_state,

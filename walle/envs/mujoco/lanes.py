@@ -14,7 +14,7 @@ from walle.envs.mujoco.physics import Array, Fields, make_physics
 from walle.envs.mujoco.task import LaneError, RewardAndEnd, Task
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import RolloutError, what_went_wrong
-from walle.types import AnyArray, BoolArray, IntArray
+from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
 
 class MujocoLanes:
@@ -51,7 +51,7 @@ class MujocoLanes:
         self.observation_space: gym.spaces.Box = gym.spaces.Box(
             -np.inf, np.inf, (task.observation_size,), dtype=np.float64
         )
-        self.action_space: gym.spaces.Box | gym.spaces.Discrete = task.action_space
+        self.action_space: ActionSpace = task.action_space
         self.episode_limit = episode_limit
         self.model, self.frame_skip = task.model, task.frame_skip
         self._task = task
