@@ -19,7 +19,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from walle.agent.callbacks.base import Callback
+    from walle.agent.callbacks.base import (
+        Callback,
+        CheckpointInfo,
+        EndInfo,
+        EvaluationInfo,
+        RoundInfo,
+    )
     from walle.config import compose
     from walle.errors import ConfigError
     from walle.policy.acting import Policy
@@ -30,8 +36,12 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "Callback",
+    "CheckpointInfo",
     "ConfigError",
+    "EndInfo",
+    "EvaluationInfo",
     "Policy",
+    "RoundInfo",
     "__version__",
     "compose",
     "evaluate",
@@ -40,7 +50,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Callback": "walle.agent.callbacks.base",
+    **dict.fromkeys(
+        ("Callback", "CheckpointInfo", "EndInfo", "EvaluationInfo", "RoundInfo"),
+        "walle.agent.callbacks.base",
+    ),
     "ConfigError": "walle.errors",
     "Policy": "walle.policy.acting",
     "compose": "walle.config",

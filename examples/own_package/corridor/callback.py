@@ -14,7 +14,7 @@ class Solved(walle.Callback):
         """Has seen no evaluation yet."""
         self.reached = 0
 
-    def on_evaluation(self, info: Any) -> bool:
+    def on_evaluation(self, info: walle.EvaluationInfo) -> bool:
         """Counts the evaluations in a row that are good enough."""
         self.reached = self.reached + 1 if info.mean > 0.7 else 0
         return self.reached == 2
