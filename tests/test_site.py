@@ -105,23 +105,28 @@ SMALLER = {
     "total_steps=4e4": "total_steps=8192",
     "episodes=20": "episodes=2",
 }
+QUICK = ("algo.epochs=1", "algo.compile=false", "logger.progress=quiet")
+
+
+def made_small(line):
+    """The arguments of a command of the tour, with less to compute."""
+    words = [SMALLER.get(word, word) for word in shlex.split(line)]
+    assert words.pop(0) == "walle"
+    trains = words[0] == "run" and "--cfg" not in words and "resume=" not in line
+    unmeasured = ("hydra.launcher.check_cores=false",) if "-m" in words else ()
+    return [*words, *QUICK, *unmeasured] if trains else words
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_tour_runs_from_its_first_command_to_its_last(tmp_path):
-    tiny = {"run": "algo.epochs=1 algo.compile=false logger.progress=quiet"}
+    environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
     for line in in_the_tour():
-        words = [SMALLER.get(word, word) for word in shlex.split(line)]
-        assert words.pop(0) == "walle"
-        if words[0] == "run" and not any(word.startswith("resume=") for word in words):
-            words += tiny["run"].split()
-        command = [sys.executable, "-m", "walle", *words]
-        environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "walle", *made_small(line)]
         ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
         assert ended.returncode == 0, (line, ended.stderr.decode())
     assert (tmp_path / "cartpole.onnx").exists()
-    assert list((tmp_path / "multirun/tour").rglob("report.html"))
+    assert (tmp_path / "multirun" / "tour" / "report.html").exists()
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,8 @@ class Gallery(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Parses the generated Markdown."""
         docs = Path(self.env.srcdir)
+        for file in (Path(__file__), *scripts(), docs / FIGURES / "ready"):
+            self.env.note_dependency(str(file))
         entries = [_entry(docs, script) for script in scripts()]
         text = "\n\n".join([f"```\n{SWEEP}\n```", *entries])
         return self.parse_text_to_nodes(text, allow_section_headings=True)
