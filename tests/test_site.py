@@ -104,6 +104,7 @@ SMALLER = {
     "total_steps=1.5e5": "total_steps=6144",
     "total_steps=4e4": "total_steps=8192",
     "episodes=20": "episodes=2",
+    "seed=0,1": "seed=0",
 }
 QUICK = ("algo.epochs=1", "algo.compile=false", "logger.progress=quiet")
 
