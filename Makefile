@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python
 
-.PHONY: sweep test slow gpu mutants lint types format clean
+.PHONY: sweep test slow gpu mutants docs lint types format clean
 .DEFAULT_GOAL := test
 
 # The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
@@ -11,7 +11,7 @@ RUN = .venv/bin/python
 	$(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
 	$(PIP) torch==2.13.0 || $(PIP) 'torch>=2.6'
-	$(PIP) -c constraints.txt -e '.[box2d,dev,export,tensorboard,video,wandb]'
+	$(PIP) -c constraints.txt -e '.[box2d,dev,docs,export,tensorboard,video,wandb]'
 	touch $@
 
 # A sweep over sampler counts, and its speedup figure; under three minutes on two cores. Traced, so
@@ -37,6 +37,13 @@ gpu: .venv/ready
 mutants: .venv/ready
 	$(PIP) -c constraints.txt -e '.[mutants]'
 	nice $(RUN) -m tests.mutants
+
+# The documentation site, docs/_build/html/index.html. The figures of its gallery are drawn once.
+docs: .venv/ready docs/_build/gallery/ready
+	$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+docs/_build/gallery/ready: docs/_ext/draw_gallery.py docs/_ext/from_code.py | .venv/ready
+	$(RUN) docs/_ext/draw_gallery.py
 
 lint: .venv/ready
 	.venv/bin/ruff check .

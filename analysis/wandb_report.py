@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from walle.analysis import speedup
-from walle.analysis.loading.directories import BadInputError
+from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring.design import axis_of, line_keys, resolve_key
 from walle.analysis.report import ask
 from walle.analysis.runs import Sweep, load
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
 
 CURVES = (
-    ("Return by experience", "env_steps", "return_mean"),
-    ("Return by wall clock", "wall_s", "return_mean"),
-    ("Policy lag", "env_steps", "lag_mean"),
-    ("Environment steps per second", "env_steps", "env_steps_per_s"),
+    ("Evaluation by experience", "env_steps", "eval/return_mean"),
+    ("Evaluation by wall clock", "eval/wall_s", "eval/return_mean"),
+    ("Return by experience", "env_steps", "return/return_mean"),
+    ("Return by wall clock", "time/wall_s", "return/return_mean"),
+    ("Policy lag", "env_steps", "lag/lag_mean"),
+    ("Environment steps per second", "env_steps", "time/env_steps_per_s"),
 )
 BARS = (
-    ("Collection per iteration (s)", "collect_s"),
-    ("Learning per iteration (s)", "learn_s"),
-    ("Share of collecting", "collect_share"),
-    ("Share of learning", "learn_share"),
+    ("Evaluation at the end", "summary/eval_mean"),
+    ("Environment steps per second", "summary/env_steps_per_s"),
+    ("Collection per iteration (s)", "summary/collect_s"),
+    ("Learning per iteration (s)", "summary/learn_s"),
+    ("Share of collecting", "summary/collect_share"),
+    ("Share of learning", "summary/learn_share"),
 )
 FLAGS = {
     "--entity": {"default": "", "help": "the W&B user or team (--save needs it)"},
@@ -113,8 +117,14 @@ def findings(sweep: Sweep, by: str, warmup: int) -> str:
 
 def wandb_groups(sweep: Sweep) -> list[str]:
     """The W&B groups of the runs; an empty name stands for all runs of the project."""
-    groups = {str(run.config.get("logger.group", "null")) for run in sweep.runs}
-    return sorted("" if group == "null" else group for group in groups)
+    return sorted({_group(run) for run in sweep.runs})
+
+
+def _group(run: Run) -> str:
+    """The group that status.json names, and for a run without W&B the one of its settings."""
+    told = run.status.get("wandb")
+    known = told.get("group") if isinstance(told, dict) else run.config.get("logger.group")
+    return "" if known in (None, "null") else str(known)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from walle import __version__
+from walle.config import compose
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/architecture.md")
@@ -34,6 +36,41 @@ def test_every_path_that_a_page_names_exists(page):
     assert len(paths) > 5
     assert [path for path in paths if "NAME" not in path and not (ROOT / path).exists()] == []
     assert [link for link in linked if not ((ROOT / page).parent / link).exists()] == []
+
+
+ALL_PAGES = ("README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md")))
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_every_link_of_a_page_leads_to_a_file(page):
+    linked = re.findall(r"\]\(([^)#:]+)[^):]*\)", prose(page))
+    assert [link for link in linked if not ((ROOT / page).parent / link).exists()] == []
+
+
+def printed_runs():
+    """The overrides of each run that a page prints, with the first of several values."""
+    for page in ALL_PAGES:
+        blocks = re.findall(r"^```(\S*)\n(.*?)^```", prose(page), re.MULTILINE | re.DOTALL)
+        for block in (text for language, text in blocks if language in ("", "sh")):
+            for line in block.replace("\\\n", " ").splitlines():
+                start = re.match(r"(?:TOKEN=\S+ )?(?:walle run|python -m walle\.run) ", line)
+                words = shlex.split(line[start.end() :], comments=True) if start else []
+                if words and not {"-cn", "..."} & set(words) and "resume=" not in line:
+                    yield tuple(re.sub(r"=(?!\[)([^,]+),.*", r"=\1", word) for word in words)
+
+
+OWN = ("experiment=", "--config-dir", "algo=reinforce", ".name=")  # files of the reader's
+
+
+@pytest.mark.parametrize("words", sorted(set(printed_runs())), ids=" ".join)
+def test_every_run_that_a_page_prints_has_settings_that_exist(words, monkeypatch):
+    monkeypatch.setenv("TOKEN", "abc")
+    if any(own in word for own in OWN for word in words):
+        pytest.skip("needs a file that the page tells the reader to write")
+    ours = [word for word in words if "=" in word and not word.startswith("hydra")]
+    named = [word for word in ours if "(" not in word]  # a range of a search has no first value
+    config = compose(named)
+    assert config.total_steps > 0
 
 
 @cache

@@ -53,7 +53,7 @@ def test_no_file_of_a_run_that_fails_holds_the_value_and_nothing_told_wandb(tmp_
     class Wandb(sinks.TensorBoardSink):
         def __init__(self, directory, *arguments):
             told.append(arguments)
-            super().__init__(directory / "tensorboard")
+            super().__init__(directory / "tensorboard", arguments[0])
 
     monkeypatch.setattr(sinks, "WandbSink", Wandb)
     asked = [*SMALL, *KEYED, "+env.kwargs.raise_at=90", "sampler=serial", "logger=wandb"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
+from walle.agent.sinks.describing import Speed, section, summary
 from walle.analysis import wandb_report
 from walle.analysis.runs import load
 
@@ -50,6 +51,26 @@ def test_a_run_set_for_each_group_of_runs(tmp_path: Path) -> None:
     sets = blocks(spec, "panel-grid")[0]["metadata"]["runSets"]
     assert [found["name"] for found in sets] == ["first", "second"]
     assert "second" in json.dumps(sets[1]["filters"])
+
+
+def test_a_run_of_a_sweep_without_a_name_is_in_the_group_that_it_told_wandb(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(), Job(n=2)])
+    path = root / "0" / "status.json"
+    status = json.loads(path.read_text())
+    path.write_text(json.dumps(status | {"wandb": {"group": "2026-11-22/10-00-00"}}))
+    assert wandb_report.wandb_groups(load(root)) == ["", "2026-11-22/10-00-00"]
+
+
+def test_every_panel_shows_a_name_that_runs_log() -> None:
+    shown = {name for _, x, y in wandb_report.CURVES for name in (x, y)} - {"env_steps"}
+    for name in shown:
+        group, _, column = name.partition("/")
+        assert group == "eval" or section(column) == group
+    row = dict.fromkeys(("iteration_s", "collect_s", "learn_s", "env_steps_per_s"), 1.0)
+    speed = Speed()
+    speed.add({**row, "compile_s": 0.0})
+    logged = summary({"eval_mean": 1.0}, speed)
+    assert {name for _, name in wandb_report.BARS} <= logged.keys()
 
 
 def test_without_speedup_the_reason_stands_there(lag_sweep: Path) -> None:

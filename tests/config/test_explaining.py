@@ -1,8 +1,9 @@
 """Errors of Hydra in one line with the cure, as a user meets them."""
 
 import pytest
+from hydra.errors import MissingConfigException
 
-from walle.config import compose
+from walle.config import compose, explain
 from walle.errors import ConfigError
 
 
@@ -27,6 +28,15 @@ def test_what_was_meant(override, line):
     with pytest.raises(ConfigError) as caught:
         compose([override])
     assert str(caught.value).startswith(line)
+
+
+def test_a_launcher_that_is_not_installed_names_its_package():
+    options = ["basic", "walle", "walle_schema"]
+    error = MissingConfigException("not found", "hydra/launcher/joblib", options)
+    assert explain(error) == (
+        "hydra/launcher=joblib does not exist; choose one of: basic, walle, or install the package "
+        "that has it: hydra-joblib-launcher?"
+    )
 
 
 def test_a_sweep_that_does_not_exist_lists_those_that_do():

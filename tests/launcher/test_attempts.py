@@ -7,6 +7,7 @@ import shlex
 import signal
 
 import pytest
+from omegaconf import OmegaConf
 
 from walle.agent import checkpoint
 from walle.agent.run_directory import read_status, update_status
@@ -122,7 +123,8 @@ def test_a_sweep_that_does_not_resume_starts_its_jobs_from_the_beginning(learner
 
 
 def job(directory):
-    return Job("job=1", None, directory, Identity(0, ("job=1",), "hash", {}), Need())
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": "multirun/2026-11-22/10-00-00"}}})
+    return Job("job=1", config, directory, Identity(0, ("job=1",), "hash", {}), Need())
 
 
 def write_checkpoint(directory, name=checkpoint.LAST, **status):
@@ -166,6 +168,7 @@ def test_every_start_counts_as_an_attempt_and_keeps_what_the_job_wrote_into_its_
     assert (status["state"], status["attempts"], status["resume"]) == ("running", 2, True)
     assert status["replacements"] == [{"sampler": "sampler-1"}]
     assert (status["log_tail"], status["error"]) == (None, None)
+    assert (status["label"], status["sweep"]) == ("job=1", "2026-11-22/10-00-00")
     assert prepare(job(tmp_path), grant, resume=False)["attempts"] == 3
     assert "replacements" not in read_status(tmp_path)
     assert (tmp_path / "attempts" / "1" / "checkpoints").is_dir()

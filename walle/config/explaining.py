@@ -93,10 +93,12 @@ def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
         return f"-cn {name}: no sweep has that name; {near} (`walle sweeps` tells what each does)"
     if not options:
         return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
-    near = (_environment(name) if group == "env" else None) or nearest(name, options)
+    choices = [option for option in options if not option.endswith("_schema")]  # no one's choice
+    near = (_environment(name) if group == "env" else None) or nearest(name, choices)
     if group == "experiment" and near.startswith("did"):
-        near += f" There are: {', '.join(sorted(options))}"
-    return f"{group}={name} does not exist; {near}"
+        near += f" There are: {', '.join(sorted(choices))}"
+    more = f", or install the package that has it: hydra-{name}-launcher?"
+    return f"{group}={name} does not exist; {near}{more if group == 'hydra/launcher' else ''}"
 
 
 def _environment(name: str) -> str | None:

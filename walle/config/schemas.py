@@ -105,12 +105,14 @@ class WandbConfig(LoggerConfig):
     project: str
     entity: str | None
     group: str | None
+    tags: list[str]
     mode: str = one_of("online", "offline", "disabled")
 
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of `wandb.init`."""
-        return {key: getattr(self, key) for key in ("project", "entity", "group", "mode")}
+        names = ("project", "entity", "group", "tags", "mode")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(kw_only=True)

@@ -7,6 +7,7 @@ the job goes on from the checkpoint in its directory; where it is false, there i
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from walle.agent.run_directory import has_checkpoint, read_status, set_aside, update_status
@@ -52,6 +53,8 @@ def prepare(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
         "oversubscribed": grant.oversubscribed,
         "load_start": os.getloadavg()[0],
         "mhz_start": clock_mhz(grant.cores),
+        "label": job.label,
+        "sweep": "/".join(Path(job.config.hydra.sweep.dir).parts[-2:]),  # DATE/TIME by default
     }
     if job.block is not None:
         record["block"] = job.block

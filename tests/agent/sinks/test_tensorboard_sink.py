@@ -1,0 +1,29 @@
+"""What TensorBoard's own reader finds in the event files of a run."""
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+from tests.conftest import read
+
+
+def test_every_column_is_in_a_section_and_the_settings_are_hyperparameters(run):
+    overrides = ("env=cartpole", "sampler=serial", "eval.every=512", "eval.episodes=2")
+    _, directory = run(*overrides, "logger=tensorboard", "sampler.lanes=8")
+    events = EventAccumulator(str(directory / "tensorboard")).Reload()
+    tags = set(events.Tags()["scalars"])
+    names = {tag.partition("/")[2] for tag in tags if tag.split("/")[0] not in ("eval", "summary")}
+    assert names == set(read(directory / "iterations.csv")[0]) - {"env_steps"}
+    assert {"time/collect_s", "return/return_mean", "loss/kl", "lag/lag_mean"} <= tags
+    assert {"eval/return_mean", "summary/collect_share", "summary/eval_mean"} <= tags
+    (last,) = [one.value for one in events.Scalars("time/wall_s") if one.step == 768]
+    assert abs(last - float(read(directory / "iterations.csv")[-1]["wall_s"])) < 1e-3
+
+    assert {metadata.EXPERIMENT_TAG, metadata.SESSION_START_INFO_TAG} <= set(
+        events.PluginTagToContent("hparams")
+    )
+    content = events.PluginTagToContent("hparams")[metadata.SESSION_START_INFO_TAG]
+    start = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
+    found = {name: value.WhichOneof("kind") for name, value in start.hparams.items()}
+    assert start.hparams["algo.clip"].number_value == 0.2
+    assert found["net.policy_hidden"] == "string_value"
+    assert not {"logger.name", "sampler.slots", "name"} & found.keys()

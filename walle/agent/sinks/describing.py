@@ -1,0 +1,156 @@
+"""What TensorBoard and W&B are told of a run: its name, tags, settings, sections and summary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from walle.agent.csv_file import Row
+from walle.agent.run_directory import read_status
+
+_NOT_OF_THE_EXPERIMENT = ("name", "resume", "logger")  # where a run reports, not what it does
+_FOLLOWING = (
+    "sampler.lanes",
+    "sampler.slots",
+    "schedule_steps",
+)  # from batch_size, lag, total_steps
+
+
+class Description(NamedTuple):
+    """A run as a sink shows it among other runs.
+
+    Attributes:
+        name: the settings that distinguish the run, such as `sampler.n=4 seed=1`.
+        tags: the algorithm and the environment.
+        sweep: name of the sweep's directory; None for a single run.
+        settings: the configuration without what follows from other settings, nested.
+    """
+
+    name: str
+    tags: tuple[str, ...]
+    sweep: str | None
+    settings: dict[str, Any]
+
+
+def describe(directory: Path, config: Mapping[str, Any]) -> Description:
+    """Describes the run in `directory`, from its files and its configuration.
+
+    In a sweep the launcher has written into status.json by which settings the job differs from the
+    others. Any other run is named after what was typed.
+    """
+    typed = _typed(directory)
+    status = read_status(directory)
+    plain = f"{config['algo']['name']} {config['env']['name']}"
+    name = status.get("label") or " ".join(filter(_of_the_experiment, typed)) or plain
+    tags = (str(config["algo"]["name"]), str(config["env"]["name"]))
+    return Description(name, tags, status.get("sweep"), settings(config, typed))
+
+
+def settings(config: Mapping[str, Any], typed: Sequence[str]) -> dict[str, Any]:
+    """The nested settings, without those that follow from others and that nobody typed.
+
+    Args:
+        config: the whole configuration, nested.
+        typed: the overrides, such as `sampler.lanes=32`.
+    """
+    keys = {override.lstrip("+").partition("=")[0] for override in typed}
+    left_out = {*_NOT_OF_THE_EXPERIMENT, *_FOLLOWING} - keys.intersection(_FOLLOWING)
+    return _without(config, left_out, "")
+
+
+def _without(node: Mapping[str, Any], left_out: set[str], prefix: str) -> dict[str, Any]:
+    return {
+        key: _without(value, left_out, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in node.items()
+        if prefix + key not in left_out
+    }
+
+
+def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested settings under dotted keys; a list or None becomes text."""
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            plain = isinstance(value, bool | int | float | str)
+            found[prefix + key] = value if plain else json.dumps(value)
+    return found
+
+
+def section(column: str) -> str:
+    """The section of a column of iterations.csv: `time`, `return`, `lag`, else `loss`."""
+    if column.endswith(("_s", "_share")) or column == "iteration":
+        return "time"
+    if column.startswith(("return_", "length_")) or column == "episodes":
+        return "return"
+    if column.startswith(("lag_", "dropped_")) or column == "policy_version":
+        return "lag"
+    return "loss"
+
+
+def by_section(row: Row) -> dict[str, float | int]:
+    """The numbers of a row of iterations.csv, such as `time/collect_s`, without the env_steps."""
+    return {f"{section(name)}/{name}": value for name, value in _numbers(row).items()}
+
+
+def of_evaluation(row: Row) -> dict[str, float | int]:
+    """The numbers of a row of eval.csv, such as `eval/return_mean`, without the env_steps."""
+    return {f"eval/{name}": value for name, value in _numbers(row).items()}
+
+
+def _numbers(row: Row) -> dict[str, float | int]:
+    numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    numbers.pop("env_steps", None)  # the axis of all others
+    return numbers
+
+
+class Speed:
+    """Mean times of a run, for its summary; an iteration that compiled does not count."""
+
+    def __init__(self) -> None:
+        self._iterations = 0
+        self._sums = dict.fromkeys(("iteration_s", "collect_s", "learn_s", "env_steps"), 0.0)
+
+    def add(self, row: Row) -> None:
+        """Adds a row of iterations.csv."""
+        found = {name: float(row[name] or 0) for name in ("iteration_s", "collect_s", "learn_s")}
+        if row["compile_s"]:
+            return
+        found["env_steps"] = float(row["env_steps_per_s"] or 0) * found["iteration_s"]
+        self._iterations += 1
+        self._sums = {name: self._sums[name] + value for name, value in found.items()}
+
+    def means(self) -> dict[str, float]:
+        """Seconds of an iteration and its parts, shares, steps a second; empty without a row."""
+        if not self._iterations or not self._sums["iteration_s"]:
+            return {}
+        total_s = self._sums["iteration_s"]
+        names = ("iteration_s", "collect_s", "learn_s")
+        return {
+            **{name: self._sums[name] / self._iterations for name in names},
+            "collect_share": self._sums["collect_s"] / total_s,
+            "learn_share": self._sums["learn_s"] / total_s,
+            "env_steps_per_s": self._sums["env_steps"] / total_s,
+        }
+
+
+def summary(row: Row, speed: Speed) -> dict[str, float | int]:
+    """The last numbers of a run, such as `summary/eval_mean` and `summary/collect_share`."""
+    numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    return {f"summary/{name}": value for name, value in (numbers | speed.means()).items()}
+
+
+def _typed(directory: Path) -> list[str]:
+    """The overrides in run.json."""
+    path = directory / "run.json"
+    if not path.exists():
+        return []
+    return [str(one) for one in json.loads(path.read_text(encoding="utf-8"))["overrides"]]
+
+
+def _of_the_experiment(override: str) -> bool:
+    key = override.lstrip("+~").partition("=")[0]
+    return key.partition(".")[0] not in ("hydra", *_NOT_OF_THE_EXPERIMENT) and "hydra/" not in key
