@@ -147,9 +147,9 @@ def test_half_a_line_at_the_end_of_the_journal_costs_nothing(opened, tmp_path):
 
 def test_another_search_in_the_same_journal_is_refused(opened, tmp_path):
     opened(seeds=[1])
-    with pytest.raises(ConfigError, match=r"another seeds: \[1\], and now \[2\]"):
+    with pytest.raises(ConfigError, match=r"holds a study with seeds \[1\], not \[2\]"):
         opened(seeds=[2])
-    with pytest.raises(ConfigError, match="another direction"):
+    with pytest.raises(ConfigError, match="with direction"):
         opened(seeds=[1], direction="minimize")
     (tmp_path / "study.journal").write_text("no journal\nat all\n")
     with pytest.raises(ConfigError, match=r"is no journal of Optuna, or damaged"):

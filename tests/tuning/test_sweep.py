@@ -184,7 +184,7 @@ def test_another_search_in_the_same_directory_is_refused(search):
     search("x=0,1", "hydra.sweeper.n_trials=1")
     made = search("x=0,2", "hydra.sweeper.n_trials=2")
     assert made.code == 2
-    assert "holds a study with another space" in made.said.err
+    assert "holds a study with the search space" in made.said.err
 
 
 def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):

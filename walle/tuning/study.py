@@ -28,6 +28,7 @@ from walle.processes.locks import lock_file, locked_file, try_lock
 
 JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
+WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
 Direction = Literal["maximize", "minimize"]
 FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search goes on
 
@@ -125,9 +126,9 @@ class Study:
         if keys:
             key = keys[0]
             raise ConfigError(
-                f"{self.journal} holds a study with another {key}: {_shown(recorded.get(key))}, "
-                f"and now {_shown(search[key])}; undo the change, or give the new study another "
-                "name (or hydra.sweeper.study_name)"
+                f"{self.journal} holds a study with {WORDS.get(key, key)} {_shown(recorded.get(key))}"
+                f", not {_shown(search[key])}; undo the change, or give the new study another name "
+                "(or hydra.sweeper.study_name)"
             )
 
     def ask(self, count: int) -> list[Trial]:

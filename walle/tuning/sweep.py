@@ -114,7 +114,7 @@ class Search:
 
     def _open(self) -> Study:
         settings, config = self._settings, self._config
-        ignored = config.hydra.launcher.get("hash_ignore") or ()
+        ignored = ("name", *(config.hydra.launcher.get("hash_ignore") or ()))
         fixed = [one for one in self._space.fixed if one.partition("=")[0] not in ignored]
         objective = config.get("objective")
         asked = settings.direction or ("minimize" if objective == "wall_s" else "maximize")
