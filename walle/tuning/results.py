@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class Results:
             "best_params": {key: plain(value) for key, value in best.params.items()},
             "best_value": best.value,
             "best_trial": best.number,
+            "journal": os.path.relpath(self._study.journal, self._sweep),
+            "study": self._study.study.study_name,
         }
         write_atomically(self._sweep / RESULTS, OmegaConf.to_yaml(OmegaConf.create(results)))
         (self._sweep / EXPERIMENT).parent.mkdir(exist_ok=True)

@@ -124,11 +124,11 @@ class Study:
             return
         keys = [key for key in search if search[key] != recorded.get(key)]
         if keys:
-            key = keys[0]
+            before, now = (json.dumps(each.get(keys[0])) for each in (recorded, search))
+            what = WORDS.get(keys[0], keys[0])
             raise ConfigError(
-                f"{self.journal} holds a study with {WORDS.get(key, key)} {_shown(recorded.get(key))}"
-                f", not {_shown(search[key])}; undo the change, or give the new study another name "
-                "(or hydra.sweeper.study_name)"
+                f"{self.journal} holds a study with {what} {before}, not {now}; undo the change, "
+                "or give the new study another name (or hydra.sweeper.study_name)"
             )
 
     def ask(self, count: int) -> list[Trial]:
@@ -253,7 +253,3 @@ def _median(ends: Sequence[JobEnd]) -> float | str | None:
                 "for walle see objective and eval.every"
             )
     return float(statistics.median(end.value for end in ends)) if ends else None
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value)
