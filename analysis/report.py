@@ -27,7 +27,6 @@ from walle.analysis import (
     speedup,
     time_percentage,
     timeline,
-    tuning,
 )
 from walle.analysis.comparing import final_scores
 from walle.analysis.comparing.matching import WORKERS, question
@@ -42,6 +41,9 @@ from walle.analysis.loading.directories import (
 )
 from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
+from walle.analysis.tuning.figures import build as build_search
+from walle.analysis.tuning.search import account, best_settings, journal_of
+from walle.analysis.tuning.search import load as load_search
 from walle.analysis.writing import cli, page, words
 
 Draw = Callable[[Sweep], cli.Study]
@@ -145,18 +147,18 @@ def ask(sweep: Sweep, by: str) -> str:
 
 
 def _write_search(args: argparse.Namespace, path: Path) -> None:
-    search = tuning.load(path)
+    search = load_search(path)
     title = args.title or search.home.resolve().name
-    text = tuning.build(search, _figure, title=title, question=args.question)
+    text = build_search(search, _figure, title=title, question=args.question)
     file = args.output or search.home / "report.html"
     cli.write_text(file, text)
-    print(*tuning.account(search), *tuning.best_settings(search)[1], f"report: {file}", sep="\n")
+    print(*account(search), *best_settings(search)[1], f"report: {file}", sep="\n")
     cli.open_viewer(args, "report", file.resolve().as_uri())
 
 
 def _write(args: argparse.Namespace) -> None:
     path = args.sweep[0] if len(args.sweep) == 1 else None if args.sweep else newest()
-    if path is not None and tuning.journal_of(path):
+    if path is not None and journal_of(path):
         _write_search(args, path)
         return
     sweep = load(*args.sweep)

@@ -7,8 +7,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from walle.analysis import report, tuning
+from walle.analysis import report
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.tuning import figures
+from walle.analysis.tuning import search as searches
 
 SPACE = {
     "algo.learning_rate": FloatDistribution(1e-4, 1e-2, log=True),
@@ -60,14 +62,14 @@ def test_the_report_tells_of_trials_best_settings_and_every_trial(directory, cap
 
 
 def test_the_numbers_of_the_figures(directory):
-    search = tuning.load(directory)
+    search = searches.load(directory)
     best = search.best
-    table = tuning.history(search).table
+    table = figures.history(search).table
     assert list(table["trial"]) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
     assert list(table["best so far"]) == list(table["value"].cummax())
-    lines = tuning.parallel(search).table
+    lines = figures.parallel(search).table
     assert lines["eval, median of 3 seeds"][0] == best.value
-    assert len(tuning.table(search)) == 12
+    assert len(searches.table(search)) == 12
 
 
 def test_the_setting_that_decides_is_the_most_important(tmp_path):
@@ -75,8 +77,8 @@ def test_the_setting_that_decides_is_the_most_important(tmp_path):
     for _ in range(100):
         trial = study.ask(SPACE)
         study.tell(trial, -trial.params["algo.epochs"] + 0.1 * len(trial.params["algo"]))
-    search = tuning.Search(study, tmp_path, {}, study.trials, study.best_trial)
-    found = tuning.importances(search).table
+    search = searches.Search(study, tmp_path, {}, study.trials, study.best_trial)
+    found = figures.importances(search).table
     assert found["setting"][0] == "algo.epochs"
     assert found["importance"].sum() == pytest.approx(1)
 
@@ -86,9 +88,9 @@ def test_minimizing_turns_best_and_worst(tmp_path):
     study = optuna.create_study(storage=storage, direction="minimize")
     for value in (3.0, 1.0, 2.0):
         study.tell(study.ask({"x": FloatDistribution(0, 1)}), value)
-    search = tuning.load(tmp_path)
-    assert list(tuning.history(search).table["best so far"]) == [3, 1, 1]
-    assert next(iter(tuning.parallel(search).table["value"])) == 1
+    search = searches.load(tmp_path)
+    assert list(figures.history(search).table["best so far"]) == [3, 1, 1]
+    assert next(iter(figures.parallel(search).table["value"])) == 1
 
 
 def test_a_journal_that_others_share(tmp_path):
@@ -96,18 +98,18 @@ def test_a_journal_that_others_share(tmp_path):
     (tmp_path / "a").mkdir()
     results = "journal: ../all.journal\nstudy: mine\n"
     (tmp_path / "a" / "optimization_results.yaml").write_text(results)
-    assert tuning.load(tmp_path / "a").home == tmp_path / "a"
-    assert len(tuning.load(tmp_path / "all.journal").trials) == 12
+    assert searches.load(tmp_path / "a").home == tmp_path / "a"
+    assert len(searches.load(tmp_path / "all.journal").trials) == 12
     write(tmp_path / "all.journal", trials=1, name="other")
     with pytest.raises(BadInputError, match=r"several studies \(mine, other\)"):
-        tuning.load(tmp_path / "all.journal")
-    assert len(tuning.load(tmp_path / "a").trials) == 12
+        searches.load(tmp_path / "all.journal")
+    assert len(searches.load(tmp_path / "a").trials) == 12
 
 
 def test_too_little_to_draw(tmp_path, capsys):
     write(tmp_path / "study.journal", trials=1)
     with pytest.raises(BadInputError, match="importances need two complete trials"):
-        tuning.importances(tuning.load(tmp_path))
+        figures.importances(searches.load(tmp_path))
     (tmp_path / "study.journal").unlink()
     write(tmp_path / "study.journal", trials=0)
     capsys.readouterr()
