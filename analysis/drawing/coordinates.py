@@ -95,7 +95,8 @@ def draw(
     for x, one in enumerate(scales):
         _axis(axes, x, one)
     axes.set(xlim=(-0.1, len(scales) - 0.55), ylim=(-0.03, 1.03), yticks=[])
-    axes.set_xticks(range(len(scales)), [_broken(one.name) for one in scales])
+    names = [one.name for one in scales]  # slanted, so that neighbours do not touch
+    axes.set_xticks(range(len(scales)), names, rotation=20, ha="right", rotation_mode="anchor")
     axes.spines["left"].set_color("none")
     axes.tick_params(length=0)
     return figure
@@ -119,9 +120,3 @@ def _axis(axes: Axes, x: int, one: Scale) -> None:
             zorder=5,
             bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5},
         )
-
-
-def _broken(name: str) -> str:
-    """The name in two lines, so that neighbours do not touch."""
-    head, dot, last = name.rpartition(".")
-    return f"{head}{dot}\n{last}" if dot else name.replace(", ", ",\n")

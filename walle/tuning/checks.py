@@ -88,5 +88,5 @@ def _refusal(job: Composed, config: DictConfig) -> str | None:
     try:
         validate([job], config.hydra.launcher.get("validate"))
     except PlanError as error:
-        return str(error)
+        return str(error).removeprefix(f"{' '.join(job.identity.overrides)}: ")
     return None
