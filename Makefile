@@ -11,7 +11,7 @@ RUN = .venv/bin/python
 	$(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
 	$(PIP) torch==2.13.0 || $(PIP) 'torch>=2.6'
-	$(PIP) -c constraints.txt -e '.[box2d,dev,docs,export,tensorboard,video,wandb]'
+	$(PIP) -c constraints.txt -e '.[box2d,dev,docs,export,optuna,tensorboard,video,wandb]'
 	touch $@
 
 # A sweep over sampler counts, and its speedup figure; under three minutes on two cores. Traced, so

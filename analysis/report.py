@@ -19,7 +19,15 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from walle.analysis import compare, iteration_time, lag, returns, speedup, time_percentage, timeline
+from walle.analysis import (
+    compare,
+    iteration_time,
+    lag,
+    returns,
+    speedup,
+    time_percentage,
+    timeline,
+)
 from walle.analysis.comparing import final_scores
 from walle.analysis.comparing.matching import WORKERS, question
 from walle.analysis.drawing import style
@@ -28,10 +36,14 @@ from walle.analysis.loading.directories import (
     DamagedError,
     Scalar,
     counted,
+    newest,
     read_json,
 )
 from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
+from walle.analysis.tuning.figures import build as build_search
+from walle.analysis.tuning.search import account, best_settings, journal_of
+from walle.analysis.tuning.search import load as load_search
 from walle.analysis.writing import cli, page, words
 
 Draw = Callable[[Sweep], cli.Study]
@@ -95,7 +107,7 @@ def build(
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
     told = {words.warmup_sentence(warmup)}
-    figures = [_figure(title, draw, sweep, told) for title, draw in studies.items()]
+    figures = [_figure(title, partial(draw, sweep), told) for title, draw in studies.items()]
     links = {run.name: _link(run.path, home) for run in sweep.runs if home}
     # Drawing adds notes to the sweep, so the account comes after the figures.
     account = [*words.account(sweep), words.warmup_sentence(warmup), *_machine_notes(sweep)]
@@ -134,7 +146,21 @@ def ask(sweep: Sweep, by: str) -> str:
     return f"How do the results{of} depend on {what}? {seeds}."
 
 
+def _write_search(args: argparse.Namespace, path: Path) -> None:
+    search = load_search(path)
+    title = args.title or search.home.resolve().name
+    text = build_search(search, _figure, title=title, question=args.question)
+    file = args.output or search.home / "report.html"
+    cli.write_text(file, text)
+    print(*account(search), *best_settings(search)[1], f"report: {file}", sep="\n")
+    cli.open_viewer(args, "report", file.resolve().as_uri())
+
+
 def _write(args: argparse.Namespace) -> None:
+    path = args.sweep[0] if len(args.sweep) == 1 else None if args.sweep else newest()
+    if path is not None and journal_of(path):
+        _write_search(args, path)
+        return
     sweep = load(*args.sweep)
     path = cli.output_path(args, sweep, "report.html")
     options = cli.given(args, "by", "warmup", "paper", "title", "question")
@@ -162,11 +188,11 @@ def _scores(sweep: Sweep, by: str) -> list[str]:
     return [page.section("Final scores", content)]
 
 
-def _figure(title: str, draw: Draw, sweep: Sweep, told: set[str]) -> str:
+def _figure(title: str, draw: Callable[[], cli.Study], told: set[str]) -> str:
     """A section with a figure, its numbers, and the sentences that are not `told` yet."""
     try:
         with style.paper():
-            study = draw(sweep)
+            study = draw()
             style.finish(study.figure, None)
             wide, inches = svg(study.figure), study.figure.get_figwidth()
             style.stack(study.figure)

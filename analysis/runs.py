@@ -271,6 +271,7 @@ def _status_notes(runs: list[Run]) -> Iterator[str]:
     meanings = {
         "running": "still running, or killed without a word: the rows written so far are used",
         "interrupted": "interrupted: the rows written before are used",
+        "pruned": "pruned by a search: they end before the others",
         "unknown": "without status.json: all their rows are used",
     }
     for state, meaning in meanings.items():

@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from walle.config import config_directory, validate
+from walle.tuning.space import read_space
 
 ROOT = Path(__file__).resolve().parents[1]
-SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
+FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
+SWEEPS = [file for file in FILES if not file.stem.startswith("tune_")]
+SEARCHES = [file for file in FILES if file not in SWEEPS]
 TINY = (
     "batch_size=320",
     "total_steps=640",
@@ -46,6 +50,20 @@ def test_each_composes_at_the_ends_of_its_axes(file):
         for end in (0, -1):
             point = [f"{key}={str(values).split(',')[end]}" for key, values in params.items()]
             validate(compose(file.stem, overrides=[*search, *point]))
+
+
+@pytest.mark.parametrize("file", SEARCHES, ids=lambda file: file.stem)
+def test_each_search_can_run_at_the_ends_of_its_space(file):
+    with initialize_config_dir(str(file.parent), version_base="1.3"):
+        search = [f"hydra.searchpath=[file://{config_directory()}]"]
+        composed = compose(file.stem, overrides=search, return_hydra_config=True)
+        assert composed.name == file.stem
+        assert composed.hydra.sweeper._target_.endswith(".WalleOptuna")
+        params = OmegaConf.to_container(composed.hydra.sweeper.params)
+        for point in read_space(params, [], OverridesParser.create()).ends():
+            validate(
+                compose(file.stem, overrides=[*search, *(f"{k}={v}" for k, v in point.items())])
+            )
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)

@@ -61,6 +61,11 @@ def sentences(texts: Iterable[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
 
 
+def verbatim(text: str) -> str:
+    """Text in its own lines, such as a file's content."""
+    return f'<div class="wide"><pre>{escape(text)}</pre></div>'
+
+
 def folded(title: str, content: str) -> str:
     """Content that a click on its title opens."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"

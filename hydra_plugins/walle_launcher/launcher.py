@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,15 @@ class WalleLauncher(Launcher):
         from walle.launcher.launch import Launch  # not at the top: every application would load it
 
         self._launch = Launch(self.settings, hydra_context, task_function, config)
+
+    def watch(self, watch: Callable[[Any], str | None]) -> None:
+        """Stops jobs before their ends, for sweepers that prune.
+
+        Args:
+            watch: gets a `Job` before it starts, and once a second while it runs; returns why the
+                job need not run to its end, or None.
+        """
+        self._launch.watch = watch
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

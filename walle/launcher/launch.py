@@ -42,7 +42,7 @@ from walle.launcher.resources import (
     thread_settings,
     visible_gpus,
 )
-from walle.launcher.runner import Runner, collected_signals
+from walle.launcher.runner import Runner, Watch, collected_signals
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf, check_settings
 from walle.launcher.texts import (
@@ -65,6 +65,8 @@ NOT_STARTED = Verdict("pending", "not started: the sweep was stopped before its 
 class JobFailedError(RuntimeError):
     """Raised by the sweeper's access to the return value of a job that did not complete."""
 
+    state = "failed"  # or how else it ended
+
 
 class Launch:
     """Runs a launch from Hydra's `setup` to the list of results."""
@@ -82,6 +84,7 @@ class Launch:
             SystemExit: with code 2, when a setting is wrong.
         """
         self._settings, self._context, self._config = settings, context, config
+        self.watch: Watch | None = None  # set by a sweeper that prunes
         self._task_function = task_function
         try:
             check_system()
@@ -198,7 +201,7 @@ class Launch:
         allocator = Allocator(needs, plan.order, self._resources, exclusive=plan.exclusive)
         screen = open_screen(len(plan.jobs), len(plan.done))
         try:
-            runner = Runner(plan, allocator, self._settings, server.start, screen)
+            runner = Runner(plan, allocator, self._settings, server.start, screen, self.watch)
             return runner.run(ending, saving)
         finally:
             screen.close()
@@ -209,8 +212,11 @@ class Launch:
     ) -> list[JobReturn]:
         """Prints the jobs that did not complete; makes the results for the sweeper."""
         ends = {i: verdicts.get(i, NOT_STARTED) for i in plan.order}
-        bad = [(plan.jobs[i], end) for i, end in ends.items() if end.state != "completed"]
-        log.info(f"{len(plan.jobs) - len(bad)} of {len(plan.jobs)} jobs are complete")
+        wanted = ("completed", "pruned")
+        bad = [(plan.jobs[i], end) for i, end in ends.items() if end.state not in wanted]
+        pruned = sum(end.state == "pruned" for end in ends.values())
+        complete = f"{len(plan.jobs) - len(bad) - pruned} of {len(plan.jobs)} jobs are complete"
+        log.info(f"{complete}, {pruned} pruned" if pruned else complete)
         if bad:
             print(failure_list(bad, len(plan.jobs)), file=sys.stderr, flush=True)
         # Hydra's own sweeper would print a traceback below the list.
@@ -256,6 +262,8 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
     """How a job ended, in the form that Hydra's sweepers expect."""
     completed = verdict.state == "completed"
     why = f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / LOG}"
+    error = JobFailedError(why)
+    error.state = verdict.state
     chdir = job.config.hydra.job.chdir  # null: Hydra changed its default with version 1.2
     moves = not version.base_at_least("1.2") if chdir is None else bool(chdir)
     return JobReturn(
@@ -265,7 +273,7 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
         working_dir=str(job.directory) if moves else os.getcwd(),
         task_name=JobRuntime.instance().get("name"),
         status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
-        _return_value=verdict.value if completed else JobFailedError(why),
+        _return_value=verdict.value if completed else error,
     )
 
 

@@ -32,6 +32,8 @@ from walle.processes.signals import ENDING, FOR_AGENT, leave_terminal
 from walle.timing import timestamp
 
 POLL_S = 0.25
+WATCH_S = 1.0
+Watch = Callable[[Job], str | None]  # why a job need not run to its end; None as long as it must
 
 
 @contextmanager
@@ -75,6 +77,7 @@ class Active:
         others: counts the time of other programs on its cores; None if other jobs run there too.
         end_at: when to stop the job, on the monotonic clock; None without a limit.
         timed_out: whether the job has been asked to stop since.
+        pruned: why the job was asked to stop before its end; None for a job that was not.
     """
 
     job: Job
@@ -86,6 +89,7 @@ class Active:
     others: OthersClock | None
     end_at: float | None
     timed_out: bool = False
+    pruned: str | None = None
 
 
 class Runner:
@@ -98,6 +102,7 @@ class Runner:
         settings: WalleLauncherConf,
         start: Callable[[Request], RunningJob],
         screen: Screen,
+        watch: Watch | None = None,
     ) -> None:
         """Prepares the loop.
 
@@ -107,7 +112,9 @@ class Runner:
             settings: limits on failures, retries and time.
             start: starts a job's process.
             screen: shows what happens.
+            watch: asked about each job before it starts, and once a second while it runs.
         """
+        self._watch, self._watch_at = watch, 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
         self._start, self._screen = start, screen
         self._active: dict[int, Active] = {}
@@ -136,11 +143,17 @@ class Runner:
                 return self._verdicts
             self._finish_ended()
             self._enforce_time_limits()
+            self._prune()
             running = [(active.job, active.grant) for active in self._active.values()]
             self._screen.update(running, self._allocator.waiting)
 
     def _begin(self, grant: Grant) -> None:
         job = self._plan.jobs[grant.job]
+        if self._watch is not None and (reason := self._watch(job)):
+            update_status(job.directory, state="pruned", error=reason)
+            self._verdicts[grant.job] = Verdict("pruned", reason)
+            self._allocator.release(grant.job)
+            return
         again = grant.job in self._plan.resumed or self._tries[grant.job] > 0
         record = attempts.prepare(job, grant, resume=again and attempts.can_resume(job))
         self._screen.started(job, grant, start_text(record["attempts"], resumed=record["resume"]))
@@ -167,6 +180,7 @@ class Runner:
         status = read_status(job.directory)
         circumstances = Circumstances(
             timeout_s=self._settings.timeout_s if active.timed_out else None,
+            pruned=active.pruned,
             interrupted=self._handled > 0,
             out_of_memory=oom_kills() > active.oom_before,
             own_state=status.get("state"),
@@ -175,7 +189,7 @@ class Runner:
             last_line=next(iter(last_lines(log, active.log_start, 1)), None),
         )
         verdict = judge(ended, circumstances)
-        tail = [] if verdict.state == "completed" else last_lines(log, active.log_start)
+        tail = [] if verdict.state in ("completed", "pruned") else last_lines(log, active.log_start)
         self._record(active, verdict, tail, ended)
         self._allocator.release(index)
         self._screen.ended(job, verdict, tail)
@@ -237,6 +251,16 @@ class Runner:
             active.process.signal(signal.SIGKILL if active.timed_out else signal.SIGTERM)
             active.timed_out = True
             active.end_at = now_s + self._settings.grace_s
+
+    def _prune(self) -> None:
+        """Asks the jobs that need not run to their ends to stop, with a checkpoint."""
+        if self._watch is None or time.monotonic() < self._watch_at:
+            return
+        self._watch_at = time.monotonic() + WATCH_S
+        for active in self._active.values():
+            if active.pruned is None and (reason := self._watch(active.job)):
+                active.pruned = reason
+                active.process.signal(signal.SIGTERM)
 
     def _pass_on(self, signals: Sequence[int]) -> None:
         """Asks the jobs to stop at the first signal, and kills them at the second.

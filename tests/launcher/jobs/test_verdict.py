@@ -41,6 +41,10 @@ def with_result(end, result):
             "failed",
             "walle: no such environment",
         ),
+        # The launcher stopped it for its sweeper: a failure at that moment is none.
+        (ended(143), JobResult(error="SystemExit: 143"), Circumstances(pruned="x"), "pruned", "x"),
+        (ended(None, signal.SIGTERM), None, Circumstances(pruned="x"), "pruned", "x"),
+        (ended(0), JobResult(value=7), Circumstances(pruned="x"), "completed", None),
         (ended(2), JobResult(error="SystemExit: 2"), Circumstances(), "failed", "SystemExit: 2"),
         (
             ended(0),

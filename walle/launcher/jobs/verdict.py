@@ -18,7 +18,7 @@ class Verdict(NamedTuple):
     """How a job ended.
 
     Attributes:
-        state: completed, failed or interrupted; pending for a job that never started.
+        state: completed, failed, interrupted or pruned; pending for a job that never started.
         error: why it did not complete, in one line.
         exit_code: the exit code of its process.
         signal: the name of the signal that ended the process or made it exit.
@@ -37,6 +37,7 @@ class Circumstances(NamedTuple):
 
     Attributes:
         timeout_s: the time limit, if the job ran past it.
+        pruned: why the launcher asked the job to stop before its end; None if it did not.
         interrupted: whether the sweep was being stopped.
         out_of_memory: whether the kernel killed processes for lack of memory meanwhile.
         own_state: the state that the job itself wrote into status.json.
@@ -46,6 +47,7 @@ class Circumstances(NamedTuple):
     """
 
     timeout_s: float | None = None
+    pruned: str | None = None
     interrupted: bool = False
     out_of_memory: bool = False
     own_state: str | None = None
@@ -55,7 +57,7 @@ class Circumstances(NamedTuple):
 
 
 def judge(ended: Ended, around: Circumstances) -> Verdict:
-    """Decides between completed, failed and interrupted, and gives the reason in one line."""
+    """Decides between completed, failed, interrupted and pruned; gives the reason in one line."""
     name = signal.Signals(ended.signal).name if ended.signal is not None else None
     result = _unpickled(ended.result)
     verdict = Verdict("failed", None, ended.exit_code, name or around.own_signal)
@@ -64,6 +66,8 @@ def judge(ended: Ended, around: Circumstances) -> Verdict:
     own_end = around.own_state in ("failed", "interrupted")
     if result is not None and result.error is None and not own_end:
         return verdict._replace(state="completed", value=result.value)
+    if around.pruned is not None:
+        return verdict._replace(state="pruned", error=around.pruned)
     if _was_interrupted(ended, result, around):
         return verdict._replace(state="interrupted", error="stopped before its end")
     return verdict._replace(error=_reason(ended, result, around, name))

@@ -1,0 +1,1 @@
+"""The report of a search for settings: its journal, its figures, its page."""

@@ -1,0 +1,46 @@
+"""What Hydra imports at each start of any application: the plugin, and little else."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.plugins.sweeper import Sweeper
+
+from walle.tuning.settings import WalleOptunaConf
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+ConfigStore.instance().store(
+    group="hydra/sweeper", name="walle_optuna", node=WalleOptunaConf, provider="walle"
+)
+
+
+class WalleOptuna(Sweeper):
+    """Searches for the best settings with Optuna; `WalleOptunaConf` lists the settings."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Takes the keys of `WalleOptunaConf`; Hydra passes them."""
+        self.settings = WalleOptunaConf(**settings)
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Prepares the search; ends the program with code 2 without Optuna."""
+        if find_spec("optuna") is None:
+            print(
+                "hydra/sweeper=walle_optuna needs Optuna: pip install 'walle[optuna]'",
+                file=sys.stderr,
+            )
+            raise SystemExit(2)
+        from walle.tuning.sweep import Search  # not at the top: every application would load it
+
+        self._search = Search(self.settings, hydra_context, task_function, config)
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Runs the trials; `arguments` are the task's overrides on the command line."""
+        self._search(arguments)

@@ -1,0 +1,59 @@
+"""What a search refuses before its first job, in walle's own configuration."""
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import HydraContext, RunMode
+
+from walle.config import config_directory
+from walle.errors import ConfigError
+from walle.tuning.checks import check_ends, checked_pruner, refusal
+from walle.tuning.settings import WalleOptunaConf
+from walle.tuning.space import read_space
+
+SMALL = ("env=cartpole", "sampler=serial", "sampler.lanes=8", "total_steps=512")
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """The context and the config of a sweep."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(config_directory()), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration("config", [], run_mode=RunMode.MULTIRUN)
+        yield HydraContext(config_loader=loader, callbacks=None), config
+
+
+def space(*arguments):
+    return read_space({}, [*SMALL, *arguments], OverridesParser.create())
+
+
+def test_some_ends_may_be_impossible_but_not_all(loaded):
+    check_ends(*loaded, space("batch_size=100,256"))
+    with pytest.raises(ConfigError, match="no end of the search space can run: batch_size=100 is"):
+        check_ends(*loaded, space("batch_size=100,101"))
+
+
+def test_a_refusal_is_the_reason_alone(loaded):
+    assert refusal(*loaded, [*SMALL, "batch_size=256"]) is None
+    said = refusal(*loaded, [*SMALL, "batch_size=100"])
+    assert said.startswith("batch_size=100 is not a multiple of sampler.lanes=8")
+
+
+def test_evaluations_must_tell_the_objective(loaded):
+    class Launcher:
+        def watch(self, watch):
+            """Like walle's."""
+
+    context, config = loaded
+    settings = WalleOptunaConf(pruner="median")
+    axis = space("batch_size=128,256")
+    assert checked_pruner(settings, axis, Launcher(), config)
+    other = context.config_loader.load_configuration(
+        "config", ["objective=wall_s"], run_mode=RunMode.MULTIRUN
+    )
+    with pytest.raises(ConfigError, match="say nothing of objective=wall_s"):
+        checked_pruner(settings, axis, Launcher(), other)
+    with pytest.raises(ConfigError, match="object cannot stop jobs"):
+        checked_pruner(settings, axis, object(), config)

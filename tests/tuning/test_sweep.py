@@ -1,0 +1,196 @@
+"""A search from start to end, with Hydra's basic launcher in this process."""
+
+import csv
+import sys
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir, main
+from hydra.core.global_hydra import GlobalHydra
+
+CONFIG = """
+defaults:
+  - _self_
+  - group: a
+  - override hydra/sweeper: walle_optuna
+  - override hydra/launcher: basic
+name: null
+x: 0.0
+n: 1
+seed: 0
+objective: eval
+hydra:
+  sweep: {dir: out}
+"""
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch, hydra_restore_singletons, capsys):
+    """Runs a search of a parabola in this process; returns what it wrote and said."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "group").mkdir()
+    for name in "ab":
+        (tmp_path / "group" / f"{name}.yaml").write_text(f"height: {ord(name)}\nwidth: 2\n")
+    jobs = []
+
+    def run(*arguments, function=lambda cfg: -((cfg.x - 3) ** 2) + cfg.seed):
+        def task(cfg):
+            jobs.append((cfg.x, cfg.n, cfg.group.height, cfg.seed))
+            return function(cfg)
+
+        GlobalHydra.instance().clear()
+        monkeypatch.setattr(sys, "argv", ["app", "-m", *arguments])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+        code = 0
+        jobs.clear()
+        try:
+            main(version_base="1.3", config_path=str(tmp_path), config_name="config")(task)()
+        except SystemExit as end:
+            code = end.code
+        trials = read_trials(tmp_path / "out")
+        return SimpleNamespace(code=code, jobs=list(jobs), trials=trials, said=capsys.readouterr())
+
+    return run
+
+
+def read_trials(out):
+    file = out / "trials.csv"
+    return list(csv.DictReader(file.open())) if file.exists() else []
+
+
+def test_a_search_finds_the_top_and_writes_it(search, tmp_path):
+    made = search("x=range(2,5)", "hydra.sweeper.n_trials=6", "hydra.sweeper.sampler=grid")
+    assert made.code == 0
+    assert sorted(x for x, *_ in made.jobs) == [2, 3, 4]
+    assert {trial["state"] for trial in made.trials} == {"complete"}
+    best = yaml.safe_load((tmp_path / "out" / "optimization_results.yaml").read_text())
+    assert best["name"] == "optuna"
+    assert best["best_params"] == {"x": 3}
+    assert best["best_value"] == 0
+    row = next(trial for trial in made.trials if float(trial["value"]) == 0)
+    assert (tmp_path / "out" / row["jobs"] / ".hydra").is_dir()
+    assert (tmp_path / "out" / "multirun.yaml").exists()
+
+
+def test_a_trial_is_the_median_over_seeds(search):
+    made = search(
+        "x=0,1",
+        "hydra.sweeper.n_trials=1",
+        "hydra.sweeper.seeds=[7,1,2]",
+        "hydra.sweeper.sampler=random",
+        function=lambda cfg: {7: 100.0, 1: 5.0, 2: 6.0}[cfg.seed],
+    )
+    assert [seed for *_, seed in made.jobs] == [7, 1, 2]
+    assert made.trials[0]["value"] == "6.0"
+    assert made.trials[0]["jobs"] == "0 1 2"
+
+
+@pytest.mark.slow
+def test_a_number_of_seeds_begins_at_seed(search):
+    made = search("x=0,1", "seed=5", "hydra.sweeper.n_trials=1", "hydra.sweeper.seeds=2")
+    assert [seed for *_, seed in made.jobs] == [5, 6]
+
+
+@pytest.mark.slow
+def test_the_best_settings_are_an_experiment(search, tmp_path):
+    search("group=a,b", "n=3", "x=1,3", "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler=grid")
+    text = (tmp_path / "out" / "experiment" / "best.yaml").read_text()
+    assert text.startswith("# @package _global_\n# Trial ")
+    chosen = yaml.safe_load(text)
+    assert {key: chosen[key] for key in ("n", "x")} == {"n": 3, "x": 3}
+    assert chosen.get("defaults", []) in ([], [{"override /group": "b"}])
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        place = f"hydra.searchpath=[file://{tmp_path / 'out'}]"
+        again = compose("config", overrides=[place, "+experiment=best"])
+    assert (again.n, again.x) == (3, 3)
+
+
+def test_a_search_goes_on_where_it_ended(search):
+    settings = ("x=interval(0,6)", "hydra.sweeper.sampler=random")
+    first = search(*settings, "hydra.sweeper.n_trials=2")
+    second = search(*settings, "hydra.sweeper.n_trials=3")
+    assert (len(first.jobs), len(second.jobs)) == (2, 1)
+    assert [trial["jobs"] for trial in second.trials] == ["0", "1", "2"]
+    assert len({x for x, *_ in first.jobs + second.jobs}) == 3
+    third = search(*settings, "hydra.sweeper.n_trials=3")
+    assert third.jobs == []
+    assert third.code == 0
+
+
+def test_a_failed_job_is_a_failed_trial(search):
+    def function(cfg):
+        if cfg.x > 2:
+            raise ValueError("too far")
+        return cfg.x
+
+    settings = ("x=2,3", "hydra.sweeper.sampler=grid", "hydra.sweeper.n_trials=2")
+    made = search(*settings, function=function)
+    assert made.code == 0
+    assert sorted(trial["state"] for trial in made.trials) == ["complete", "fail"]
+    assert {trial["error"] for trial in made.trials} == {"", "too far"}
+
+
+def test_a_search_without_a_complete_trial_says_so(search):
+    made = search("x=0,1", "hydra.sweeper.n_trials=2", function=lambda cfg: None)
+    assert made.code == 1
+    assert "no trial is complete" in made.said.err
+    assert "returned None, which is no number" in made.trials[0]["error"]
+
+
+@pytest.mark.slow
+def test_time_ends_a_search_between_trials(search):
+    made = search("x=0,1", "hydra.sweeper.n_trials=50", "hydra.sweeper.timeout_s=1e-9")
+    assert len(made.jobs) == 1
+
+
+@pytest.mark.slow
+def test_trials_run_in_batches(search):
+    made = search("x=interval(0,1)", "hydra.sweeper.n_trials=5", "hydra.sweeper.n_jobs=2")
+    assert len(made.jobs) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x=1"], "nothing to search"),
+        (["x=0,1", "hydra.sweeper.sampler=tp"], "hydra.sweeper.sampler=tp is unknown; did you"),
+        (["x=0,1", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials=0: it must be 1 or more"),
+        (["seed=0,1"], "hydra.sweeper.seeds=[1,2,3]"),
+        (["x=0,1", "seed=4", "hydra.sweeper.seeds=[1]"], "drop one of the two"),
+        (["x=0,1", "hydra.sweeper.pruner=median"], "BasicLauncher cannot stop jobs"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_starts(search, arguments, message, tmp_path):
+    made = search(*arguments)
+    assert made.code == 2
+    assert message in made.said.err
+    assert made.said.err.count("\n") == 1
+    assert made.jobs == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("argument", ["y=interval(0,1)", "group.hight=0,1", "group=a,c"])
+def test_typos_in_keys_are_refused_before_anything_starts(search, argument, tmp_path):
+    with pytest.raises(Exception, match=argument.partition("=")[0].split(".")[-1]):
+        search(argument)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_another_search_in_the_same_directory_is_refused(search):
+    search("x=0,1", "hydra.sweeper.n_trials=1")
+    made = search("x=0,2", "hydra.sweeper.n_trials=2")
+    assert made.code == 2
+    assert "holds a study with the search space" in made.said.err
+
+
+def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
+    from hydra_plugins.walle_optuna import sweeper
+
+    monkeypatch.setattr(sweeper, "find_spec", lambda name: None)
+    made = search("x=0,1")
+    assert made.code == 2
+    assert made.said.err == "hydra/sweeper=walle_optuna needs Optuna: pip install 'walle[optuna]'\n"

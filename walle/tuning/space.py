@@ -1,0 +1,188 @@
+"""Search spaces: Hydra's sweep syntax as Optuna's distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    IntervalSweep,
+    Override,
+    Quote,
+    QuotedString,
+    RangeSweep,
+    Sweep,
+)
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from walle.errors import ConfigError, nearest
+from walle.launcher.planning import PLAIN
+
+TAGS = ("log",)
+Value = str | int | float | bool | None
+Point = dict[str, Value]
+
+
+class Space(NamedTuple):
+    """What a search varies, and what it keeps.
+
+    Attributes:
+        fixed: overrides that all jobs have.
+        distributions: the possible values, by the key of the override.
+        written: the same as the user wrote it.
+    """
+
+    fixed: tuple[str, ...]
+    distributions: dict[str, BaseDistribution]
+    written: dict[str, str]
+
+    def overrides(self, point: Mapping[str, Value]) -> list[str]:
+        """The overrides of a job with these values."""
+        return [*self.fixed, *(f"{key}={text(value)}" for key, value in point.items())]
+
+    def ends(self) -> Iterator[Point]:
+        """The lowest point, the highest point, and the lowest with each further choice in turn."""
+        lowest = {key: _values(one)[0] for key, one in self.distributions.items()}
+        yield lowest
+        yield {key: _values(one)[-1] for key, one in self.distributions.items()}
+        for key, one in self.distributions.items():
+            yield from (lowest | {key: value} for value in _values(one)[1:-1])
+
+
+def read_space(
+    params: Mapping[str, Any], arguments: Sequence[str], parser: OverridesParser
+) -> Space:
+    """Reads the search space.
+
+    Args:
+        params: `hydra.sweeper.params`: a text in Hydra's syntax, or a value, for each key.
+        arguments: overrides of the command line, which win.
+        parser: of Hydra.
+
+    Raises:
+        ConfigError: a sweep has no meaning in a search, or nothing is searched.
+        HydraException: a text is not in Hydra's syntax.
+    """
+    written = [f"{key}={_written(value)}" for key, value in params.items()]
+    parsed = {_name(one): one for one in parser.parse_overrides([*written, *arguments])}
+    swept = {one.get_key_element(): one for one in parsed.values() if one.is_sweep_override()}
+    if not swept:
+        raise ConfigError(
+            "hydra/sweeper=walle_optuna has nothing to search: give a setting several values, such "
+            "as algo.learning_rate=tag(log,interval(1e-4,1e-2)) or algo=ppo,a2c"
+        )
+    fixed = tuple(str(one.input_line) for one in parsed.values() if not one.is_sweep_override())
+    texts = {key: str(one.input_line).partition("=")[2] for key, one in swept.items()}
+    return Space(fixed, {key: distribution(one) for key, one in swept.items()}, texts)
+
+
+def _name(override: Override) -> str:
+    """The same for two overrides of one setting."""
+    return f"{override.key_or_group}@{override.package or ''}"
+
+
+def _written(value: Any) -> str:
+    """A text as it stands, because it may be a sweep; another value as Hydra would write it."""
+    return value if isinstance(value, str) else str(Override._get_value_element_as_str(value))
+
+
+def distribution(override: Override) -> BaseDistribution:
+    """The possible values of a sweep.
+
+    `a,b` and `choice(a,b)` are categories; `range(1,10,3)` is 1, 4, 7; `interval(0,1)` is any
+    number from 0 to 1, and `int(interval(1,9))` a whole number from 1 to 9. `tag(log, ...)`
+    searches a range on a logarithmic scale.
+
+    Raises:
+        ConfigError: it has no meaning in a search, with the reason and the cure.
+    """
+    sweep, line = override.value(), override.input_line
+    if not isinstance(sweep, Sweep):
+        raise ConfigError(
+            f"{line}: what a glob() stands for may change; name the options, as in choice(a,b)"
+        )
+    if unknown := sorted(sweep.tags - {*TAGS}):
+        raise ConfigError(f"{line}: the tag {unknown[0]!r} is unknown; {nearest(unknown[0], TAGS)}")
+    if getattr(sweep, "shuffle", False):
+        raise ConfigError(f"{line}: the sampler chooses the order; leave shuffle() out")
+    try:
+        return _distribution(sweep, log="log" in sweep.tags)
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"{line}: {error}") from None
+
+
+def _distribution(sweep: Sweep, *, log: bool) -> BaseDistribution:
+    if isinstance(sweep, RangeSweep):
+        return _steps(sweep, log=log)
+    if isinstance(sweep, IntervalSweep):
+        return _interval(sweep, log=log)
+    if not isinstance(sweep, ChoiceSweep):
+        raise ValueError(f"{type(sweep).__name__} has no meaning in a search; give choice(a,b)")  # noqa: TRY004
+    if log:
+        raise ValueError("choices have no scale; give tag(log, interval(low,high))")
+    return CategoricalDistribution(list({text(v): v for v in map(_category, sweep.list)}.values()))
+
+
+def _interval(sweep: IntervalSweep, *, log: bool) -> BaseDistribution:
+    low, high = sweep.start, sweep.end
+    if low is None or high is None or not low < high:
+        raise ValueError(f"{low} is not below {high}; give interval(low,high)")
+    if log and low <= 0:
+        raise ValueError(f"a logarithmic scale has no {low}; begin above 0")
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=log)
+    return FloatDistribution(float(low), float(high), log=log)
+
+
+def _steps(sweep: RangeSweep, *, log: bool) -> BaseDistribution:
+    values = sorted(sweep.range())
+    if not values:
+        raise ValueError("it is empty; the end is not part of a range, as in range(1,4)")
+    low, high, step = values[0], values[-1], abs(sweep.step)
+    if log and (step != 1 or low < 1):
+        raise ValueError("steps have no logarithmic scale; give tag(log, int(interval(low,high)))")
+    if all(isinstance(value, int) for value in values):
+        return IntDistribution(int(low), int(high), log=log, step=int(step))
+    return FloatDistribution(float(low), float(high), step=float(step))
+
+
+def _category(element: Any) -> Value:
+    """A number, a truth value or None as itself, anything else as Hydra writes it."""
+    if isinstance(element, QuotedString):
+        return element.with_quotes()
+    if isinstance(element, str) and not (PLAIN.fullmatch(element) and plain(element) == element):
+        return QuotedString(element, Quote.single).with_quotes()
+    if isinstance(element, int | float | str) or element is None:
+        return element
+    return str(Override._get_value_element_as_str(element))
+
+
+def text(value: Value) -> str:
+    """A value as it stands in an override."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def plain(value: Value) -> Any:
+    """A value as Hydra reads it from an override: `'1'` is the text 1, `[1,2]` is a list."""
+    if not isinstance(value, str):
+        return value
+    parsed = OverridesParser.create().parse_override(f"key={value}").value()
+    return parsed.text if isinstance(parsed, QuotedString) else parsed
+
+
+def _values(one: BaseDistribution) -> Sequence[Value]:
+    """The choices, or the lowest and the highest value."""
+    if isinstance(one, CategoricalDistribution):
+        return one.choices
+    if isinstance(one, IntDistribution | FloatDistribution):
+        return one.low, one.high
+    raise TypeError(f"{one} is no distribution of this module")

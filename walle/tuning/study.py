@@ -1,0 +1,255 @@
+"""The study: what was tried and what came of it, in a journal that several launchers may share."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fcntl import LOCK_EX
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from walle.errors import ConfigError
+from walle.processes.locks import lock_file, locked_file, try_lock
+
+JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
+SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
+WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
+Direction = Literal["maximize", "minimize"]
+FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search goes on
+
+
+class JobEnd(NamedTuple):
+    """How a job of a trial ended.
+
+    Attributes:
+        state: completed, failed, pruned, interrupted or pending.
+        value: what it returned; the error of a job that did not complete.
+        directory: where it wrote.
+    """
+
+    state: str
+    value: Any
+    directory: Path
+
+
+@contextmanager
+def only_search(sweep: Path) -> Iterator[None]:
+    """Keeps every other search out of a sweep's directory in the body.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    sweep.mkdir(parents=True, exist_ok=True)
+    with lock_file(sweep / SEARCHING) as descriptor:
+        if not try_lock(descriptor, LOCK_EX):
+            raise ConfigError(
+                f"another search is running in {sweep}: wait for it or end it; to share its study, "
+                "use another name and the same hydra.sweeper.storage"
+            )
+        yield
+
+
+class Study:
+    """A study in a journal, as one launcher sees it."""
+
+    def __init__(
+        self,
+        journal: Path,
+        sweep: Path,
+        *,
+        name: str,
+        direction: Direction,
+        search: Mapping[str, Any],
+        space: Mapping[str, BaseDistribution],
+        sampler: Callable[[int], BaseSampler],
+        pruner: optuna.pruners.BasePruner,
+        n_trials: int,
+    ) -> None:
+        """Opens the study; makes it if the journal does not hold it.
+
+        Args:
+            journal: the file.
+            sweep: the directory of this launcher's jobs.
+            name: of the study in the journal.
+            direction: maximize or minimize.
+            search: what all launchers of the study must have in common, as JSON holds it.
+            space: the search space.
+            sampler: makes the sampler of a trial from its number.
+            pruner: of all trials.
+            n_trials: trials of the study in all.
+
+        Raises:
+            ConfigError: the journal holds another study of this name, or is damaged.
+        """
+        self.journal, self._space, self._sampler = journal, space, sampler
+        self.n_trials = n_trials
+        self.exhausted = False  # whether the sampler has tried every point
+        self._home = journal.absolute().parent
+        self._sweep = os.path.relpath(sweep.absolute(), self._home)
+        self._home.mkdir(parents=True, exist_ok=True)
+        with self._asking():
+            self.study = _opened(journal, name, direction, pruner)
+            self._refuse_other(json.loads(json.dumps({**search, "direction": direction})))
+            running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+            # A trial without its launcher was asked for by one that was killed at that moment.
+            mine = [each for each in running if each.user_attrs.get(SWEEP) in (self._sweep, None)]
+        self._broken_off = [Trial(self.study, each._trial_id) for each in mine]
+        self.going_on = len(self._broken_off)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Lets one launcher at a time count the trials and ask for the next one."""
+        with locked_file(Path(f"{self.journal}{ASKING}")):
+            yield
+
+    def _refuse_other(self, search: dict[str, Any]) -> None:
+        recorded = self.study.user_attrs.get(SEARCH)
+        if recorded is None:
+            self.study.set_user_attr(SEARCH, search)
+            return
+        keys = [key for key in search if search[key] != recorded.get(key)]
+        if keys:
+            before, now = (json.dumps(each.get(keys[0])) for each in (recorded, search))
+            what = WORDS.get(keys[0], keys[0])
+            raise ConfigError(
+                f"{self.journal} holds a study with {what} {before}, not {now}; undo the change, "
+                "or give the new study another name (or hydra.sweeper.study_name)"
+            )
+
+    def ask(self, count: int) -> list[Trial]:
+        """The next trials, at most `count`: first those that an earlier launch broke off."""
+        trials = [self._broken_off.pop(0) for _ in range(min(count, len(self._broken_off)))]
+        with self._asking():
+            for trial in trials:
+                self._suggest(trial)
+            begun = len(self.study.get_trials(deepcopy=False)) - self._waiting()
+            if self.exhausted:
+                return trials
+            for number in range(begun, min(begun + count - len(trials), self.n_trials)):
+                self.study.sampler = self._sampler(number)
+                trial = self.study.ask()
+                trial.set_user_attr(SWEEP, self._sweep)
+                trials.append(self._suggest(trial))
+        return trials
+
+    def _waiting(self) -> int:
+        """How many trials somebody put into the queue, to be asked for first."""
+        return len(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
+
+    def _suggest(self, trial: Trial) -> Trial:
+        """Gives the trial its values; it keeps those that it has."""
+        for key, one in self._space.items():
+            if isinstance(one, CategoricalDistribution):
+                trial.suggest_categorical(key, one.choices)
+            elif isinstance(one, IntDistribution):
+                trial.suggest_int(key, one.low, one.high, step=one.step, log=one.log)
+            elif isinstance(one, FloatDistribution):
+                trial.suggest_float(key, one.low, one.high, step=one.step, log=one.log)
+        return trial
+
+    def tell(self, trial: Trial, overrides: Sequence[str], ends: Sequence[JobEnd]) -> TrialState:
+        """Records how the jobs of a trial ended; a trial with unfinished jobs goes on later.
+
+        Args:
+            trial: the trial.
+            overrides: of its jobs, without the seed.
+            ends: of its jobs; empty for a trial that was refused, with its `ERROR` set.
+        """
+        directories = [os.path.relpath(end.directory.absolute(), self._home) for end in ends]
+        trial.set_user_attr(JOBS, directories)
+        trial.set_user_attr(OVERRIDES, list(overrides))
+        states = {end.state for end in ends}
+        if "pending" in states and not states & FAILED:  # the launcher was stopped before
+            return TrialState.RUNNING
+        errors = [str(end.value) for end in ends if end.state in FAILED]
+        value = None if errors or "pruned" in states else _median(ends)
+        if isinstance(value, str):
+            errors, value = [value], None
+        if errors:
+            trial.set_user_attr(ERROR, errors[0])
+        state = TrialState.PRUNED if "pruned" in states else TrialState.COMPLETE
+        if errors or not ends:
+            state = TrialState.FAIL
+        try:
+            self.study.tell(trial, value if state == TrialState.COMPLETE else None, state)
+        except RuntimeError as error:  # what a sampler without further points raises, once it told
+            if "Study.stop" not in str(error):
+                raise
+            self.exhausted = True
+        return state
+
+    def finished(self) -> list[FrozenTrial]:
+        """The trials that ended, by their numbers."""
+        return [each for each in self.study.get_trials(deepcopy=False) if each.state.is_finished()]
+
+    def elsewhere(self) -> list[str]:
+        """The directories of other launchers with trials that have not ended."""
+        running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+        found = {str(each.user_attrs.get(SWEEP)) for each in running} - {self._sweep}
+        return sorted(found)
+
+    def best(self) -> FrozenTrial | None:
+        """The best trial; None before one is complete."""
+        complete = [each for each in self.finished() if each.state == TrialState.COMPLETE]
+        return self.study.best_trial if complete else None
+
+
+def _opened(
+    journal: Path, name: str, direction: Direction, pruner: optuna.pruners.BasePruner
+) -> optuna.Study:
+    _cut_half_line(journal)
+    try:
+        storage = JournalStorage(JournalFileBackend(str(journal)))
+        return optuna.create_study(
+            storage=storage,
+            study_name=name,
+            direction=direction,
+            pruner=pruner,
+            load_if_exists=True,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{journal} is no journal of Optuna, or damaged ({error}); give another file with "
+            "hydra.sweeper.storage"
+        ) from error
+
+
+def _cut_half_line(journal: Path) -> None:
+    """Removes a line that a launcher could not write to its end: Optuna would stumble over it."""
+    if not journal.exists():
+        return
+    lock = JournalFileSymlinkLock(str(journal))
+    lock.acquire()
+    try:
+        content = journal.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(journal, whole)
+    finally:
+        lock.release()
+
+
+def _median(ends: Sequence[JobEnd]) -> float | str | None:
+    """The median of the jobs' results; a text that says what is wrong with one of them."""
+    for end in ends:
+        if not isinstance(end.value, int | float) or end.value != end.value:
+            return (
+                f"{end.directory} returned {end.value!r}, which is no number: a search needs one; "
+                "for walle see objective and eval.every"
+            )
+    return float(statistics.median(end.value for end in ends)) if ends else None

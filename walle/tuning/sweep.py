@@ -1,0 +1,243 @@
+"""A search from start to end: ask for settings, launch jobs, tell what came of them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import configure_log, setup_globals
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from optuna.trial import Trial, TrialState
+
+from walle.errors import ConfigError
+from walle.launcher.composing import PlanError
+from walle.launcher.records import MANIFEST
+from walle.launcher.texts import count_text
+from walle.tuning.checks import check_ends, checked_pruner, read_seeds, refusal
+from walle.tuning.jobs import job_end
+from walle.tuning.optimizers import make_sampler
+from walle.tuning.pruning import Watch
+from walle.tuning.results import Results
+from walle.tuning.settings import WalleOptunaConf, check_settings
+from walle.tuning.space import read_space
+from walle.tuning.study import ERROR, JOURNAL, JobEnd, Study, only_search
+
+log = logging.getLogger(__name__)
+
+BAD_INPUT = 2
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Ends the program with one line and code 2 where settings cannot work."""
+    try:
+        yield
+    except (ConfigError, PlanError) as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(BAD_INPUT) from None
+
+
+class Search:
+    """Runs a search from Hydra's `setup` to the written results."""
+
+    def __init__(
+        self,
+        settings: WalleOptunaConf,
+        context: HydraContext,
+        task_function: TaskFunction,
+        config: DictConfig,
+    ) -> None:
+        """Checks the settings and makes the launcher.
+
+        Raises:
+            SystemExit: with code 2, when a setting is wrong.
+        """
+        self._settings, self._context, self._config = settings, context, config
+        self._failures = 0
+        with _refusing():
+            check_settings(settings)
+        launcher = config.hydra.launcher
+        found = (Path(str(config.hydra.sweep.dir)) / MANIFEST).exists()
+        if "resume" in launcher and launcher.resume is None and found:  # a study always goes on
+            with read_write(config), open_dict(config):
+                launcher.resume = True
+        self._launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=task_function, config=config
+        )
+
+    def __call__(self, arguments: Sequence[str]) -> None:
+        """Runs the trials that the study still lacks.
+
+        Raises:
+            SystemExit: with code 2 when nothing could be started, 1 when too many jobs failed or no
+                trial is complete, and 128 + signal when the search was stopped.
+        """
+        setup_globals()
+        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._sweep = Path(str(self._config.hydra.sweep.dir))  # the launcher may have moved it
+        with _refusing():
+            parser = OverridesParser.create(config_loader=self._context.config_loader)
+            self._space = read_space(self._settings.params, arguments, parser)
+            self._seeds = read_seeds(self._settings, self._space, self._config)
+            self._pruner = checked_pruner(self._settings, self._space, self._launcher, self._config)
+            check_ends(self._context, self._config, self._space)
+            if self._config.hydra.launcher.get("dry_run"):
+                self._show()
+                return
+            with only_search(self._sweep):
+                OmegaConf.save(self._config, self._sweep / "multirun.yaml")
+                self._search(self._open())
+
+    def _show(self) -> None:
+        """A dry run: the plan of the first trial."""
+        for key, written in self._space.written.items():
+            log.info(f"searches {key}={written}")
+        self._launcher.launch(self._jobs(next(self._space.ends())), initial_job_idx=0)
+
+    def _jobs(self, point: Any) -> list[list[str]]:
+        """The overrides of each job of a trial."""
+        overrides = self._space.overrides(point)
+        if self._seeds is None:
+            return [overrides]
+        rest = [one for one in overrides if not one.lstrip("+").startswith("seed=")]
+        return [[*rest, f"seed={seed}"] for seed in self._seeds]
+
+    def _open(self) -> Study:
+        settings, config = self._settings, self._config
+        ignored = ("name", *(config.hydra.launcher.get("hash_ignore") or ()))
+        fixed = [one for one in self._space.fixed if one.partition("=")[0] not in ignored]
+        objective = config.get("objective")
+        asked = settings.direction or ("minimize" if objective == "wall_s" else "maximize")
+        return Study(
+            Path(settings.storage) if settings.storage else self._sweep / JOURNAL,
+            self._sweep,
+            name=settings.study_name,
+            direction="minimize" if asked == "minimize" else "maximize",
+            search={
+                "space": self._space.written,
+                "fixed": sorted(fixed),
+                "seeds": self._seeds,
+                "objective": objective,
+                "every": OmegaConf.select(config, "eval.every"),
+            },
+            space=self._space.distributions,
+            sampler=lambda number: make_sampler(
+                settings.sampler, settings.seed, number, self._space.distributions
+            ),
+            pruner=self._pruner,
+            n_trials=settings.n_trials,
+        )
+
+    def _search(self, study: Study) -> None:
+        """Runs batches of trials until the study has all of them, or time is over."""
+        self._tell_start(study)
+        results = Results(study, self._sweep, self._context, self._config)
+        start_s, limit_s = time.monotonic(), self._settings.timeout_s
+        try:
+            while trials := study.ask(self._settings.n_jobs):
+                self._run(study, trials)
+                results.write()
+                if limit_s is not None and time.monotonic() - start_s > limit_s:
+                    log.info(f"no further trial: hydra.sweeper.timeout_s={limit_s:g} have passed")
+                    break
+        finally:
+            results.write()
+        self._tell_end(study)
+
+    def _tell_start(self, study: Study) -> None:
+        ended = len(study.finished())
+        parts = [f"{ended} of {study.n_trials} trials have ended"] if ended else []
+        if study.going_on:
+            parts.append(f"{count_text(study.going_on, 'trial')} broken off before will go on")
+        log.info("; ".join([f"study {study.journal}", *parts]))
+        if ended >= study.n_trials and not study.going_on:
+            log.info(f"raise hydra.sweeper.n_trials={study.n_trials} to go on with the search")
+
+    def _tell_end(self, study: Study) -> None:
+        best = study.best()
+        if study.exhausted:
+            log.info("the sampler has tried every point of the search space")
+        if others := study.elsewhere():
+            log.info(f"trials of other launchers have not ended: {', '.join(others)}")
+        if best is None:
+            print("no trial is complete, so there are no best settings", file=sys.stderr)
+            raise SystemExit(1)
+        log.info(f"best: trial {best.number} with {best.value:.6g}; see {self._sweep}")
+
+    def _run(self, study: Study, trials: Sequence[Trial]) -> None:
+        """Launches the jobs of some trials, and tells the study how they ended.
+
+        Raises:
+            SystemExit: too many jobs have failed.
+        """
+        possible = [trial for trial in trials if not self._refuse(study, trial)]
+        jobs = {trial.number: self._jobs(trial.params) for trial in possible}
+        if jobs:
+            if self._settings.pruner is not None:
+                owners = [(tuple(job), each) for each in possible for job in jobs[each.number]]
+                self._watched(Watch(dict(reversed(owners))))
+            listed = [job for each in jobs.values() for job in each]
+            results = list(self._launcher.launch(listed, initial_job_idx=self._next_num()))
+            for trial in possible:
+                ends = [job_end(results.pop(0), self._sweep) for _ in jobs[trial.number]]
+                self._failures += sum(end.state == "failed" for end in ends)
+                self._tell(study, trial, ends)
+        self._stop_after_failures()
+
+    def _watched(self, watch: Watch) -> None:
+        """Hands the watch to the launcher, which `checked_pruner` has looked at."""
+        launcher: Any = self._launcher
+        launcher.watch(watch)
+
+    def _refuse(self, study: Study, trial: Trial) -> bool:
+        """Whether no job can have the trial's settings, which then counts as a failure."""
+        overrides = self._space.overrides(trial.params)
+        reason = refusal(self._context, self._config, overrides)
+        if reason is not None:
+            trial.set_user_attr(ERROR, reason)
+            self._failures += 1
+            self._tell(study, trial, [])
+        return reason is not None
+
+    def _tell(self, study: Study, trial: Trial, ends: Sequence[JobEnd]) -> None:
+        state = study.tell(trial, self._space.overrides(trial.params), ends)
+        if state == TrialState.RUNNING:
+            return
+        told, best = study.study.get_trials(deepcopy=False)[trial.number], study.best()
+        what = {TrialState.COMPLETE: f"{told.value}", TrialState.PRUNED: "pruned"}.get(
+            state, f"failed: {told.user_attrs.get(ERROR)}"
+        )
+        so_far = f", best {best.value:.6g} (trial {best.number})" if best else ""
+        values = " ".join(self._space.overrides(trial.params)[len(self._space.fixed) :])
+        log.info(f"trial {trial.number} of {study.n_trials}: {what}{so_far}: {values}")
+
+    def _stop_after_failures(self) -> None:
+        """Ends the search when so many jobs have failed as the launcher allows.
+
+        Raises:
+            SystemExit: with code 1.
+        """
+        launcher = self._config.hydra.launcher
+        most = 1 if launcher.get("on_failure") == "stop" else launcher.get("max_failures")
+        if most is not None and self._failures >= most:
+            print(
+                f"{count_text(self._failures, 'job')} failed, and the launcher allows no more: the "
+                "search ends; start it again to go on",
+                file=sys.stderr,
+            )
+            raise SystemExit(1)
+
+    def _next_num(self) -> int:
+        """The number of the next job, for launchers that keep no record of the directory."""
+        numbers = [int(path.name) for path in self._sweep.glob("*") if path.name.isdigit()]
+        return 1 + max(numbers, default=-1)
