@@ -149,9 +149,10 @@ def over_longer(sweep: Sweep, iterations: pd.DataFrame) -> dict[str, FloatArray]
     """
     if not {"collect_s", "learn_s", "env_steps"} <= set(iterations):
         return {}
-    seconds, collect, learn = (
-        seconds_per_run(sweep, iterations, name) for name in ("iteration_s", "collect_s", "learn_s")
+    seconds, learn = (
+        seconds_per_run(sweep, iterations, name) for name in ("iteration_s", "learn_s")
     )
+    collect = seconds_per_run(sweep, iterations, "collect_s", busy=True)
     return {
         run: values / max(collect[run].mean(), learn[run].mean())
         for run, values in seconds.items()

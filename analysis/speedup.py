@@ -1,18 +1,21 @@
 """Draws the speedup against the number of samplers, the ideal and Amdahl's law.
 
-speedup(n) = mean collect_s at n = 1 / mean collect_s at n, without the warm-up iterations. The
-intervals are 95% bootstrap intervals over seeds.
+speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
+steps and without the warm-up iterations; within blocks where the launcher measured in blocks. Each
+task has a panel. Intervals are 95% intervals over seeds, with one relative variance for all points.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import published, style
-from walle.analysis.loading.directories import BadInputError
+from walle.analysis.drawing import labels, published, style
+from walle.analysis.drawing import tasks as panels
+from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import fits, times
 from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines
 from walle.analysis.measuring.design import numeric_axis
@@ -70,6 +73,7 @@ def study(
     sentences = words.sample(warmup, cells[COLLECTION]) + words.seconds(
         sweep, iterations, cells[COLLECTION], by
     )
+    sentences += words.throughput(sweep, cells[COLLECTION])
     sentences += words.lanes(sweep, cells[COLLECTION], by)
     if time_to_return is not None:
         reached, missing = all_reached(sweep, time_to_return, by, compiling=compiling)
@@ -82,14 +86,7 @@ def study(
     if not points[COLLECTION]:
         raise BadInputError(_too_few(cells[COLLECTION], by))
     sentences += _base_sentences(cells[COLLECTION], points[COLLECTION], by)
-    figure, axes = style.panels(len(points), height=2.7, sharey=True)
-    for panel, (name, found) in zip(axes, points.items(), strict=True):
-        _draw(panel, found, paper=paper and name == COLLECTION, fit_all=fit_all)
-        _dress(panel, found, _axis_label(name) if len(points) > 1 else "speedup", by=by, log=log)
-        if paper and name == COLLECTION:
-            published.extend_ticks(panel, published.collection())
-        style.mark_cores(panel, sweep.cores if by == "sampler.n" else 0)
-    style.legend(figure)
+    figure = _figure(sweep, points, by=by, paper=paper, log=log, fit_all=fit_all)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
     return cli.Study(figure, _table(sweep, points, by), sentences)
 
@@ -141,6 +138,8 @@ def _fit_sentences(
         chosen = [point.cell for point in _fit_points(points, fit_all=fit_all)]
         fitted = {cell.by for cell in chosen}
         learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
+        if words.throughput(sweep, chosen):  # collection waits for learning already
+            learn = []
         texts = fits.describe(chosen, float(np.mean(learn)) if learn else None, unit)
         if any(cell.oversubscribed for cell in chosen):
             texts.append("The fit uses points with more busy processes than cores.")
@@ -174,29 +173,88 @@ def _table(sweep: Sweep, points: dict[str, dict[str, list[Point]]], by: str) -> 
     return words.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
+def _figure(
+    sweep: Sweep,
+    points: dict[str, dict[str, list[Point]]],
+    *,
+    by: str,
+    paper: bool,
+    log: bool,
+    fit_all: bool,
+) -> style.Figure:
+    """A panel for each quantity and task."""
+    task_of = {run.name: labels.task_of(run) for run in sweep.runs}
+    tasks = list(dict.fromkeys(task_of[group[0].cell.names[0]] for group in _groups(points)))
+    names = [
+        panels.without_task(line, task_of[group[0].cell.names[0]])
+        for found in points.values()
+        for line, group in found.items()
+    ]
+    looks = panels.looks(names)
+    figure, rows = panels.axes_of(tasks, len(points), height=2.5, sharey=True)
+    for row, (name, found) in zip(rows, points.items(), strict=True):
+        for area, task in zip(row, tasks, strict=True):
+            mine = {
+                panels.without_task(line, task): group
+                for line, group in found.items()
+                if task_of[group[0].cell.names[0]] == task
+            }
+            if mine:
+                papers = paper and name == COLLECTION
+                _draw(area, mine, looks, paper=papers, log=log, fit_all=fit_all)
+                _dress(area, mine, by=by, log=log)
+                if papers:
+                    published.extend_ticks(area, published.collection())
+                style.mark_cores(area, sweep.cores if by == "sampler.n" else 0)
+        row[0].set_ylabel(_y_label(name if len(points) > 1 else "", found, by))
+    style.legend(figure)
+    return figure
+
+
+def _groups(points: dict[str, dict[str, list[Point]]]) -> list[list[Point]]:
+    return [group for found in points.values() for group in found.values()]
+
+
 def _draw_line(
-    axes: style.Axes, points: list[Point], look: style.Look, line: str, *, fit_all: bool
+    axes: style.Axes,
+    points: list[Point],
+    look: style.Look,
+    line: str,
+    places: Mapping[Scalar, float],
+    *,
+    fit_all: bool,
 ) -> None:
     over = "" if points[0].base == 1 else f", over {points[0].base:g}"
     label = f"{line or 'measured'} ({words.repeats_label(p.cell for p in points)}{over})"
     for point in points:
-        hollow, dots = point.cell.oversubscribed, point.each if point.cell.runs > 1 else ()
-        style.point(axes, point.n, point.speedup, look, hollow=hollow, dots=dots)
+        compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
+        hollow, dots = point.cell.oversubscribed, point.each if compared else ()
+        style.point(axes, places[point.n], point.speedup, look, hollow=hollow, dots=dots)
     axes.plot([], [], look.marker, color=look.color, label=label)
     fitted = fits.fit_cells([point.cell for point in _fit_points(points, fit_all=fit_all)])
-    if fitted is not None:
+    if fitted is not None and not fitted.at_bound:
         n = np.linspace(points[0].n, points[-1].n, 100)
-        label = "Amdahl's law, fitted" if look == style.look(0) else "_nolegend_"
         speedup = fitted.law.speedup(n, points[0].base)
         inside = n <= max(float(cell.by) for cell in fitted.cells)
         within, beyond = np.where(inside, speedup, np.nan), np.where(inside, np.nan, speedup)
-        axes.plot(n, within, color=look.color, linestyle="-", lw=1, label=label)
+        axes.plot(n, within, color=look.color, linestyle="-", lw=1)
         axes.plot(n, beyond, color=look.color, linestyle=BEYOND, lw=1)
+        axes.plot([], [], color=style.PAPER_GREY, lw=1, label="Amdahl's law, fitted")
 
 
-def _draw(axes: style.Axes, found: dict[str, list[Point]], *, paper: bool, fit_all: bool) -> None:
+def _draw(
+    axes: style.Axes,
+    found: dict[str, list[Point]],
+    looks: Mapping[str, style.Look],
+    *,
+    paper: bool,
+    log: bool,
+    fit_all: bool,
+) -> None:
+    places = style.axis_places(point.n for points in found.values() for point in points)
     for i, (line, points) in enumerate(found.items()):
-        _draw_line(axes, points, style.look(i), line, fit_all=fit_all)
+        mine = panels.aside(places, i, len(found), log=log)
+        _draw_line(axes, points, looks[line], line, mine, fit_all=fit_all)
     n = {point.n for points in found.values() for point in points}
     if paper:
         rows = published.collection()
@@ -207,17 +265,18 @@ def _draw(axes: style.Axes, found: dict[str, list[Point]], *, paper: bool, fit_a
     axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
 
 
-def _axis_label(name: str) -> str:
-    """`collection speedup`, `end-to-end speedup`, `speedup to return 3000`."""
-    return f"speedup {name}" if name.startswith("to ") else f"{name.replace(' ', '-')} speedup"
-
-
-def _dress(
-    axes: style.Axes, found: dict[str, list[Point]], label: str, *, by: str, log: bool
-) -> None:
+def _y_label(name: str, found: dict[str, list[Point]], by: str) -> str:
+    """`collection speedup`, `end-to-end speedup`, `speedup to return 3000`; with another base."""
+    label = "speedup"
+    if name:
+        label = f"{label} {name}" if name.startswith("to ") else f"{name.replace(' ', '-')} {label}"
     base = min(points[0].base for points in found.values())
+    return label if base == 1 else f"{label} over {by}={base:g}"
+
+
+def _dress(axes: style.Axes, found: dict[str, list[Point]], *, by: str, log: bool) -> None:
     axes.set_xlabel(style.axis_name(by))
-    axes.set_ylabel(label + ("" if base == 1 else f" over {by}={base:g}"))
+    axes.margins(x=0.1)
     points = [point for group in found.values() for point in group]
     places = style.axis_places(point.n for point in points)
     hollow = any(point.cell.oversubscribed for point in points)

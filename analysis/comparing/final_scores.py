@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.estimates import estimate
 from walle.analysis.drawing import labels
 from walle.analysis.drawing.labels import Label
+from walle.analysis.measuring import stats
 from walle.analysis.measuring.scores import Scores, evaluated, final_scores
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import words
@@ -29,7 +29,7 @@ def table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
             row: dict[str, object] = {"task": task, "line": label.text, "seeds": len(mine[label])}
             for column, scores in found.items():
                 values = np.array([scores.of[name] for name in mine[label] if name in scores.of])
-                row |= estimate(values).interval().columns(column)
+                row |= stats.mean_interval(values).columns(column)
                 said.append(f"Column {column}: {scores.source}.")
                 if scores.cut is not None:
                     said.append(f"{task}: read at {scores.cut:,} steps, where a run ends.")

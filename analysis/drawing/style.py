@@ -127,10 +127,12 @@ def panels(
     return figure, list(grid.ravel())
 
 
-def small_multiples(count: int, *, height: float, columns: int = 3) -> tuple[Figure, list[Axes]]:
+def small_multiples(
+    count: int, *, height: float, columns: int = 3, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
     """A figure of `count` axes in rows of at most `columns`."""
     columns = min(count, columns)
-    figure, axes = panels(columns, -(-count // columns), height=height)
+    figure, axes = panels(columns, -(-count // columns), height=height, sharey=sharey)
     for area in axes[count:]:
         area.remove()
     return figure, axes[:count]
@@ -247,7 +249,7 @@ def scale_axes(
     else:
         from_zero(axes)
     if hollow:
-        label = "more samplers than cores"
+        label = "more busy processes than cores"
         axes.plot([], [], "o", color=PAPER_GREY, markerfacecolor="white", label=label)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,8 +47,8 @@ def speedups(cells: list[Cell]) -> list[Point]:
     points = []
     for cell in cells:
         draws = base.draws / cell.draws
-        size, dof = min(base.size, cell.size), min(base.dof, cell.dof)
-        found = stats.interval_bounds(draws, size, positive=True, dof=dof)
+        dof = min(base.dof, cell.dof)
+        found = stats.interval_bounds(draws, math.inf, positive=True, dof=dof)
         bounds = (1.0, 1.0) if cell is base else found
         value = stats.Interval(base.compared / cell.compared, *bounds)
         points.append(Point(cell, float(base.by), value, _each(base, cell)))

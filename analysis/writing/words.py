@@ -70,6 +70,17 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
     return [f"{said}.", *([paired] if len(blocks) > 1 else [])]
 
 
+def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
+    """A sentence about what the seconds of collection are of runs that are free-running."""
+    names = {name for cell in cells for name in cell.names}
+    if not any(times.mode_of(run) == times.FREE for run in sweep.runs if run.name in names):
+        return []
+    return [
+        "Free-running, collection is timed by the wall clock: the seconds in which so many steps "
+        "arrived, with all waiting of the samplers."
+    ]
+
+
 def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
     """Sentences about the lanes of a sampler at each value of `sampler.n`, and where few are."""
     if by != "sampler.n":
