@@ -101,6 +101,7 @@ def study(
         *reached,
     ]
     sentences += [verdicts.pairing(found), words.warmup_sentence(warmup)]
+    sentences += words.machine(sweep) + words.also_differ(chosen, asked.key)
     return cli.Study(_figure(found, asked), _table(found, asked), sentences)
 
 
@@ -139,7 +140,7 @@ def _scores(
         sentences += _unequal(task, groups, found.counts)
         if found.cut is not None:
             text = f"scores are read at {found.cut:,} steps, where the shortest run ends."
-            sentences.append(words.of_line(task, text))
+            sentences.append(words.for_line(task, text))
     rows = sweep.evaluations if from_evaluations else sweep.iterations
     first = column_per_run(rows, "return_mean").items()
     starts = {run: float(values[0]) for run, values in first}
@@ -155,7 +156,7 @@ def _unequal(task: str, groups: list[Group], counts: Mapping[str, int]) -> list[
     if a == b or not (a and b):
         return []
     text = f"the score of A is of {count_text(a)}, that of B of {count_text(b)}."
-    return [words.of_line(task, text)]
+    return [words.for_line(task, text)]
 
 
 def _times(

@@ -60,6 +60,7 @@ def study(
         raise BadInputError(f"no run has a value in the column {column}")
     figure = _figure(sweep, cells, of=of, by=by, paper=paper, log=log)
     sentences = words.sample(warmup, cells) + words.seconds(sweep, iterations, cells, by)
+    sentences += words.machine(sweep) + words.also_differ(sweep, by)
     if of == "collect":
         sentences += words.throughput(sweep, cells)
     if paper:

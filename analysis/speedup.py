@@ -15,10 +15,10 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.drawing import tasks as panels
-from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.loading.directories import BadInputError, Scalar, listed
 from walle.analysis.measuring import fits, times
 from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines
-from walle.analysis.measuring.design import numeric_axis
+from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
 from walle.analysis.measuring.speedups import Point, all_reached, speedups
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
@@ -43,7 +43,7 @@ FLAGS = {
 def study(
     sweep: Sweep,
     *,
-    by: str = "sampler.n",
+    by: str | None = None,
     warmup: int = 1,
     end_to_end: bool = False,
     time_to_return: float | None = None,
@@ -56,7 +56,7 @@ def study(
 
     Args:
         sweep: the runs.
-        by: the configuration key that counts the workers.
+        by: the configuration key that counts the workers; None for `workers_axis`.
         warmup: the number of iterations of each run that do not count.
         end_to_end: add the speedup of whole iterations.
         time_to_return: add the speedup of the time until return_mean reaches this value.
@@ -65,7 +65,7 @@ def study(
         fit_all: fit the laws to oversubscribed points too.
         compiling: count the compiler's time in the time to a return.
     """
-    by = numeric_axis(sweep, by)
+    by = numeric_axis(sweep, by) if by else workers_axis(sweep)
     iterations = iterations_after_warmup(sweep, warmup)
     cells = {COLLECTION: times.measure_seconds(sweep, iterations, "collect_s", by)}
     if end_to_end:
@@ -73,6 +73,7 @@ def study(
     sentences = words.sample(warmup, cells[COLLECTION]) + words.seconds(
         sweep, iterations, cells[COLLECTION], by
     )
+    sentences += words.machine(sweep) + words.also_differ(sweep, by)
     sentences += words.throughput(sweep, cells[COLLECTION])
     sentences += words.lanes(sweep, cells[COLLECTION], by)
     if time_to_return is not None:
@@ -84,7 +85,7 @@ def study(
             sentences.append(f"Too few points reach {time_to_return:g} for a speedup.")
     points = {name: _speedups_of_lines(found) for name, found in cells.items()}
     if not points[COLLECTION]:
-        raise BadInputError(_too_few(cells[COLLECTION], by))
+        raise BadInputError(_too_few(sweep, cells[COLLECTION], by))
     sentences += _base_sentences(cells[COLLECTION], points[COLLECTION], by)
     figure = _figure(sweep, points, by=by, paper=paper, log=log, fit_all=fit_all)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
@@ -93,7 +94,7 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS).parse_args(argv)
+    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
     options = ("end_to_end", "time_to_return", "paper", "log", "fit_all", "compiling")
     return cli.run(args, "speedup", study, ("by", "warmup", *options))
 
@@ -103,22 +104,24 @@ def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
     return {line: speedups(group) for line, group in lines(cells).items() if len(group) > 1}
 
 
-def _too_few(cells: list[Cell], by: str) -> str:
+def _too_few(sweep: Sweep, cells: list[Cell], by: str) -> str:
     if not cells:
         return "no run has a value in the column collect_s"
     values = sorted({f"{cell.by}" for cell in cells})
-    return f"a speedup needs two values of {by} on one line; there is only {', '.join(values)}"
+    text = f"a speedup needs two values of {by} on one line; there is only {', '.join(values)}"
+    others = [key for key in line_keys(sweep, by) if key in sweep.varying]
+    return f"{text}: what varies is {listed(others)}" if others else text
 
 
 def _base_sentences(cells: list[Cell], found: dict[str, list[Point]], by: str) -> list[str]:
     """Sentences about the lines without a speedup, and about the bases other than one worker."""
     alone = [group[0] for group in lines(cells).values() if len(group) == 1]
-    said = [f"{cell.line}: no speedup, as all its runs have {by}={cell.by}." for cell in alone]
+    said = [f"No speedup of {cell.line}, as all its runs have {by}={cell.by}." for cell in alone]
     for line, points in found.items():
         base = points[0].base
         if base != 1:
             text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
-            said.append(words.of_line(line, f"{text}and the ideal is n/{base:g}."))
+            said.append(words.for_line(line, f"{text}and the ideal is n/{base:g}."))
     return said
 
 
@@ -148,7 +151,7 @@ def _fit_sentences(
                 "The fit leaves out the points with more busy processes than cores "
                 f"({len(points) - len(chosen)} of {len(points)}; --fit-all includes them)."
             )
-        sentences += [words.of_line(line, text) for text in texts]
+        sentences += [words.for_line(line, text) for text in texts]
     return sentences
 
 

@@ -12,6 +12,7 @@ from walle.analysis.measuring.cells import Cell, lines
 from walle.analysis.runs import Sweep
 
 PANELS = 3
+ALL_LINES = "all lines, identical"
 SPREAD = 0.1  # between neighbouring lines, of the axis
 GAP = 0.7  # of the least distance between two ticks, which all lines of a tick share
 

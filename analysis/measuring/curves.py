@@ -13,17 +13,6 @@ from walle.analysis.measuring import stats
 from walle.analysis.measuring.stats import FloatArray
 
 GRID = 200
-NEVER_NEGATIVE = ("_s", "_share", "_std")
-
-
-def possible(column: str) -> tuple[float, float]:
-    """The least and the greatest value that a column of iterations.csv can have."""
-    if column in ("clip_fraction", "explained_variance"):
-        return (0.0 if column == "clip_fraction" else -math.inf), 1.0
-    counts = column in ("iteration", "env_steps", "episodes", "grad_norm")
-    if counts or column.startswith(("lag_", "length_")) or column.endswith(NEVER_NEGATIVE):
-        return 0.0, math.inf
-    return -math.inf, math.inf
 
 
 class Curve(NamedTuple):

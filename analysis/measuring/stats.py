@@ -31,6 +31,11 @@ class Interval(NamedTuple):
         interval = "" if math.isnan(self.low) else f" [{self.low:.3g}, {self.high:.3g}]"
         return f"{self.value:.3g}{interval}"
 
+    def within(self, low: float, high: float) -> Interval:
+        """The same with ends that are possible; the estimate stays inside."""
+        ends = max(self.low, min(low, self.value)), min(self.high, max(high, self.value))
+        return self if math.isnan(self.low) else Interval(self.value, *ends)
+
     def columns(self, name: str) -> dict[str, float]:
         """The columns `name`, `name_low` and `name_high` of a table's row."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}

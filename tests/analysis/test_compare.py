@@ -254,13 +254,13 @@ def test_sides_with_other_numbers_of_evaluations_are_said(four: Path) -> None:
         columns = ["env_steps", "wall_s", "episodes", "return_mean"]
         frame[columns].to_csv(four / str(run) / "eval.csv", index=False)
     said = compare.study(load(four)).sentences
-    assert "the score of A is of 2 evaluations a run, that of B of 1 evaluation a run." in said
+    assert "The score of A is of 2 evaluations a run, that of B of 1 evaluation a run." in said
 
 
 def test_shorter_runs_are_said(four: Path) -> None:
     keep_rows(four / "0", 5)
     study = compare.study(load(four))
-    assert "scores are read at 500 steps, where the shortest run ends." in study.sentences
+    assert "Scores are read at 500 steps, where the shortest run ends." in study.sentences
 
 
 def test_single_runs_have_no_interval(tmp_path: Path) -> None:
