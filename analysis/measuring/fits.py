@@ -62,7 +62,7 @@ def _stretched(cells: list[Cell]) -> FloatArray:
 
     The seconds are stretched, and not what is read from a law fitted to them: at a bound many draws
     have the same serial fraction, and stretching that number adds too little (for a fraction of 2%
-    or 97% from two points with two seeds its interval held the truth in 90% of 200 trials).
+    or 97% from two points with two seeds its interval held the truth in about 90% of 200 trials).
     """
     dof = min(cell.dof for cell in cells)
     if dof < 1:
