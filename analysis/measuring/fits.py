@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from walle.analysis.measuring import scaling, stats
 from walle.analysis.measuring.cells import Cell
@@ -70,7 +71,19 @@ def _stretched(cells: list[Cell]) -> FloatArray:
     stretch = stats.student(dof) / stats.student(math.inf)
     centres = np.log([cell.compared for cell in cells])
     logs = np.log(np.stack([cell.draws for cell in cells], axis=1))
+    logs = np.take_along_axis(np.sort(logs, axis=0), _even_ranks(*logs.shape), axis=0)
     return np.asarray(np.exp(centres + stretch * (logs - centres)))
+
+
+def _even_ranks(draws: int, cells: int) -> npt.NDArray[np.int64]:
+    """[draws, cells] an order of the draws of each cell, so that all cells together vary evenly.
+
+    The ranks of a Kronecker sequence, multiples of square roots of primes: pairs of draws in a
+    random order put the ends of a 95% interval off by a few percent of its width.
+    """
+    roots = np.sqrt([n for n in range(2, 1000) if all(n % k for k in range(2, n))][:cells])
+    places = np.outer(np.arange(1, draws + 1), roots) % 1
+    return np.asarray(places.argsort(axis=0).argsort(axis=0))
 
 
 def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
