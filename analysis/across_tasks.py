@@ -24,18 +24,21 @@ from walle.analysis.loading.directories import BadInputError, Scalar, counted, l
 from walle.analysis.loading.repeats import identical_groups, identical_label
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.cells import column_per_run, learnt
-from walle.analysis.measuring.design import design, resolve_key
+from walle.analysis.measuring.design import design, line_keys, resolve_key
 from walle.analysis.measuring.scores import final_returns
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli
+from walle.analysis.writing import cli, words
 
 THRESHOLDS = np.linspace(0, 1.2, 121)
 
 
-def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
-    """Interquartile means and performance profiles over all environments of the sweep."""
-    by = resolve_key(sweep, by)
+def study(sweep: Sweep, *, by: str | None = None) -> cli.Study:
+    """Interquartile means and performance profiles over all environments of the sweep.
+
+    Without `by`, entries differ in `sampler.n` where it varies, else in what varies.
+    """
+    by = resolve_key(sweep, by) if by else _default(sweep)
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
@@ -45,6 +48,8 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
+    told = set(found) - {line for _, line in _parts(sweep, by)}  # entries that name a value of by
+    heading = by if told else "entry"
     for i, (name, matrix) in enumerate(found.items()):
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
         bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
@@ -52,11 +57,11 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
         dots = stats.iqm(matrix, axis=1) if len(matrix) > 1 else ()
         style.point(left, i, interval, style.look(i), dots=dots)
         _draw_profile(right, matrix, name, style.look(i))
-        row = {by: name, "runs_per_task": len(matrix), **interval.columns("iqm")}
+        row = {heading: name, "runs_per_task": len(matrix), **interval.columns("iqm")}
         rows.append(row | {"mean": float(matrix.mean())})
     left.set_xticks(range(len(found)), list(found))
     left.set_xlim(-0.5, len(found) - 0.5)
-    left.set_xlabel(by if set(found) - {line for _, line in _parts(sweep, by)} else "")
+    left.set_xlabel(by if told else "")
     left.set_ylabel("interquartile mean score")
     style.from_zero(left)
     right.set_xlabel("score")
@@ -66,13 +71,20 @@ def study(sweep: Sweep, *, by: str = "sampler.n") -> cli.Study:
     said += (
         "with which an environment's runs begin, score 1 the best mean final return of any entry."
     )
-    return cli.Study(figure, pd.DataFrame(rows), [said, *_sentences(found)])
+    return cli.Study(
+        figure, pd.DataFrame(rows), [said, *_sentences(found), *words.also_differ(sweep, by)]
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__).parse_args(argv)
+    args = cli.parser(__doc__, by=None).parse_args(argv)
     return cli.run(args, "across_tasks", study, ("by",))
+
+
+def _default(sweep: Sweep) -> str:
+    keys = [key for key in line_keys(sweep, "") if not key.startswith("env.")]
+    return "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
 
 
 def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[str, FloatArray]:
@@ -96,8 +108,8 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[str, FloatAr
             columns.append([(finals[run] - low) / (high - low) for run in of_task[task][:fewest]])
             if len(of_task[task]) > fewest:
                 sweep.note(
-                    f"{by}={name}: {task} has more runs than another task; {fewest} of its runs "
-                    "are used"
+                    f"For {by}={name}: {task} has more runs than another task; {fewest} of its "
+                    "runs are used"
                 )
         found[name] = np.array(columns, float).T
     return found

@@ -7,17 +7,18 @@ Differences (B - A) and ratios (B / A) have 95% intervals, per task and overall;
 the probability that a run of B is better than one of A. Final scores come from the evaluations
 where all runs have them, else from training. Runs of the same seed are compared with each other
 (paired) where learning shares the seed: the same algorithm, network and environment. Speeds are
-paired within one sweep.
+compared as speedups are: within blocks, where the launcher measured in blocks.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 
 import pandas as pd
 
-from walle.analysis.comparing import verdicts
+from walle.analysis.comparing import speeds, verdicts
 from walle.analysis.comparing.comparisons import OVERALL, SCORE, Comparison, Quantity, compare
 from walle.analysis.comparing.matching import (
     Group,
@@ -27,21 +28,16 @@ from walle.analysis.comparing.matching import (
     restricted,
     with_rows,
 )
+from walle.analysis.comparing.speeds import SPEEDS
 from walle.analysis.drawing import forest, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.cells import column_per_run, iterations_after_warmup
+from walle.analysis.measuring.cells import column_per_run
 from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.scores import count_text, evaluated, final_scores
 from walle.analysis.measuring.speedups import first_reached
-from walle.analysis.measuring.times import seconds_per_run, unit_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
-SPEEDS = {
-    "iteration_s": "steps per second",
-    "collect_s": "steps per second of collecting",
-    "learn_s": "steps per second of learning",
-}
 SPEED_COLORS = {
     SPEEDS[column]: style.section(part)[0]
     for column, part in (("collect_s", "collect"), ("learn_s", "learn"))
@@ -91,8 +87,8 @@ def study(
     scores, score_starts, said = _scores(chosen, groups, returns)
     times, reached = _times(chosen, groups, starts, time_to_return)
     found = compare(scores, groups, blocks=False, starts=score_starts)
-    for quantity in (times, *_speeds(chosen, warmup)):
-        found += compare(quantity, groups, blocks=asked.key != "sweep")
+    found += compare(times, groups, blocks=asked.key != "sweep")
+    found += speeds.compare(chosen, groups, asked, warmup=warmup)
     for note in chosen.notes:
         sweep.note(note)
     if not found:
@@ -105,6 +101,7 @@ def study(
         *reached,
     ]
     sentences += [verdicts.pairing(found), words.warmup_sentence(warmup)]
+    sentences += words.machine(sweep) + words.also_differ(chosen, asked.key)
     return cli.Study(_figure(found, asked), _table(found, asked), sentences)
 
 
@@ -143,7 +140,7 @@ def _scores(
         sentences += _unequal(task, groups, found.counts)
         if found.cut is not None:
             text = f"scores are read at {found.cut:,} steps, where the shortest run ends."
-            sentences.append(words.of_line(task, text))
+            sentences.append(words.for_line(task, text))
     rows = sweep.evaluations if from_evaluations else sweep.iterations
     first = column_per_run(rows, "return_mean").items()
     starts = {run: float(values[0]) for run, values in first}
@@ -159,7 +156,7 @@ def _unequal(task: str, groups: list[Group], counts: Mapping[str, int]) -> list[
     if a == b or not (a and b):
         return []
     text = f"the score of A is of {count_text(a)}, that of B of {count_text(b)}."
-    return [words.of_line(task, text)]
+    return [words.for_line(task, text)]
 
 
 def _times(
@@ -198,23 +195,12 @@ def _times(
     return Quantity(TIME, per_run, higher=False, seeded=True), sentences
 
 
-def _speeds(sweep: Sweep, warmup: int) -> list[Quantity]:
-    """Environment steps per second of all time, of collecting and of learning."""
-    frame = iterations_after_warmup(sweep, warmup)
-    unit = unit_of(sweep).steps
-    found = []
-    for column, name in SPEEDS.items():
-        seconds = seconds_per_run(sweep, frame, column).items()
-        per_run = {run: unit / values.mean() for run, values in seconds if values.mean() > 0}
-        found.append(Quantity(name, per_run, pooled=True))
-    return found
-
-
 def _table(found: list[Comparison], asked: Question) -> pd.DataFrame:
     a, b = (f"{asked.key}={value}" for value in (asked.a, asked.b))
     rows = []
     for one in found:
         lone = one.tasks[0] if one.label != OVERALL else None
+        centres = one.centres or (lone.a.mean(), lone.b.mean()) if lone else (math.nan, math.nan)
         sizes = [sum(t.a.size for t in one.tasks), sum(t.b.size for t in one.tasks)]
         paired = ", paired" if all(t.paired for t in one.tasks) else ""
         rows.append(
@@ -222,8 +208,8 @@ def _table(found: list[Comparison], asked: Question) -> pd.DataFrame:
                 "of": one.of.name,
                 "line": one.label,
                 "runs": f"{sizes[0]} and {sizes[1]}{paired}",
-                a: lone.a.mean() if lone else float("nan"),
-                b: lone.b.mean() if lone else float("nan"),
+                a: centres[0],
+                b: centres[1],
                 **one.difference.columns("difference"),
                 **one.scaled.columns("scaled_difference"),
                 **one.ratio.columns("ratio"),

@@ -1,23 +1,30 @@
-"""Draws the seconds an iteration collects or learns, against the number of workers."""
+"""Draws the seconds that steps take to collect or to learn from, against the number of workers.
+
+Each task has a panel. Without --by the axis is `sampler.n` where it varies, else what varies.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from walle.analysis.comparing.matching import WORKERS
 from walle.analysis.drawing import published, style
+from walle.analysis.drawing import tasks as panels
 from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import times
-from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines
-from walle.analysis.measuring.design import is_positive, resolve_key
+from walle.analysis.measuring.cells import Cell, iterations_after_warmup
+from walle.analysis.measuring.design import axis_of, is_positive, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
 LABELS = {"collect": "collection", "learn": "learning"}
-ASIDE = 0.14  # between the lines of a category
+IDEAL: dict[str, Any] = {"linestyle": "--", "linewidth": 0.8, "zorder": 1}
 FLAGS = {
     "--of": {"choices": list(LABELS), "default": "collect", "help": "(default: collect)"},
     "--paper": cli.PAPER,
@@ -29,7 +36,7 @@ def study(
     sweep: Sweep,
     *,
     of: str = "collect",
-    by: str = "sampler.n",
+    by: str | None = None,
     warmup: int = 1,
     paper: bool = False,
     log: bool = False,
@@ -39,43 +46,23 @@ def study(
     Args:
         sweep: the runs.
         of: `collect` or `learn`; collection is drawn beside the ideal, which falls as 1/n.
-        by: the configuration key on the axis, such as `sampler.n` or `learner.n`.
+        by: the configuration key on the axis, such as `sampler.n` or `learner.n`; None for
+            what varies, see `axis_of`.
         warmup: the number of iterations of each run that do not count.
         paper: draw the papers' points too.
         log: logarithmic axes.
     """
-    by, column = resolve_key(sweep, by), f"{of}_s"
+    by = resolve_key(sweep, by) if by else axis_of(sweep)
+    column = f"{of}_s"
     iterations = iterations_after_warmup(sweep, warmup)
     cells = times.measure_seconds(sweep, iterations, column, by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {column}")
-    places = style.axis_places(cell.by for cell in cells)
-    positive = all(map(is_positive, places))
-    paper_points = published.collection() if paper and by == "sampler.n" else None
-    figure, (axes,) = style.panels(1, height=2.7)
-    if paper_points is not None:
-        published.draw(axes, paper_points, column)
-    of_lines = lines(cells)
-    words_there = any(isinstance(value, str) for value in places)
-    for i, (line, group) in enumerate(of_lines.items()):
-        if words_there:
-            aside = ASIDE * (i - (len(of_lines) - 1) / 2)
-            _draw_dots(axes, line, group, {k: x + aside for k, x in places.items()}, style.look(i))
-            continue
-        _draw_line(axes, line, group, places, style.look(i))
-        if of == "collect" and positive:
-            _draw_ideal(axes, group, "ideal" if i == 0 else "_nolegend_")
-    axes.set_xlabel(style.axis_name(by))
-    axes.set_ylabel(f"{LABELS[of]} (s)\nper {times.unit_of(sweep).words}")
-    hollow = any(cell.oversubscribed for cell in cells)
-    style.scale_axes(axes, places, log=log and positive, hollow=hollow)
-    if words_there:
-        axes.set_xlim(-0.5, len(places) - 0.5)
-    if paper_points is not None:
-        published.extend_ticks(axes, paper_points)
-    style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
-    style.legend(figure)
+    figure = _figure(sweep, cells, of=of, by=by, paper=paper, log=log)
     sentences = words.sample(warmup, cells) + words.seconds(sweep, iterations, cells, by)
+    sentences += words.machine(sweep) + words.also_differ(sweep, by)
+    if of == "collect":
+        sentences += words.throughput(sweep, cells)
     if paper:
         sentences += published.caveat(set(sweep.values("batch_size")))
     return cli.Study(figure, _table(cells, by, column), sentences)
@@ -83,44 +70,68 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS).parse_args(argv)
+    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
     options = ("by", "warmup", "of", "paper", "log")
     return cli.run(args, "iteration_time", study, options, figure=f"{args.of}_time")
 
 
+def _figure(
+    sweep: Sweep, cells: list[Cell], *, of: str, by: str, paper: bool, log: bool
+) -> style.Figure:
+    """A panel for each task, with its lines beside one another."""
+    places = style.axis_places(cell.by for cell in cells)
+    logs = log and all(map(is_positive, places))
+    paper_points = published.collection() if paper and by == "sampler.n" else None
+    tasks = panels.panels(sweep, cells)
+    looks = panels.looks(line for mine in tasks.values() for line in mine)
+    figure, (row,) = panels.axes_of(tasks, height=2.5)
+    for axes, mine in zip(row, tasks.values(), strict=True):
+        if paper_points is not None:
+            published.draw(axes, paper_points, f"{of}_s")
+        for i, (line, group) in enumerate(mine.items()):
+            beside = panels.aside(places, i, len(mine), log=logs)
+            _draw_line(axes, line, group, beside, looks[line])
+            if of == "collect" and by in WORKERS:
+                _draw_ideal(axes, group, looks[line], single=len(mine) == 1)
+        if of == "collect" and by in WORKERS and len(mine) > 1:
+            axes.plot([], [], color=style.IDEAL_GREY, label="ideal", **IDEAL)
+        axes.set_xlabel(style.axis_name(by))
+        axes.margins(x=0.1)
+        hollow = any(cell.oversubscribed for group in mine.values() for cell in group)
+        style.scale_axes(axes, places, log=logs, hollow=hollow)
+        if not all(isinstance(value, int | float) for value in places):
+            axes.set_xlim(-0.5, len(places) - 0.5)
+        if paper_points is not None:
+            published.extend_ticks(axes, paper_points)
+        style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
+    for axes in row[:: panels.PANELS]:
+        axes.set_ylabel(f"{LABELS[of]} (s)\nper {times.unit_of(sweep).words}")
+    style.legend(figure)
+    return figure
+
+
 def _draw_line(
-    axes: style.Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
+    axes: style.Axes, line: str, cells: list[Cell], places: Mapping[Scalar, float], look: style.Look
 ) -> None:
-    """Draws the points of a line, joined, as the values between them mean something."""
-    _draw_points(axes, cells, places, look)
-    label = f"{line or 'measured'} ({words.repeats_label(cells)})"
-    x = [places[cell.by] for cell in cells]
-    axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
-    axes.plot([], [], color=look.color, marker=look.marker, linestyle=look.dash, label=label)
-
-
-def _draw_dots(
-    axes: style.Axes, line: str, cells: list[Cell], places: dict[Scalar, float], look: style.Look
-) -> None:
-    """Draws the points of categories, such as algorithms: there is nothing between them."""
-    _draw_points(axes, cells, places, look)
-    label = f"{line or 'measured'} ({words.repeats_label(cells)})"
-    axes.plot([], [], look.marker, color=look.color, label=label)
-
-
-def _draw_points(
-    axes: style.Axes, cells: list[Cell], places: dict[Scalar, float], look: style.Look
-) -> None:
+    """Draws the points of a line; joined where the values between them mean something."""
     for cell in cells:
         interval, hollow = cell.interval(positive=True), cell.oversubscribed
         dots = cell.per_run if cell.runs > 1 else ()
         style.point(axes, places[cell.by], interval, look, hollow=hollow, dots=dots)
+    joined = all(isinstance(value, int | float) for value in places)
+    if joined:
+        x = [places[cell.by] for cell in cells]
+        axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
+    dash = look.dash if joined else "none"
+    label = f"{line or 'measured'} ({words.repeats_label(cells)})"
+    axes.plot([], [], color=look.color, marker=look.marker, linestyle=dash, label=label)
 
 
-def _draw_ideal(axes: style.Axes, cells: list[Cell], label: str) -> None:
+def _draw_ideal(axes: style.Axes, cells: list[Cell], look: style.Look, *, single: bool) -> None:
+    """Draws the first point over n; of several lines each in the line's colour."""
     n = np.geomspace(float(cells[0].by), float(cells[-1].by), 50)
-    seconds = cells[0].mean * n[0] / n
-    axes.plot(n, seconds, color=style.IDEAL_GREY, linestyle="--", zorder=1, label=label)
+    color, label = (style.IDEAL_GREY, "ideal") if single else (look.color, "_nolegend_")
+    axes.plot(n, cells[0].mean * n[0] / n, color=color, label=label, **IDEAL)
 
 
 def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:

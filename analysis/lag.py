@@ -1,8 +1,9 @@
 """Draws the policy lag of the rollouts, and the speed and return that come with it.
 
 The left panel shows the distribution of the lag, averaged over an iteration's rollouts, where it
-varies. The other panels show environment steps per second and, for each task, the final return (the
-mean of return_mean over the last tenth of the steps) for each value of --by. The table
+varies. The other panels show, for each task and value of --by, environment steps per second and the
+final return (the mean of return_mean over the last tenth of the steps); small dots are seeds.
+Values of --by with which the runs learnt the same share one point of the return. The table
 compares an iteration's time with the longer of collecting and learning: the ratio is 1 for perfect
 overlap, and 2 for lock-step where collecting and learning take the same time.
 """
@@ -12,15 +13,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.drawing import lags
+from walle.analysis.drawing import tasks as panels
+from walle.analysis.drawing.lags import Measured, of_cell
+from walle.analysis.loading.directories import BadInputError, listed
+from walle.analysis.loading.repeats import identical_groups, identical_label
+from walle.analysis.measuring import possible
 from walle.analysis.measuring.cells import (
     Cell,
     iterations_after_warmup,
+    learnt,
     lines,
     measure,
     measure_column,
@@ -32,9 +39,6 @@ from walle.analysis.measuring.times import measure_seconds, seconds_per_run, uni
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
-Key = tuple[str, Scalar]
-Measured = tuple[Cell, Interval]
-MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
 MAX_LAG = "sampler.max_lag"
 NOTHING = Interval(math.nan)
 
@@ -52,33 +56,21 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     lag = measure_column(sweep, frame, "lag_mean", by)
     rates = _steps_per_s(sweep, frame, by)
     overlap = measure(sweep, over_longer(sweep, frame), by)
-    longer = [(cell, cell.interval(positive=True)) for cell in overlap]
-    finals = [(cell, cell.interval()) for cell in measure(sweep, final_returns(frame), by)]
-    looks = _looks(lag)
-    varies = [cell for cell in lag if np.ptp(_of_cell(frame, cell, "lag_mean")) > 0]
-    tasks = _by_task(sweep, finals)
-    if not (varies or rates or tasks):
+    longer = [Measured(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
+    finals, seen = _finals(sweep, frame, by)
+    varies = [cell for cell in lag if np.ptp(of_cell(frame, cell, "lag_mean")) > 0]
+    if not (varies or rates or seen):
         raise BadInputError("nothing to draw: the lag is constant, and no episode has ended")
-    figure, axes = style.small_multiples(bool(varies) + bool(rates) + len(tasks), height=2.6)
-    free = iter(axes)
-    if varies:
-        _draw_distribution(next(free), frame, varies, looks)
-    if rates:
-        area = next(free)
-        _draw_cells(area, rates, looks, by)
-        area.set_ylabel("environment steps per second")
-        style.from_zero(area)
-    for task, mine in tasks.items():
-        area = next(free)
-        _draw_cells(area, mine, looks, by)
-        area.set_ylabel(labels.of_column("iterations", "return_mean"))
-        area.set_title(task if len(tasks) > 1 else "")
-    _name_looks(axes[-1], looks)
-    style.legend(figure)
+    figure = lags.figure(sweep, frame, by, lag=lag, varies=varies, rates=rates, finals=seen)
     sentences = words.sample(warmup, lag) + _constant_sentences(frame, lag, varies, by)
     sentences += _overlap_sentences(overlap, by)
     if not finals:
         sentences.append("No episode has ended, so no return is drawn.")
+    if same := list(
+        dict.fromkeys(str(cell.by) for cell, *_ in seen if str(cell.by).endswith("identical"))
+    ):
+        sentences.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
+    sentences += words.machine(sweep) + words.also_differ(sweep, by)
     columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
     return cli.Study(figure, _table(frame, lag, columns, by), sentences)
 
@@ -93,36 +85,50 @@ def _default(sweep: Sweep) -> str:
     return MAX_LAG if MAX_LAG in sweep.varying else axis_of(sweep)
 
 
+def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
+    """One cell of each line for all values of the axis, or of each value for all lines."""
+    values, of_line = list(dict.fromkeys(cell.by for cell in same)), lines(same)
+    text = identical_label([str(value) for value in values])
+    if len({cell.line for cell in every if cell.by in values}) == len(of_line) > 1:
+        return [replace(same[0], line=panels.ALL_LINES, by=text if len(values) > 1 else values[0])]
+    return [
+        replace(group[0], by=text) if len(group) == len(values) > 1 else group[0]
+        for group in of_line.values()
+    ]
+
+
 def _steps_per_s(sweep: Sweep, frame: pd.DataFrame, by: str) -> list[Measured]:
     if "env_steps" not in frame:
         return []
     steps = unit_of(sweep).steps
     cells = measure_seconds(sweep, frame, "iteration_s", by)
-    return [(cell, Interval(*(steps * x for x in cell.rate()))) for cell in cells]
+    return [
+        Measured(cell, Interval(*(steps * x for x in cell.rate())), steps / cell.per_run)
+        for cell in cells
+    ]
 
 
-def _by_task(sweep: Sweep, measured: list[Measured]) -> dict[str, list[Measured]]:
-    """The cells of each task: returns of two tasks share no axis."""
-    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
-    found: dict[str, list[Measured]] = {}
-    for cell, interval in measured:
-        found.setdefault(tasks[cell.names[0]], []).append((cell, interval))
-    return found
+def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured], list[Measured]]:
+    """The final return of each cell; and the same with identical cells of a line as one."""
+    ends = {run.name: possible.of_returns([run]) for run in sweep.runs}
 
+    def shown(cell: Cell) -> Measured:
+        interval = cell.interval().within(*ends[cell.names[0]])
+        return Measured(cell, interval, cell.per_run)
 
-def _looks(cells: list[Cell]) -> dict[Key, style.Look]:
-    """A look for each line; for each value of the axis where there is a single line."""
-    lines_ = list(dict.fromkeys(cell.line for cell in cells))
-    if len(lines_) == 1:
-        return {cell.key: style.look(i) for i, cell in enumerate(cells)}
-    return {cell.key: style.look(lines_.index(cell.line)) for cell in cells}
-
-
-def _name_looks(axes: style.Axes, looks: dict[Key, style.Look]) -> None:
-    """Explains the lines in the legend; a single line needs no name."""
-    of_line = {line: look for (line, _), look in looks.items()}
-    for line, look in of_line.items() if len(of_line) > 1 else ():
-        axes.plot([], [], look.marker, color=look.color, label=line)
+    rows = learnt(frame, "return_mean")
+    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
+    cells = measure(sweep, final_returns(frame), by)
+    tasks = panels.panels(sweep, cells)
+    series = {
+        f"{cell.line}|{cell.by}": {seeds[run]: rows[run] for run in cell.names} for cell in cells
+    }
+    once = []
+    for task in tasks.values():
+        mine = {f"{cell.line}|{cell.by}": cell for group in task.values() for cell in group}
+        for names in identical_groups({name: series[name] for name in mine}):
+            once += _as_one([mine[name] for name in names], list(mine.values()))
+    return [shown(cell) for cell in cells], [shown(cell) for cell in once]
 
 
 def _constant_sentences(
@@ -133,7 +139,7 @@ def _constant_sentences(
     found: dict[float, list[str]] = {}
     for cell in cells:
         if cell.key not in names:
-            value = float(_of_cell(frame, cell, "lag_mean")[0])
+            value = float(of_cell(frame, cell, "lag_mean")[0])
             found.setdefault(value, []).append(f"{by}={cell.by}")
     return [
         f"The lag is {value:g} in every iteration at {', '.join(dict.fromkeys(where))}."
@@ -149,9 +155,10 @@ def over_longer(sweep: Sweep, iterations: pd.DataFrame) -> dict[str, FloatArray]
     """
     if not {"collect_s", "learn_s", "env_steps"} <= set(iterations):
         return {}
-    seconds, collect, learn = (
-        seconds_per_run(sweep, iterations, name) for name in ("iteration_s", "collect_s", "learn_s")
+    seconds, learn = (
+        seconds_per_run(sweep, iterations, name) for name in ("iteration_s", "learn_s")
     )
+    collect = seconds_per_run(sweep, iterations, "collect_s", busy=True)
     return {
         run: values / max(collect[run].mean(), learn[run].mean())
         for run, values in seconds.items()
@@ -164,44 +171,8 @@ def _overlap_sentences(cells: list[Cell], by: str) -> list[str]:
     sentences = []
     for line, group in lines(cells).items():
         ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
-        sentences.append(words.of_line(line, f"{said} {', '.join(ratios)}."))
+        sentences.append(words.for_line(line, f"{said} {', '.join(ratios)}."))
     return sentences
-
-
-def _of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
-    return frame.loc[frame["run"].isin(cell.names), column].dropna().to_numpy(float)
-
-
-def _draw_distribution(
-    axes: style.Axes, frame: pd.DataFrame, cells: list[Cell], looks: dict[Key, style.Look]
-) -> None:
-    """Draws the share of iterations whose mean lag is at most the value on the axis."""
-    for cell in cells:
-        look = looks[cell.key]
-        lags = np.sort(_of_cell(frame, cell, "lag_mean"))
-        share = 100 * np.arange(1, lags.size + 1) / lags.size
-        name = ", ".join(part for part in (MODES.get(cell.by, str(cell.by)), cell.line) if part)
-        line = {"color": look.color, "linestyle": look.dash, "label": f"{name} ({cell.repeats})"}
-        axes.step([0, *lags], [0, *share], where="post", **line)
-    axes.set_xlabel("mean lag (policy versions)")
-    axes.set_ylabel("iterations with at most this lag (%)")
-    axes.set_ylim(0, 103)
-    reach = max(1.0, float(frame["lag_mean"].max()))  # in lock-step all lags are 0
-    axes.set_xlim(-0.05 * reach, 1.05 * reach)
-
-
-def _draw_cells(
-    axes: style.Axes, measured: list[Measured], looks: dict[Key, style.Look], by: str
-) -> None:
-    values = list(dict.fromkeys(value for _, value in looks))
-    names = list(dict.fromkeys(cell.line for cell, _ in measured))
-    for cell, interval in measured:
-        shift = 0.15 * (names.index(cell.line) - (len(names) - 1) / 2)
-        place = values.index(cell.by) + shift
-        style.point(axes, place, interval, looks[cell.key], hollow=cell.oversubscribed)
-    axes.set_xticks(range(len(values)), [str(value) for value in values])
-    axes.set_xlim(-0.5, len(values) - 0.5)
-    axes.set_xlabel(style.axis_name(by))
 
 
 def _table(
@@ -209,8 +180,8 @@ def _table(
 ) -> pd.DataFrame:
     rows = []
     for cell in lag:
-        lags = _of_cell(frame, cell, "lag_mean")
-        most = _of_cell(frame, cell, "lag_max") if "lag_max" in frame else lags
+        lags = of_cell(frame, cell, "lag_mean")
+        most = of_cell(frame, cell, "lag_max") if "lag_max" in frame else lags
         row = {
             "line": cell.line,
             by: cell.by,
@@ -221,7 +192,7 @@ def _table(
             "lag_max": most.max(),
         }
         for name, measured in columns.items():
-            intervals = {other.key: interval for other, interval in measured}
+            intervals = {one.cell.key: one.interval for one in measured}
             row |= intervals.get(cell.key, NOTHING).columns(name)
         rows.append(row)
     return words.without_lone_line(pd.DataFrame(rows))

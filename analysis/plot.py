@@ -19,7 +19,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
-from walle.analysis.loading.repeats import identical_groups, identical_label
+from walle.analysis.loading.repeats import identical_groups
 from walle.analysis.measuring.cells import require
 from walle.analysis.measuring.design import axis_of, resolve_key, sort_key
 from walle.analysis.measuring.stats import FloatArray
@@ -150,8 +150,9 @@ def _as_one(
         of[f"{seeds[str(run)]} {number}"] = mine[columns].to_numpy(float)
     first = dict(looks.values())
     together = {
-        text: (identical_label(texts), first[texts[0]])
+        text: (labels.one_text(texts, list(series)), first[texts[0]])
         for texts in identical_groups(series)
+        if len(texts) > 1
         for text in texts
     }
     return {run: together.get(text, (text, look)) for run, (text, look) in looks.items()}

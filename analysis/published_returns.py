@@ -3,7 +3,8 @@
 `final` is the mean over the seeds of their last return_mean: the last 100 training episodes, with
 exploration noise. `best evaluation` is the highest point of the mean curve of the evaluations,
 without exploration noise; compare it with a published "max of average return over training". All
-bars are 95% intervals of the mean, from the standard deviation over seeds; small dots are seeds. A
+bars are 95% intervals of the mean (Student's t, from the standard deviation over seeds), and end
+where returns are impossible; small dots are seeds. A
 hollow marker has another number of environment steps than `final`; the table has the steps.
 """
 
@@ -17,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError, counted
+from walle.analysis.loading.directories import BadInputError, Run, counted, listed
+from walle.analysis.measuring import possible
 from walle.analysis.measuring.cells import column_per_run
 from walle.analysis.measuring.design import axis_of
 from walle.analysis.measuring.stats import TAIL, FloatArray, Interval
@@ -39,6 +41,7 @@ class Entry(NamedTuple):
         seeds: the number of seeds; nan where it is not known.
         env_steps: the environment steps after which it was reached.
         values: the return of each seed, where they are known.
+        possible: the least and the greatest possible return.
     """
 
     label: str
@@ -47,6 +50,7 @@ class Entry(NamedTuple):
     seeds: float
     env_steps: int
     values: tuple[float, ...] = ()
+    possible: possible.Ends = possible.ANY
 
     @property
     def interval(self) -> Interval:
@@ -56,7 +60,8 @@ class Entry(NamedTuple):
         if not self.seeds > 1:
             return Interval(self.mean)
         reach = float(stdtrit(self.seeds - 1, 1 - TAIL)) * self.spread / math.sqrt(self.seeds)
-        return Interval(self.mean, self.mean - reach, self.mean + reach)
+        found = Interval(self.mean, self.mean - reach, self.mean + reach)
+        return found.within(*self.possible)
 
 
 def study(sweep: Sweep) -> cli.Study:
@@ -86,17 +91,26 @@ def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:
     """The entries of each task and algorithm; none where no episode has ended."""
     by = axis_of(sweep)
     groups = labels.groups(sweep, by)
-    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean", by)
+    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     found: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in groups.items():
         algorithm = algorithms[names[0]]
         text = ", ".join(part for part in label.text.split(", ") if part not in ("", algorithm))
         found.setdefault((task, algorithm), []).extend(ours(sweep, names, text))
+    ends = {task: possible.of_returns(_of_task(sweep, task)) for task, _ in found}
     return {
-        (task, algorithm): [*entries, *theirs(task, algorithm)] if entries else []
+        (task, algorithm): [
+            entry._replace(possible=ends[task]) for entry in (*entries, *theirs(task, algorithm))
+        ]
+        if entries
+        else []
         for (task, algorithm), entries in sorted(found.items())
     }
+
+
+def _of_task(sweep: Sweep, task: str) -> list[Run]:
+    return [run for run in sweep.runs if labels.task_of(run) == task]
 
 
 def ours(sweep: Sweep, names: list[str], label: str = "") -> list[Entry]:
@@ -151,22 +165,36 @@ def mean_and_spread(values: list[float]) -> tuple[float, float]:
 
 
 def sentences(table: pd.DataFrame) -> list[str]:
-    """Sentences that count, for each source, the tasks on which the runs reach its return."""
+    """Sentences that count, for each source, the tasks on which the runs reach its return.
+
+    A published return counts where the runs ended at its number of environment steps.
+    """
     texts = []
     is_ours = table["label"].str.startswith("walle")
-    for (source, algorithm), rows in table[~is_ours].groupby(["label", "algorithm"]):
+    for (source, algorithm), every in table[~is_ours].groupby(["label", "algorithm"]):
+        rows = every[~every["other_steps"].astype(bool)]
         mine = table[is_ours & (table["algorithm"] == algorithm)]
-        counts = []
-        for kind in ("best evaluation", "final"):
-            found = mine[mine["label"].str.contains(kind)]
-            reached = sum(
-                (found[found["task"] == row["task"]]["mean"] >= row["mean"]).any()
-                for _, row in rows.iterrows()
+        if len(rows):
+            counts = [
+                f"by {kind} on {_reached(rows, mine[mine['label'].str.contains(kind)])}"
+                for kind in ("best evaluation", "final")
+            ]
+            tasks = counted(len(rows), "task")
+            texts.append(f"At or above {source}, {algorithm}: {' and '.join(counts)} of {tasks}.")
+        if len(rows) < len(every):
+            other = every[every["other_steps"].astype(bool)]
+            steps = ", ".join(f"{steps:,}" for steps in sorted(set(other["env_steps"])))
+            texts.append(
+                f"Not counted against {source}, {algorithm}, as the runs did not end at its "
+                f"{steps} steps: {listed(other['task'].tolist())}."
             )
-            counts.append(f"by {kind} on {reached}")
-        said = " and ".join(counts)
-        texts.append(f"At or above {source}, {algorithm}: {said} of {len(rows)} tasks.")
     return texts
+
+
+def _reached(rows: pd.DataFrame, mine: pd.DataFrame) -> int:
+    """The number of tasks on which a return of `mine` is at least the published one."""
+    best = mine.groupby("task")["mean"].max()
+    return sum(best.get(row["task"], -math.inf) >= row["mean"] for _, row in rows.iterrows())
 
 
 def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:
@@ -209,7 +237,9 @@ def _limit(axes: style.Axes, entries: list[Entry]) -> None:
     values = [value for entry in entries for value in (entry.mean, *entry.values)]
     stds = [entry.spread for entry in entries if entry.spread == entry.spread]
     margin = max([*stds, 0.1 * (max(values) - min(values))]) or 1.0
-    axes.set_ylim(min(values) - margin, max(values) + margin)
+    low, high = entries[0].possible
+    aside = 0.05 * (max(values) - min(values))
+    axes.set_ylim(max(min(values) - margin, low - aside), min(max(values) + margin, high + aside))
 
 
 if __name__ == "__main__":

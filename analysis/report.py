@@ -33,11 +33,9 @@ from walle.analysis.comparing.matching import WORKERS, question
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import (
     BadInputError,
-    DamagedError,
     Scalar,
     counted,
     newest,
-    read_json,
 )
 from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep, load
@@ -106,11 +104,12 @@ def build(
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
-    told = {words.warmup_sentence(warmup)}
+    machine = words.machine(sweep)
+    told = {words.warmup_sentence(warmup), *machine}
     figures = [_figure(title, partial(draw, sweep), told) for title, draw in studies.items()]
     links = {run.name: _link(run.path, home) for run in sweep.runs if home}
     # Drawing adds notes to the sweep, so the account comes after the figures.
-    account = [*words.account(sweep), words.warmup_sentence(warmup), *_machine_notes(sweep)]
+    account = [*words.account(sweep), words.warmup_sentence(warmup), *machine]
     left_out = pd.DataFrame(sweep.left_out, columns=["left out", "reason"])
     failures = page.table(left_out) if sweep.left_out else ""
     parts = [
@@ -225,18 +224,6 @@ def _replacements(sweep: Sweep, links: Mapping[str, str]) -> list[str]:
     """A section about the processes that were replaced; none where all lived."""
     found = sweep.replacements()
     return [page.section("Replaced processes", page.table(found, links))] if len(found) else []
-
-
-def _machine_notes(sweep: Sweep) -> list[str]:
-    """The sentences of the launcher about unequal cores and other programs, over all launches."""
-    found: list[str] = []
-    for path in sweep.paths:
-        try:
-            launches = read_json(path / "manifest.json").get("launches", [])
-            found += [note for one in launches for note in one.get("machine", {}).get("notes", [])]
-        except (DamagedError, AttributeError, TypeError) as error:
-            found.append(f"What {path.name} says of the machine cannot be read: {error}.")
-    return list(dict.fromkeys(found))
 
 
 def _configuration(sweep: Sweep) -> str:

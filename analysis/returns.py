@@ -1,8 +1,9 @@
 """Draws learning curves over environment steps, iterations or wall clock.
 
-Each value of --by is a line: the mean (or interquartile mean) over seeds with a 95% bootstrap
-band. Each environment has a panel. A line is thin where some of its runs have no value; a sentence
-says where. On the wall clock a line has only the times at which all of its runs have a value.
+Each value of --by is a line: the mean over seeds with a 95% band (Student's t), or the
+interquartile mean with a bootstrap band. Each environment has a panel. A line is thin where some of
+its runs have no value; a sentence says where. On the wall clock a line has only the times at which
+all of its runs have a value.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import pandas as pd
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError, listed
+from walle.analysis.measuring import possible
 from walle.analysis.measuring.cells import repeats_text, require
 from walle.analysis.measuring.clocks import clock
-from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid, possible
+from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
 from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -106,7 +108,7 @@ def study(
     points = [_points(line, column, y) for line in found]
     columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
     table = words.without_lone_line(pd.concat(map(_last, points), ignore_index=True)[columns])
-    said = _sentences(found, label, iqm=iqm)
+    said = _sentences(found, label, iqm=iqm) + words.also_differ(sweep, by)
     return cli.Study(figure, table, said, pd.concat(points, ignore_index=True))
 
 
@@ -139,7 +141,7 @@ def _lines(
     groups = labels.groups(sweep, by)
     same: dict[tuple[str, Label], tuple[str, ...]] = {}
     if x != "wall_s":
-        groups, same = labels.merged(sweep, groups, frame, y, by or "")
+        groups, same = labels.merged(sweep, groups, frame, y)
     for (task, label), runs in groups.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
@@ -151,7 +153,8 @@ def _lines(
                 grid, values = _shared(grid, values)
             seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
-            mean = curve(grid, values, iqm=iqm, within=possible(y))
+            ends = possible.of(y, [run for run in sweep.runs if run.name in runs])
+            mean = curve(grid, values, iqm=iqm, within=ends)
             as_one = same.get((task, label), ())
             lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
     if not lines:
@@ -211,7 +214,7 @@ def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
     rows = rows[rows["algorithm"].isin(algorithms)]
     reach = axes.get_xlim()[1]
     if len(rows) and rows["env_steps"].min() > reach:
-        sweep.note(f"--paper: the published returns of {task} lie beyond {reach:,.0f} steps")
+        sweep.note(f"Not drawn by --paper, as they lie beyond {reach:,.0f} steps: {task}")
     rows = rows[rows["env_steps"] <= reach]
     for i, (_, row) in enumerate(rows.iterrows()):
         label = f"{row['source']} {row['algorithm']} ({row['version']})"
@@ -233,15 +236,29 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
         ends = "; ".join(f"{name(line)} {_short_end(line)}" for line in short)
         texts.append(f"Lines are thin where some of their runs have no value ({label}): {ends}.")
     if alone := [name(line) for line in lines if line.runs == 1]:
-        texts.append(f"Lines of one run have no band: {'; '.join(alone)}.")
+        texts.append(f"Lines of one run have no band: {listed(alone, joint='; ')}.")
     if iqm and any(line.runs < IQM_RUNS for line in lines):
         texts.append(
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    if same := [f"{name(line)} ({'; '.join(line.same)})" for line in lines if line.same]:
+    if same := _same(lines):
         texts.append(f"Identical, so drawn as one line, with one run a seed: {', '.join(same)}.")
     return texts
+
+
+def _same(lines: list[Line]) -> list[str]:
+    """What is drawn as one line, with its tasks unless it is in all of them."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for line in lines:
+        if line.same:
+            found.setdefault((line.label.text, line.same), []).append(line.task)
+    every = {line.task for line in lines}
+    said = []
+    for (text, same), tasks in found.items():
+        where = "" if set(tasks) == every or not text else f" on {listed(tasks)}"
+        said.append(f"{text or listed(tasks)} ({'; '.join(same)}){where}")
+    return said
 
 
 def _short_end(line: Line) -> str:

@@ -223,7 +223,7 @@ def _note_not_started(sweep: Sweep, path: Path) -> None:
     try:
         asked = _jobs(path)
     except DamagedError as error:
-        sweep.note(f"{path / 'manifest.json'} is not used: {error}")
+        sweep.note(f"Not used: {path / 'manifest.json'}, as {error}")
         return
     missing = [str(job["directory"]) for job in asked if not is_run(path / str(job["directory"]))]
     if missing:

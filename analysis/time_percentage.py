@@ -78,6 +78,7 @@ def study(
     style.legend(figure)
     cells = [share.cell for share in shares if share.panel == panels[0]]
     sentences = words.sample(warmup, cells) + _sentences(shares, by)
+    sentences += words.machine(sweep) + words.also_differ(sweep, by)
     return cli.Study(figure, _table(shares, by), sentences)
 
 

@@ -207,9 +207,7 @@ def attempt(path: Path, values: Mapping[str, Any]) -> Result | str:
 
 def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
     """A line for all runs that differ in their seed alone: the mean of their means, by settings."""
-    import numpy as np
-
-    from walle.analysis.measuring.stats import Interval, generator, interval_bounds, resample_means
+    from walle.analysis.measuring.stats import mean_interval
 
     groups: dict[str, list[float]] = {}
     for target, found in results:
@@ -217,9 +215,7 @@ def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
         groups.setdefault(_settings(rest), []).append(found.mean.value)
     for name, means in groups.items():
         if len(means) > 1:
-            bounds = interval_bounds(resample_means(means, generator()), len(means))
-            interval = Interval(float(np.mean(means)), *bounds)
-            yield f"{name or 'all'}: mean return of {len(means)} runs {interval}"
+            yield f"{name or 'all'}: mean return of {len(means)} runs {mean_interval(means)}"
 
 
 def _line(target: Target, found: Result) -> str:

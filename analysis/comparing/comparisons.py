@@ -28,7 +28,6 @@ class Quantity(NamedTuple):
         seeded: whether the seed decides it, so that runs of one seed depend on each other even
             with different numbers of processes.
         learned: whether the number of processes does not change it at all.
-        pooled: whether all its runs share one relative variance, as speeds do.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Quantity(NamedTuple):
     higher: bool = True
     seeded: bool = False
     learned: bool = False
-    pooled: bool = False
 
 
 class Comparison(NamedTuple):
@@ -51,6 +49,7 @@ class Comparison(NamedTuple):
         ratio: mean(B) / mean(A), where all numbers are positive; overall the geometric mean.
         improvement: the probability that a run of B is better than one of A.
         range: the task's range, None where the better side's mean is not above the start.
+        centres: the numbers of A and B, where they are not the means of their runs.
     """
 
     of: Quantity
@@ -61,6 +60,7 @@ class Comparison(NamedTuple):
     ratio: Interval = UNKNOWN
     improvement: Interval = UNKNOWN
     range: tuple[float, float] | None = None
+    centres: tuple[float, float] | None = None
 
     @property
     def identical(self) -> bool:
@@ -81,7 +81,7 @@ def compare(
         quantity: the quantity.
         groups: the runs that are compared with each other.
         blocks: whether runs with the same seed ran in the same block of time, as in one sweep:
-            then their speeds are paired. What is learned is paired where `Group.same_start`.
+            then their times are paired. What is learned is paired where `Group.same_start`.
         starts: the return with which each run began; gives `scaled`.
     """
     samples = _samples(quantity, groups)
@@ -95,7 +95,7 @@ def compare(
         label: _scaled(tasks[label], _start(group, starts)) if starts else None
         for label, (group, _, _) in samples.items()
     }
-    ratios = _ratios(quantity, tasks)
+    ratios = _ratios(tasks)
     found = [
         Comparison(
             quantity,
@@ -116,7 +116,7 @@ def compare(
     known = {label: estimate for label, estimate in scaled.items() if estimate is not None}
     if known:
         tasks = {label: tasks[label] for label in known}
-        ratios = _ratios(quantity, tasks)
+        ratios = _ratios(tasks)
     return [*found, _overall(quantity, list(tasks.values()), list(known.values()), ratios)]
 
 
@@ -130,8 +130,7 @@ def _overall(
     if scaled:
         score = estimates.overall(scaled).interval()
     if ratios:
-        estimate = estimates.overall(list(ratios.values()), pooled=quantity.pooled)
-        ratio = estimate.interval(math.exp)
+        ratio = estimates.overall(list(ratios.values())).interval(math.exp)
     improvement = estimates.improvement(tasks, higher=quantity.higher)
     return Comparison(quantity, OVERALL, tasks, UNKNOWN, score, ratio, improvement)
 
@@ -149,7 +148,7 @@ def _overall_seeded(
     tasks with each number of processes, pooled; its degrees of freedom are those of the tasks.
     """
     by_task = _without_workers(samples, blocks=blocks)
-    tasks, ratios = list(by_task.values()), _ratios(quantity, by_task)
+    tasks, ratios = list(by_task.values()), _ratios(by_task)
     found = _overall(quantity, tasks, [], ratios)
     if not ratios or all(both.identical for both in each):
         return found
@@ -195,12 +194,10 @@ def _numbers(quantity: Quantity, side: Side) -> Seeded:
     return {key: per_run[name] for key, name in side.items() if name in per_run}
 
 
-def _ratios(quantity: Quantity, tasks: Mapping[str, Sides]) -> dict[str, Estimate]:
+def _ratios(tasks: Mapping[str, Sides]) -> dict[str, Estimate]:
     """The logarithmic ratio of each task; none where a number is not positive."""
     if any(min(both.a.min(), both.b.min()) <= 0 for both in tasks.values()):
         return {}
-    if quantity.pooled:
-        return dict(zip(tasks, estimates.pooled_log_ratios(list(tasks.values())), strict=True))
     return {label: estimates.log_ratio(both) for label, both in tasks.items()}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.estimates import estimate
 from walle.analysis.drawing import labels
 from walle.analysis.drawing.labels import Label
+from walle.analysis.measuring import possible, stats
 from walle.analysis.measuring.scores import Scores, evaluated, final_scores
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import words
@@ -20,19 +20,20 @@ def table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     are; both are empty where no episode has ended.
     """
     groups = labels.groups(sweep, by)
-    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean", by)
+    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     rows = []
     said: list[str] = []
     for task in dict.fromkeys(task for task, _ in groups):
         mine = {label: names for (of, label), names in groups.items() if of == task}
+        ends = possible.of_returns(run for run in sweep.runs if labels.task_of(run) == task)
         for label, found in _scores(sweep, mine).items():
             row: dict[str, object] = {"task": task, "line": label.text, "seeds": len(mine[label])}
             for column, scores in found.items():
                 values = np.array([scores.of[name] for name in mine[label] if name in scores.of])
-                row |= estimate(values).interval().columns(column)
+                row |= stats.mean_interval(values).within(*ends).columns(column)
                 said.append(f"Column {column}: {scores.source}.")
                 if scores.cut is not None:
-                    said.append(f"{task}: read at {scores.cut:,} steps, where a run ends.")
+                    said.append(f"For {task}: read at {scores.cut:,} steps, where a run ends.")
             rows.append(row)
     if not rows:
         return pd.DataFrame(), []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle.analysis.drawing import style
 from walle.analysis.measuring.stats import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
 
 REACH = 1.5  # how far beyond the estimates a bar is drawn, in widths of their range
 HEADROOM = 0.06
@@ -55,7 +58,7 @@ def draw(
         axes.axhline(len(rows) - 1.5, color=style.IDEAL_GREY, linewidth=0.5)
     if ratio:
         axes.set_xscale("log")
-        style.plain_ticks(axes.xaxis, low, high)
+        plain_ticks(axes.xaxis, low, high)
     axes.set_xlim(low, high)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -96,3 +99,20 @@ def _limits(found: Sequence[Interval], neutral: float, *, ratio: bool) -> tuple[
     high = min(max([high, *highs]), high + REACH * span)
     margin = HEADROOM * (high - low)
     return back(low - margin), back(high + margin)
+
+
+def plain_ticks(axis: Axis, low: float, high: float) -> None:
+    """Sets a few round ticks, such as 0.5, 1 and 2, on a logarithmic axis from `low` to `high`."""
+    from matplotlib.ticker import MaxNLocator, NullFormatter
+
+    if high / low < 4:
+        ticks = list(MaxNLocator(4).tick_values(low, high))
+    else:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+        if high / low > 60:
+            ticks = ticks[::3]
+    inside = [tick for tick in ticks if low <= tick <= high]
+    axis.set_ticks(inside, [f"{tick:g}" for tick in inside])
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)

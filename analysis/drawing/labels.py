@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -22,6 +24,7 @@ COLUMNS = {
 }
 
 BASELINE = "baseline"
+NUMBER = re.compile(rf"({'|'.join(key.split('.')[-1] for key in WORKERS)})( =)? \d+")
 
 
 class Label(NamedTuple):
@@ -52,10 +55,11 @@ def task_of(run: Run) -> str:
 def of_runs(sweep: Sweep, by: str) -> dict[str, Label]:
     """The label of each run; runs that share task and label are repeats."""
     tasks = {run.name: task_of(run) for run in sweep.runs}
+    varies = len(set(sweep.values(by))) > 1
     found = {}
     for run, value, line, _ in design(sweep, by).itertuples(index=False):
         others = [part for part in line.split(", ") if part and part != tasks[run]]
-        own = of_value(by, value) if by in sweep.varying and str(value) != tasks[run] else ""
+        own = of_value(by, value) if varies and str(value) != tasks[run] else ""
         found[run] = Label(own, ", ".join(others))
     return found
 
@@ -79,7 +83,7 @@ def groups(sweep: Sweep, by: str | None) -> Groups:
 
 
 def merged(
-    sweep: Sweep, found: Groups, frame: pd.DataFrame, y: str, by: str
+    sweep: Sweep, found: Groups, frame: pd.DataFrame, y: str
 ) -> tuple[Groups, dict[tuple[str, Label], tuple[str, ...]]]:
     """The groups, with those of a task in one that learnt the same; of each seed one run counts.
 
@@ -100,20 +104,26 @@ def merged(
             every = [run for text in texts for run in mine[text]]
             longest = sorted(every, key=lambda run: -len(rows.get(run, ())))
             one = {seeds[run]: run for run in reversed(longest)} if len(texts) > 1 else {}
-            label = _one_label([full[text] for text in texts], list(full.values()), by)
+            label = full[texts[0]] if len(texts) == 1 else Label(one_text(texts, list(full)))
             once[task, label] = list(one.values()) or every
             if len(texts) > 1:
                 same[task, label] = tuple(texts)
     return once, same
 
 
-def _one_label(together: list[Label], every: list[Label], by: str) -> Label:
-    """A label for identical lines; no number of samplers where all numbers learnt the same."""
-    others = {label.others for label in together}
-    alike = [label for label in every if label.others in others]
-    if len(together) > 1 and len(others) == 1 and len(alike) == len(together) and by in WORKERS:
-        return Label("", others.pop())
-    return Label(identical_label([label.text for label in together]))
+def one_text(together: Sequence[str], every: Sequence[str]) -> str:
+    """One label for identical lines, without what does not matter to any of them.
+
+    Numbers of processes do not, where the lines with all of these numbers are identical: `n = 1,
+    a2c` and `n = 2, a2c` are `a2c`. Otherwise all labels stand there.
+    """
+    parts = [text.split(", ") for text in together]
+    common = [part for part in parts[0] if all(part in other for other in parts)]
+    rest = {part for own in parts for part in own} - set(common)
+    alike = [text for text in every if set(common) <= set(text.split(", ")) | {""}]
+    if all(NUMBER.fullmatch(part) for part in rest) and len(alike) == len(together):
+        return ", ".join(common)
+    return identical_label(together)
 
 
 def of_column(file: str, column: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     # For the annotations of all modules: matplotlib itself is imported when a figure is drawn.
     from matplotlib.axes import Axes as Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Figure
 
     from walle.analysis.measuring.stats import Interval
@@ -127,10 +125,12 @@ def panels(
     return figure, list(grid.ravel())
 
 
-def small_multiples(count: int, *, height: float, columns: int = 3) -> tuple[Figure, list[Axes]]:
+def small_multiples(
+    count: int, *, height: float, columns: int = 3, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
     """A figure of `count` axes in rows of at most `columns`."""
     columns = min(count, columns)
-    figure, axes = panels(columns, -(-count // columns), height=height)
+    figure, axes = panels(columns, -(-count // columns), height=height, sharey=sharey)
     for area in axes[count:]:
         area.remove()
     return figure, axes[:count]
@@ -247,8 +247,12 @@ def scale_axes(
     else:
         from_zero(axes)
     if hollow:
-        label = "more samplers than cores"
-        axes.plot([], [], "o", color=PAPER_GREY, markerfacecolor="white", label=label)
+        explain_hollow(axes)
+
+
+def explain_hollow(axes: Axes, label: str = "more busy processes than cores") -> None:
+    """Explains the hollow markers of `point` in the legend."""
+    axes.plot([], [], "o", color=PAPER_GREY, markerfacecolor="white", label=label)
 
 
 def from_zero(axes: Axes) -> None:
@@ -263,23 +267,6 @@ def compact_axis(axes: Axes) -> None:
 
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.02)
-
-
-def plain_ticks(axis: Axis, low: float, high: float) -> None:
-    """Sets a few round ticks, such as 0.5, 1 and 2, on a logarithmic axis from `low` to `high`."""
-    from matplotlib.ticker import MaxNLocator, NullFormatter
-
-    if high / low < 4:
-        ticks = list(MaxNLocator(4).tick_values(low, high))
-    else:
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
-        if high / low > 60:
-            ticks = ticks[::3]
-    inside = [tick for tick in ticks if low <= tick <= high]
-    axis.set_ticks(inside, [f"{tick:g}" for tick in inside])
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_tick_params(which="minor", length=0)
 
 
 def mark_cores(axes: Axes, cores: int) -> None:

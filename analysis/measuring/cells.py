@@ -1,4 +1,4 @@
-"""Gathers a quantity of many runs at every point of a figure's axis, with bootstrap draws."""
+"""Gathers a quantity of many runs at every point of a figure's axis, with their intervals."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Cell:
         line: the label of the figure's line, '' when there is only one line.
         by: the value on the axis.
         values: the sample: a mean for each run or, for a single run, a value for each iteration.
-        draws: [draws] draws of `compared`, for comparisons with other cells.
+        draws: [draws] draws of `compared` of positive values, for comparisons with other cells;
+            their spread is that of normal draws, and Student's t with `dof` stretches it.
         names: the runs.
         seeds: the number of different seeds among the runs.
         oversubscribed: whether a run needed more cores than it had.
-        resampled: the number of values in a draw, infinity for draws of the full width; None: as
-            many as `values`.
-        freedom: the degrees of freedom of the draws' spread; None: one less than `resampled`.
+        independent: the number of independent values; None: as many as `values`.
+        freedom: the degrees of freedom of the spread; None: one less than the independent values.
         centre: a centre of the runs other than their mean.
         paired: the seconds in comparisons, where cells are compared within blocks.
         blocks: the block of each run, where cells are compared within blocks.
-        own: the bounds of the mean's own interval, where they are not those of the draws.
+        own: the bounds of the mean's own interval, where the spread is not that of `values`.
     """
 
     line: str
@@ -45,7 +45,7 @@ class Cell:
     names: tuple[str, ...]
     seeds: int
     oversubscribed: bool
-    resampled: float | None = None
+    independent: float | None = None
     freedom: float | None = None
     centre: float | None = None
     paired: float | None = None
@@ -68,28 +68,23 @@ class Cell:
         return self.mean if self.paired is None else self.paired
 
     @property
-    def size(self) -> float:
-        """The number of values in a draw; infinity for draws of the full width."""
-        return float(self.values.size) if self.resampled is None else self.resampled
-
-    @property
     def dof(self) -> float:
-        """The degrees of freedom of the draws' spread."""
-        return self.size - 1 if self.freedom is None else self.freedom
+        """The degrees of freedom of the spread."""
+        size = self.values.size if self.independent is None else self.independent
+        return size - 1 if self.freedom is None else self.freedom
 
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
-        return stats.Interval(self.mean, *(self.own or self._bounds(self.draws, positive)))
+        return stats.Interval(self.mean, *(self.own or self._bounds(positive)))
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
-        if self.own:
-            low, high = self.own
-            return stats.Interval(1 / self.mean, 1 / high, 1 / low)
-        return stats.Interval(1 / self.mean, *self._bounds(1 / self.draws, positive=True))
+        low, high = self.own or self._bounds(positive=True)
+        return stats.Interval(1 / self.mean, 1 / high, 1 / low)
 
-    def _bounds(self, draws: FloatArray, positive: bool) -> tuple[float, float]:
-        return stats.interval_bounds(draws, self.size, positive=positive, dof=self.dof)
+    def _bounds(self, positive: bool) -> tuple[float, float]:
+        low, high = stats.mean_bounds(self.values, positive=positive, size=self.independent)
+        return float(low), float(high)
 
     @property
     def per_run(self) -> FloatArray:
@@ -163,8 +158,8 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         size = min(values.size, stats.effective_size(values)) if alone else values.size
         seeds = len({repeats[name] for name in names})
         hollow = bool(strained & set(names))
-        draws = stats.resample_means(values, rng, size=size)
-        cells.append(Cell(line, value, values, draws, names, seeds, hollow, resampled=size))
+        draws = stats.mean_draws(values, rng, size=size)
+        cells.append(Cell(line, value, values, draws, names, seeds, hollow, independent=size))
     return cells
 
 

@@ -15,19 +15,38 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
     """sweep.iterations with the compiler's time taken out of wall_s, iteration_s and other_s.
 
     The wall clock of an iteration loses all compiling of its run so far. What the compiler takes
-    depends on what it finds in its cache, so a first run would look slower than the next one.
+    depends on what it finds in its cache, so a first run would look slower than the next one. A run
+    that went on after an interruption has started twice: its wall clock keeps the first start only.
 
     Args:
         sweep: the runs.
         compiling: leave the compiler's time in.
     """
     frame = sweep.iterations
+    if "wall_s" in frame:
+        frame = frame.assign(wall_s=frame["wall_s"] - _starting_again(sweep))
     if compiling:
         return frame
     took = compile_seconds(sweep)
     so_far = took.groupby(frame["run"], observed=True).cumsum()
     less = {"wall_s": so_far, "iteration_s": took, "other_s": took}
     return frame.assign(**{name: frame[name] - s for name, s in less.items() if name in frame})
+
+
+def _starting_again(sweep: Sweep) -> pd.Series[float]:
+    """[rows of sweep.iterations] the seconds of all starts of the run so far, but for the first.
+
+    The first iteration after a start has the start in its `other_s`, beside the compiler's time:
+    what is above the median of the run's other iterations.
+    """
+    frame, number = sweep.iterations, starts(sweep)
+    if "other_s" not in frame or not (number > 1).any():
+        return pd.Series(0.0, index=frame.index)
+    first = ~pd.concat([frame["run"].astype(str), number], axis=1).duplicated()
+    other = frame["other_s"] - compile_seconds(sweep)
+    usual = other.where(~first).groupby(frame["run"], observed=True).transform("median")
+    again = (other - usual).clip(lower=0.0).where(first & (number > 1), 0.0).fillna(0.0)
+    return again.groupby(frame["run"], observed=True).cumsum()
 
 
 def compile_seconds(sweep: Sweep) -> pd.Series[float]:

@@ -13,17 +13,6 @@ from walle.analysis.measuring import stats
 from walle.analysis.measuring.stats import FloatArray
 
 GRID = 200
-NEVER_NEGATIVE = ("_s", "_share", "_std")
-
-
-def possible(column: str) -> tuple[float, float]:
-    """The least and the greatest value that a column of iterations.csv can have."""
-    if column in ("clip_fraction", "explained_variance"):
-        return (0.0 if column == "clip_fraction" else -math.inf), 1.0
-    counts = column in ("iteration", "env_steps", "episodes", "grad_norm")
-    if counts or column.startswith(("lag_", "length_")) or column.endswith(NEVER_NEGATIVE):
-        return 0.0, math.inf
-    return -math.inf, math.inf
 
 
 class Curve(NamedTuple):
@@ -84,7 +73,8 @@ def curve(
 ) -> Curve:
     """The curve of [runs, points] values; each point is over the runs that have a value there.
 
-    The band is a bootstrap over whole runs: one resample serves all points.
+    The band is Student's t of the mean; of the interquartile mean it is a bootstrap over whole
+    runs, with one resample for all points.
 
     Args:
         grid: [points] the common grid.
@@ -103,13 +93,12 @@ def curve(
 
 def _band(values: FloatArray, *, iqm: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Centre, lower and upper end of the interval of [runs, points] values without nan."""
+    if not iqm:
+        return values.mean(axis=0), *stats.mean_bounds(values)
     runs = len(values)
     picks = stats.generator().integers(0, runs, (stats.DRAWS, runs))
-    if iqm:
-        draws = np.stack([stats.iqm(values[pick], axis=0) for pick in picks])
-        return stats.iqm(values, axis=0), *stats.band_bounds(draws, runs)
-    counts = np.stack([np.bincount(pick, minlength=runs) for pick in picks])
-    return values.mean(axis=0), *stats.band_bounds(counts @ values / runs, runs)
+    draws = np.stack([stats.iqm(values[pick], axis=0) for pick in picks])
+    return stats.iqm(values, axis=0), *stats.band_bounds(draws, runs)
 
 
 def _stretches(values: FloatArray) -> list[npt.NDArray[np.int64]]:

@@ -75,6 +75,33 @@ def line_keys(sweep: Sweep, *by: str) -> list[str]:
     return chosen
 
 
+def changing_together(sweep: Sweep, by: str) -> dict[str, list[str]]:
+    """The varying keys that stand in no label, by the keys of a figure that they change with.
+
+    A name (`algo.name`) stands for the other keys of its group, which need no word.
+    """
+    lines = [key for key in line_keys(sweep, by) if key in sweep.varying]
+    named = [by, *lines] if by in sweep.varying else lines
+    groups = [k.rsplit(".", 1)[0] + "." for k in named if k.split(".")[-1] in NAMING_LEAVES]
+    found: dict[str, list[str]] = {}
+    for key in sorted(sweep.varying, key=_plainness):
+        if key in (*named, *NAMES) or key.startswith(tuple(groups)):
+            continue
+        alone = [one for one in named if _determined(sweep, key, [one])]
+        found.setdefault(alone[0] if alone else " and ".join(named), []).append(key)
+    return found
+
+
+def workers_axis(sweep: Sweep) -> str:
+    """The axis of a speedup by default: `sampler.n` where it varies, else another number."""
+    numbers = [
+        key
+        for key in ("sampler.n", "learner.n", *line_keys(sweep, ""))
+        if key in sweep.varying and all(map(is_positive, sweep.values(key)))
+    ]
+    return next(iter(numbers), "sampler.n")
+
+
 def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
     """A row a run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,13 +46,21 @@ def speedups(cells: list[Cell]) -> list[Point]:
     base = min(cells, key=lambda cell: float(cell.by))
     points = []
     for cell in cells:
-        draws = base.draws / cell.draws
-        size, dof = min(base.size, cell.size), min(base.dof, cell.dof)
-        found = stats.interval_bounds(draws, size, positive=True, dof=dof)
-        bounds = (1.0, 1.0) if cell is base else found
-        value = stats.Interval(base.compared / cell.compared, *bounds)
-        points.append(Point(cell, float(base.by), value, _each(base, cell)))
+        value = base.compared / cell.compared
+        bounds = (1.0, 1.0) if cell is base else _bounds(value, base, cell)
+        found = stats.Interval(value, *bounds)
+        points.append(Point(cell, float(base.by), found, _each(base, cell)))
     return points
+
+
+def _bounds(value: float, base: Cell, cell: Cell) -> tuple[float, float]:
+    """Student's t in the logarithm, whose variance is the sum of both cells' variances."""
+    dof = min(base.dof, cell.dof)
+    if dof < 1:
+        return math.nan, math.nan
+    variance = float(np.log(base.draws).var() + np.log(cell.draws).var())
+    reach = math.exp(stats.student(dof) * math.sqrt(variance))
+    return value / reach, value * reach
 
 
 def _each(base: Cell, cell: Cell) -> FloatArray:

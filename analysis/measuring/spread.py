@@ -101,7 +101,7 @@ def _with_spread(cell: Cell, spreads: Spreads, rng: np.random.Generator) -> Cell
     reach = math.exp(stats.student(spreads.freedom) * total.deviation / shrink)
     draws = cell.compared * np.exp(within.deviation / shrink * stats.normal_draws(rng))
     own = (cell.mean / reach, cell.mean * reach)
-    return replace(cell, resampled=math.inf, freedom=within.dof, draws=draws, own=own)
+    return replace(cell, freedom=within.dof, draws=draws, own=own)
 
 
 def _centres(cells: list[Cell], blocks: Blocks) -> list[tuple[float, float]]:

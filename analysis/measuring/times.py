@@ -15,6 +15,7 @@ from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 
 THOUSAND = 1000
+LOCK_STEP, OVERLAPPED, FREE = "lock-step", "overlapped", "free-running"
 
 
 class Unit(NamedTuple):
@@ -55,21 +56,25 @@ def steps_per_iteration(sweep: Sweep, frame: pd.DataFrame, by: str) -> dict[Scal
     return {value: sorted(found[value]) for value in sorted(found, key=sort_key)}
 
 
-def seconds_per_run(sweep: Sweep, frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
+def seconds_per_run(
+    sweep: Sweep, frame: pd.DataFrame, column: str, *, busy: bool = False
+) -> dict[str, FloatArray]:
     """The seconds of `unit_of(sweep)` steps in each iteration of each run; their mean is exact.
 
     Args:
         sweep: the runs.
         frame: the rows of sweep.iterations that count.
-        column: `iteration_s`, `learn_s` or `collect_s`; of the last the slowest sampler's counts,
-            see `collection`.
+        column: `iteration_s`, `learn_s` or `collect_s`, see `_collection`.
+        busy: of `collect_s`, leave out what free-running samplers wait.
 
     The mean of the values is the run's seconds over its steps: R = sum(seconds) / sum(steps). An
     iteration's value is R plus what its seconds differ from R times its steps, over the mean steps.
     """
     require(frame, column)
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]
-    seconds = collection(sweep, frame, steps) if column == "collect_s" else frame[column]
+    seconds = frame[column].astype(float)
+    if column == "collect_s":
+        seconds, steps = _collection(sweep, frame, steps, busy=busy)
     rows = pd.DataFrame({"run": frame["run"], "seconds": seconds, "steps": steps}).dropna()
     found = {}
     for run, mine in rows.groupby("run", observed=True):
@@ -79,33 +84,43 @@ def seconds_per_run(sweep: Sweep, frame: pd.DataFrame, column: str) -> dict[str,
     return found
 
 
-def collection(sweep: Sweep, frame: pd.DataFrame, steps: pd.Series[float]) -> pd.Series[float]:
-    """[rows] the seconds in which all samplers together collect the steps of an iteration.
+def _collection(
+    sweep: Sweep, frame: pd.DataFrame, steps: pd.Series[float], *, busy: bool
+) -> tuple[pd.Series[float], pd.Series[float]]:
+    """[rows] the seconds that collecting took in each iteration, and the steps that it gave.
 
     In lock-step `collect_s`; with overlap `collect_max_s`, as the slowest sampler holds up a round.
-    Free-running, a rollout is a sampler's share of a nominal round, so n samplers collect
-    `batch_size` steps in the time of a rollout: an iteration has the part of it that its steps are.
+    Free-running it is the throughput, steps that arrived by wall clock: all of the iteration, in
+    which the learned and the dropped steps arrived, and in which samplers also wait for free slots.
+
+    Without that waiting (`busy`), a rollout is a sampler's share of a nominal round, so n samplers
+    collect `batch_size` steps in the mean time of a rollout.
     """
     seconds = frame["collect_s"].astype(float)
-    modes = pd.Series({run.name: _mode(run) for run in sweep.runs})
-    sizes = pd.Series({run.name: run.config.get("batch_size", math.nan) for run in sweep.runs})
     names = frame["run"].astype(str)
-    mode = names.map(modes)
+    mode = names.map({run.name: mode_of(run) for run in sweep.runs})
+    sizes = pd.Series({run.name: run.config.get("batch_size", math.nan) for run in sweep.runs})
     slowest = frame.get("collect_max_s", pd.Series(math.nan, index=frame.index)).astype(float)
-    old = names[(mode == "overlapped") & slowest.isna() & seconds.notna()]
+    old = names[(mode == OVERLAPPED) & slowest.isna() & seconds.notna()]
     if len(old):
         sweep.note(
             "Collection is the mean over the samplers, which hides a slow one, in runs without "
             f"the column collect_max_s: {listed(list(dict.fromkeys(old)))}"
         )
-    free = seconds * steps / names.map(sizes).astype(float)
-    overlapped = slowest.fillna(seconds)
-    return seconds.mask(mode == "overlapped", overlapped).mask(mode == "free-running", free)
+    free = mode == FREE
+    dropped = frame.get("dropped_steps", pd.Series(0.0, index=frame.index)).fillna(0.0)
+    alone = seconds * steps / names.map(sizes).astype(float)
+    whole = frame["iteration_s"].astype(float).where(seconds.notna())
+    seconds = seconds.mask(mode == OVERLAPPED, slowest.fillna(seconds))
+    if busy:
+        return seconds.mask(free, alone), steps
+    return seconds.mask(free, whole), steps.mask(free, steps + dropped)
 
 
-def _mode(run: Run) -> str:
+def mode_of(run: Run) -> str:
+    """How a run's samplers and its agent take turns."""
     lag = run.config.get("sampler.max_lag", 0)
-    return "free-running" if lag == "null" else "overlapped" if lag else "lock-step"
+    return FREE if lag == "null" else OVERLAPPED if lag else LOCK_STEP
 
 
 def measure_seconds(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:

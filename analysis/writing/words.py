@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from walle.analysis.loading.directories import counted
+from walle.analysis.loading.directories import DamagedError, counted, listed, read_json
 from walle.analysis.measuring import times
 from walle.analysis.measuring.cells import Cell
-from walle.analysis.measuring.design import sort_key
+from walle.analysis.measuring.design import changing_together, sort_key
 from walle.analysis.measuring.spread import blocks_of
 from walle.analysis.runs import Sweep
 
@@ -31,9 +31,38 @@ def ended(sentence: object) -> str:
     return text if text.endswith((".", "?")) else f"{text}."
 
 
-def of_line(line: str, sentence: str) -> str:
-    """The sentence, after the line's label where the figure has several lines."""
-    return f"{line}: {sentence}" if line else sentence
+def of_line(line: str, phrase: str) -> str:
+    """The phrase, after the line's label where the figure has several lines."""
+    return f"{line}: {phrase}" if line else phrase
+
+
+def for_line(line: str, sentence: str) -> str:
+    """The sentence, with the line that it is about where the figure has several lines."""
+    return f"For {line}: {sentence}" if line else sentence[:1].upper() + sentence[1:]
+
+
+def also_differ(sweep: Sweep, by: str) -> list[str]:
+    """Sentences about the keys that change together with those that a figure names."""
+    said = []
+    for key, others in changing_together(sweep, by).items():
+        texts = []
+        for other in others:
+            values = sorted(set(sweep.values(other)), key=sort_key)
+            texts.append(f"{other} ({listed([str(value) for value in values], most=3)})")
+        said.append(f"With {key} also differ: {listed(texts)}.")
+    return said
+
+
+def machine(sweep: Sweep) -> list[str]:
+    """The launcher's sentences about unequal cores and other programs, over all launches."""
+    found: list[str] = []
+    for path in sweep.paths:
+        try:
+            launches = read_json(path / "manifest.json").get("launches", [])
+            found += [note for one in launches for note in one.get("machine", {}).get("notes", [])]
+        except (DamagedError, AttributeError, TypeError) as error:
+            found.append(f"What {path.name} says of the machine cannot be read: {error}.")
+    return list(dict.fromkeys(found))
 
 
 def repeats_label(cells: Iterable[Cell]) -> str:
@@ -70,22 +99,42 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
     return [f"{said}.", *([paired] if len(blocks) > 1 else [])]
 
 
+def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
+    """A sentence about what the seconds of collection are of runs that are free-running."""
+    names = {name for cell in cells for name in cell.names}
+    if not any(times.mode_of(run) == times.FREE for run in sweep.runs if run.name in names):
+        return []
+    return [
+        "Free-running, collection is timed by the wall clock: the seconds in which so many steps "
+        "arrived, with all waiting of the samplers."
+    ]
+
+
 def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
     """Sentences about the lanes of a sampler at each value of `sampler.n`, and where few are."""
     if by != "sampler.n":
         return []
-    names = {name for cell in cells for name in cell.names}
-    found = {(run.config[by], run.lanes) for run in sweep.runs if run.name in names and run.lanes}
-    if not found:
+    runs = {run.name: run for run in sweep.runs}
+    known = [(cell, own) for cell in cells if (own := runs[cell.names[0]].lanes)]
+    if not known:
         return []
-    ordered = sorted(found, key=lambda pair: (sort_key(pair[0]), pair[1]))
-    each = [f"{lanes_text(own)} at n={n}" for n, own in ordered if own]
-    said = [f"Lanes a sampler: {', '.join(each)}."]
-    if few := dict.fromkeys(str(n) for n, own in ordered if own and own[0] < FEW_LANES):
+    of_line: dict[str, list[str]] = {}
+    for cell, own in known:
+        of_line.setdefault(cell.line, []).append(f"{lanes_text(own)} at n={cell.by}")
+    lines_of: dict[str, list[str]] = {}
+    for line, texts in of_line.items():
+        lines_of.setdefault(", ".join(texts), []).append(line)
+    named = [
+        text + (f" ({listed(names, joint='; ')})" if len(lines_of) > 1 else "")
+        for text, names in lines_of.items()
+    ]
+    said = [f"Lanes a sampler: {'; '.join(named)}."]
+    if few := sorted({cell.by for cell, own in known if own[0] < FEW_LANES}, key=sort_key):
         said.append(
-            f"At n={', '.join(few)} a sampler has fewer than {FEW_LANES} lanes. A call of the "
-            "policy costs nearly the same for few lanes as for many, so the speedup has a ceiling "
-            "that the law calls serial: use more sampler.lanes to measure the samplers alone."
+            f"At n={', '.join(map(str, few))} a sampler has fewer than {FEW_LANES} lanes. A call "
+            "of the policy costs nearly the same for few lanes as for many, so the speedup has a "
+            "ceiling that the law calls serial: use more sampler.lanes to measure the samplers "
+            "alone."
         )
     return said
 

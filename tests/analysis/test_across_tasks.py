@@ -70,7 +70,7 @@ def test_algorithms_are_no_repeats(tmp_path: Path) -> None:
         rate = f'"rate": {number // 2}, "epochs"'
         (root / str(number) / "run.json").write_text(text.replace('"epochs"', rate))
     table = across_tasks.study(load(root)).table
-    assert table["sampler.n"].tolist() == ["a2c", "ppo"]
+    assert table["algo.name"].tolist() == ["a2c", "ppo"]
     assert table["runs_per_task"].tolist() == [2, 2]
     assert table["iqm"].tolist() == pytest.approx([0.5, 1.0], abs=0.05)
 
@@ -99,7 +99,7 @@ def test_labels_hold_what_differs_alone(tmp_path: Path) -> None:
         first = pd.read_csv(root / "0" / "iterations.csv")["return_mean"]
         set_columns(root / str(number), return_mean=first * (1 + (job.algo == "b")))
     study = across_tasks.study(load(root))
-    assert study.table["sampler.n"].tolist() == ["a", "b"]  # not "1, a; 4, a, identical"
+    assert study.table["entry"].tolist() == ["a", "b"]  # not "1, a; 4, a, identical"
     assert study.figure.axes[0].get_xlabel() == ""
 
 

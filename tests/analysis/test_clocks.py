@@ -140,3 +140,18 @@ def test_the_agent_s_time_has_no_compiling(tmp_path: Path) -> None:
     assert agent["total_s"].max() < 10
     shown = clocks.timing_after_warmup(sweep, 0, compiling=True)
     assert shown["compile_s"].max() == 39
+
+
+def test_the_start_of_a_resumed_run_is_no_part_of_the_wall_clock(tmp_path: Path) -> None:
+    """Both starts take 3 s, in other_s of their first iterations; the first one stays."""
+    root = write_sweep(tmp_path / "s", [Job(iterations=6, noise=0.0)])
+    compile_in(root / "0", {1: 1.0, 4: 1.0})
+    rows = pd.read_csv(root / "0" / "iterations.csv")
+    start = 3.0 * rows["iteration"].isin([1, 4])
+    whole = rows["wall_s"] + start.cumsum()
+    set_columns(root / "0", wall_s=whole, other_s=rows["other_s"] + start)
+    sweep = load(root)
+    less = np.array([1, 1, 1, 2 + 3, 2 + 3, 2 + 3])
+    np.testing.assert_allclose(clocks.clock(sweep)["wall_s"], whole - less)
+    shown = clocks.clock(sweep, compiling=True)["wall_s"]
+    np.testing.assert_allclose(shown, whole - np.array([0, 0, 0, 3, 3, 3]))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import Job, keep_rows, write_run, write_sweep
-from walle.analysis import compare
+from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
+from walle.analysis import compare, speedup
 from walle.analysis.comparing.matching import match, question, restricted
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.runs import load
@@ -59,7 +59,8 @@ def test_scores_times_and_speeds_by_hand(four: Path) -> None:
     assert time["p_better"] == 0.0
     (speed,) = rows_of(study, "steps per second").to_dict("records")
     assert (speed["algo.name=a2c"], speed["algo.name=ppo"]) == (100, 50)
-    assert speed["runs"] == "2 and 2, paired"
+    assert speed["runs"] == "2 and 2"  # no blocks are known
+    assert (speed["difference"], speed["ratio"]) == pytest.approx((-50, 0.5))
     (collect,) = rows_of(study, "steps per second of collecting").to_dict("records")
     assert collect["algo.name=a2c"] == 400
     said = " ".join(study.sentences)
@@ -67,6 +68,42 @@ def test_scores_times_and_speeds_by_hand(four: Path) -> None:
     assert "Final score: ppo - a2c = 30 [-30.8, 90.8]; no difference is shown;" in said
     assert "until return_mean is 28, 90% of the way that every run went." in said
     assert "Steps per second: ppo / a2c = 0.5 [0.5, 0.5]; ppo is worse;" in said
+
+
+def test_speeds_are_compared_as_speedups_are(tmp_path: Path) -> None:
+    """Three blocks, one of them twice as slow: 8 / 4, 8 / 5 and 16 / 8 have the median 2.
+
+    The means of the rates are 0.104 and 0.192, and their ratio is 1.84.
+    """
+    seconds = {1: [8.0, 8.0, 16.0], 2: [4.0, 5.0, 8.0]}
+    jobs = [(n, block) for n in seconds for block in range(3)]
+    root = write_sweep(tmp_path / "s", [Job(n=n, seed=block, iterations=4) for n, block in jobs])
+    for number, (n, block) in enumerate(jobs):
+        set_columns(root / str(number), collect_s=seconds[n][block])
+    entries = [{"directory": str(i), "block": block} for i, (_, block) in enumerate(jobs)]
+    (root / "manifest.json").write_text(json.dumps({"jobs": entries}))
+    (speed,) = rows_of(compare.study(load(root)), "steps per second of collecting").to_dict(
+        "records"
+    )
+    assert speed["ratio"] == pytest.approx(2)
+    assert speed["sampler.n=2"] / speed["sampler.n=1"] == pytest.approx(2)
+    assert speed["runs"] == "3 and 3, paired"
+    point = speedup.study(load(root)).table.iloc[1]
+    assert speed["ratio"] == pytest.approx(point["speedup"])
+    for end in ("low", "high"):
+        assert speed[f"ratio_{end}"] == pytest.approx(point[f"speedup_{end}"])
+
+
+def test_without_blocks_the_ratio_is_that_of_mean_seconds_too(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=seed, iterations=4) for n in (1, 2) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, took in enumerate((6.0, 10.0, 3.0, 1.0)):
+        set_columns(root / str(number), collect_s=took)
+    (speed,) = rows_of(compare.study(load(root)), "steps per second of collecting").to_dict(
+        "records"
+    )
+    assert speed["ratio"] == pytest.approx(8 / 2)
+    assert speedup.study(load(root)).table["speedup"].iloc[1] == pytest.approx(8 / 2)
 
 
 def test_neither_time_nor_speed_counts_the_compiler(four: Path) -> None:
@@ -124,7 +161,7 @@ def test_identical_learning_counts_once_and_is_called_identical(tmp_path: Path) 
     times = rows_of(study, "seconds to return")
     assert times.index.tolist() == ["n 1", "n 2", "overall"]
     assert times.loc["overall", "runs"] == "2 and 2, paired"
-    assert rows_of(study, "steps per second").loc["overall", "runs"] == "4 and 4, paired"
+    assert rows_of(study, "steps per second").loc["overall", "runs"] == "4 and 4"
 
 
 def test_one_side_that_learnt_the_same_counts_once(tmp_path: Path) -> None:
@@ -217,13 +254,13 @@ def test_sides_with_other_numbers_of_evaluations_are_said(four: Path) -> None:
         columns = ["env_steps", "wall_s", "episodes", "return_mean"]
         frame[columns].to_csv(four / str(run) / "eval.csv", index=False)
     said = compare.study(load(four)).sentences
-    assert "the score of A is of 2 evaluations a run, that of B of 1 evaluation a run." in said
+    assert "The score of A is of 2 evaluations a run, that of B of 1 evaluation a run." in said
 
 
 def test_shorter_runs_are_said(four: Path) -> None:
     keep_rows(four / "0", 5)
     study = compare.study(load(four))
-    assert "scores are read at 500 steps, where the shortest run ends." in study.sentences
+    assert "Scores are read at 500 steps, where the shortest run ends." in study.sentences
 
 
 def test_single_runs_have_no_interval(tmp_path: Path) -> None:

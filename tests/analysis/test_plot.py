@@ -122,3 +122,13 @@ def test_labels_hold_what_differs_alone(tmp_path: Path) -> None:
     assert [label for label in labels if not label.startswith("_")] == ["a2c", "ppo"]
     alone = load(write_sweep(tmp_path / "alone", [Job()]))
     assert plot.study(alone, x="iteration", y=["learn_s"]).figure.legends == []
+
+
+def test_identical_lines_are_named_by_what_matters(tmp_path: Path) -> None:
+    jobs = [Job(n=n, algo=algo, iterations=3) for n in (1, 2) for algo in ("a2c", "ppo")]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        low = 10.0 * (job.algo == "ppo")
+        set_columns(root / str(number), return_mean=[low, low + 1, low + 2])
+    figure = plot.study(load(root), x="env_steps", y=["return_mean"]).figure
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a2c", "ppo"]

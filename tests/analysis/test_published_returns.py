@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import Job, keep_rows, write_sweep
+from tests.analysis.synthetic import Job, keep_rows, set_columns, write_sweep
 from walle.analysis.published_returns import (
     Entry,
     best_evaluation,
@@ -62,6 +62,7 @@ def test_it_counts_the_tasks_on_which_a_source_is_reached() -> None:
         ("Hopper-v5", "Other", 2.0),
     ]
     table = pd.DataFrame(rows, columns=["task", "label", "mean"]).assign(algorithm="ppo")
+    table = table.assign(other_steps=False, env_steps=1000)
     assert sentences(table) == [
         "At or above Other, ppo: by best evaluation on 1 and by final on 1 of 2 tasks."
     ]
@@ -107,3 +108,21 @@ def test_no_episode_yet_is_said_in_one_line(
     keep_rows(root / "0", 0)
     assert main([str(root)]) == 2
     assert capsys.readouterr().err.startswith("published_returns: ")
+
+
+def test_a_source_at_other_steps_is_not_counted(tmp_path: Path) -> None:
+    """The runs ended long before the published million: they did not fail to reach it."""
+    jobs = [Job(env="InvertedPendulum-v5", seed=seed) for seed in (0, 1)]
+    found = study(load(write_sweep(tmp_path / "s", jobs)))
+    assert not any(text.startswith("At or above") for text in found.sentences)
+    said = "Not counted against CleanRL (end of training), ppo, as the runs did not end at its "
+    assert f"{said}1,000,000 steps: InvertedPendulum-v5." in found.sentences
+
+
+def test_no_interval_reaches_beyond_possible_returns(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(env="CartPole-v1", seed=seed) for seed in (0, 1)])
+    for seed, end in enumerate((480.0, 100.0)):
+        set_columns(root / str(seed), return_mean=end)
+        set_columns(root / str(seed), "eval", return_mean=end)
+    for row in study(load(root)).table.itertuples():
+        assert (row.mean_low, row.mean_high) == (0, 500)

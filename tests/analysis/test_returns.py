@@ -168,7 +168,7 @@ def test_the_baseline_counts_identical_runs_once(tmp_path: Path, tasks_sweep: Pa
     study = returns.study(load(tasks_sweep), baseline=baseline)
     mine = study.table[study.table["line"].str.startswith("baseline")]
     assert mine["runs"].tolist() == [3]
-    assert mine["line"].tolist() == ["baseline, n 1; …; baseline, n 8, identical"]
+    assert mine["line"].tolist() == ["baseline"]
 
 
 def test_no_episode_has_ended(tmp_path: Path) -> None:
@@ -195,3 +195,14 @@ def test_published_returns_are_marked_where_the_axis_reaches_them(tmp_path: Path
 def test_iqm_of_few_runs_is_said(speedup_sweep: Path) -> None:
     study = returns.study(load(speedup_sweep), iqm=True)
     assert any("fewer than 4 runs" in sentence for sentence in study.sentences)
+
+
+def test_every_seed_is_a_line_of_its_own(tmp_path: Path) -> None:
+    """`--by seed` put all seeds into one line, named by what else differs."""
+    jobs = [Job(n=n, seed=seed, iterations=4) for n in (1, 2) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        set_columns(root / str(number), return_mean=[1.0 + job.seed, 2, 3, 4.0 + job.seed])
+    study = returns.study(load(root), by="seed")
+    assert study.table["line"].tolist() == ["seed = 0", "seed = 1"]  # without n: both learnt it
+    assert study.table["runs"].tolist() == [1, 1]

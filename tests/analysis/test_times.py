@@ -42,10 +42,33 @@ def test_a3c_is_measured_by_steps_and_not_by_iterations(tmp_path: Path) -> None:
 
 
 def test_free_running_samplers_are_measured_by_throughput(tmp_path: Path) -> None:
-    """Four samplers that each take 2 s for a quarter of the steps collect them all in 2 s."""
-    table = speedup.study(load(write_a3c(tmp_path / "s"))).table
-    np.testing.assert_allclose(table["seconds"], [8, 2])
-    np.testing.assert_allclose(table["speedup"], [1, 4])
+    """Samplers wait for a free slot: by their busy time four would be 4 times as fast as one.
+
+    The steps that arrive in a second are 512 / 7 with one sampler, 128 / 4 with four.
+    """
+    study = speedup.study(load(write_a3c(tmp_path / "s")))
+    np.testing.assert_allclose(study.table["seconds"], [7, 16])
+    np.testing.assert_allclose(study.table["speedup"], [1, 7 / 16])
+    said = " ".join(study.sentences)
+    assert "Free-running, collection is timed by the wall clock: the seconds in which" in said
+    assert "bottleneck" not in said  # collection waits for learning already
+
+
+def test_dropped_steps_have_arrived_too(tmp_path: Path) -> None:
+    root = write_a3c(tmp_path / "s")
+    for run in ("1", "2", "3", "0"):
+        set_columns(root / run, dropped_steps=128, dropped_rollouts=1)
+    found = speedup.study(load(root)).table["seconds"]
+    np.testing.assert_allclose(found, [7 * 512 / 640, 4 * 512 / 256])
+
+
+def test_over_the_longer_half_goes_by_busy_time(tmp_path: Path) -> None:
+    """Four samplers collect all steps in 2 s, though an iteration's steps arrive in 16 s."""
+    sweep = load(write_a3c(tmp_path / "s"))
+    found = times.seconds_per_run(sweep, sweep.iterations, "collect_s", busy=True)
+    assert {run: values.mean() for run, values in found.items()} == pytest.approx(
+        {"0": 8, "1": 8, "2": 2, "3": 2}
+    )
 
 
 def test_seconds_are_those_of_the_nominal_round_or_of_a_thousand_steps(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from walle.agent.evaluation import run_episodes
-from walle.analysis.measuring.stats import Interval, generator, interval_bounds, resample_means
+from walle.analysis.measuring.stats import Interval, mean_interval
 from walle.envs import make_lanes
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy
@@ -42,10 +42,8 @@ class Result(NamedTuple):
 
     @property
     def mean(self) -> Interval:
-        """The mean return with its 95% bootstrap interval over the episodes."""
-        draws = resample_means(self.returns, generator())
-        low, high = interval_bounds(draws, len(self.returns))
-        return Interval(float(np.mean(self.returns)), low, high)
+        """The mean return with its 95% interval over the episodes (Student's t)."""
+        return mean_interval(self.returns)
 
     def row(self) -> dict[str, Any]:
         """A row of a table: origin, settings, and statistics of the returns."""

@@ -33,7 +33,7 @@ def test_ticks_and_scales() -> None:
     style.scale_axes(axes, {1: 1.0, 8.0: 8.0}, log=False, hollow=True)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8"]
     assert axes.get_ylim() == (0, 4 * 1.12)
-    assert axes.get_lines()[-1].get_label() == "more samplers than cores"
+    assert axes.get_lines()[-1].get_label() == "more busy processes than cores"
     style.scale_axes(axes, {1: 1.0}, log=True, hollow=False)
     assert axes.get_xscale() == axes.get_yscale() == "log"
 

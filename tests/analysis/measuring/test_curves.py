@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from walle.analysis.measuring.curves import common_grid, curve, on_grid, possible
+from walle.analysis.measuring.curves import common_grid, curve, on_grid
+from walle.analysis.measuring.possible import of_column
 
 
 def rows(*runs: list[tuple[float, float]]) -> pd.DataFrame:
@@ -43,13 +44,13 @@ def test_a_band_ends_where_values_are_impossible() -> None:
     grid = np.linspace(0, 1, 3)
     values = np.array([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
     assert curve(grid, values).low.max() < -5
-    found = curve(grid, values, within=possible("lag_mean"))
+    found = curve(grid, values, within=of_column("lag_mean"))
     assert (found.low == 0).all()
     assert found.high.min() > 7
 
 
 def test_the_values_that_columns_can_have() -> None:
-    assert possible("collect_s") == possible("learn_share") == (0, np.inf)
-    assert possible("clip_fraction") == (0, 1)
-    assert possible("explained_variance") == (-np.inf, 1)
-    assert possible("return_mean") == (-np.inf, np.inf)
+    assert of_column("collect_s") == of_column("learn_share") == (0, np.inf)
+    assert of_column("clip_fraction") == (0, 1)
+    assert of_column("explained_variance") == (-np.inf, 1)
+    assert of_column("return_mean") == (-np.inf, np.inf)

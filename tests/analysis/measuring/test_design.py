@@ -5,9 +5,21 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis import speedup
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.design import design, line_keys, numeric_axis, resolve_key, sort_key
+from walle.analysis.measuring.design import (
+    changing_together,
+    design,
+    line_keys,
+    numeric_axis,
+    resolve_key,
+    sort_key,
+    workers_axis,
+)
 from walle.analysis.runs import load
+from walle.analysis.writing import words
+
+PAIRS = (("a2c", 128), ("ppo", 2048))
 
 
 def test_keys_by_their_name_their_group_or_their_last_part(tasks_sweep: Path) -> None:
@@ -60,3 +72,26 @@ def test_workers_are_counted_from_one(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"numbers above 0, sampler.max_lag is 0"):
         numeric_axis(sweep, "max_lag")
     assert numeric_axis(sweep, "sampler.n") == "sampler.n"
+
+
+def test_keys_that_change_together_are_told(tmp_path: Path) -> None:
+    """A learning rate of each algorithm hides the algorithm; `algo.name` tells of its group."""
+    jobs = [Job(n=n, algo=algo, batch_size=size) for n in (1, 2) for algo, size in PAIRS]
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    assert changing_together(sweep, "batch_size") == {"batch_size": ["algo.name", "total_steps"]}
+    assert changing_together(sweep, "sampler.n") == {"algo.name": ["batch_size", "total_steps"]}
+    assert words.also_differ(sweep, "batch_size") == [
+        "With batch_size also differ: algo.name (a2c, ppo), total_steps (3840, 61440)."
+    ]
+    same = load(write_sweep(tmp_path / "t", [Job(), Job(n=2)]))
+    assert words.also_differ(same, "sampler.n") == []
+
+
+def test_the_default_axis_of_a_speedup_is_a_number_that_varies(tmp_path: Path) -> None:
+    jobs = [Job(algo=algo, batch_size=size) for algo, size in PAIRS]
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    assert workers_axis(sweep) == "sampler.n"  # the only line key is the algorithm
+    with pytest.raises(BadInputError, match=r"only 1, 1: what varies is algo.name|is algo.name"):
+        speedup.study(sweep)
+    sizes = load(write_sweep(tmp_path / "t", [Job(batch_size=size) for size in (100, 200)]))
+    assert workers_axis(sizes) == "batch_size"

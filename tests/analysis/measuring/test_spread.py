@@ -41,7 +41,7 @@ def measured(seconds: dict[int, Any], blocks: bool) -> tuple[Any, list[Cell]]:
     for n, values in seconds.items():
         names = tuple(f"{n}-{i}" for i in range(len(values)))
         runs += [FakeRun(name, str(i) if blocks else "") for i, name in enumerate(names)]
-        draws = stats.resample_means(values, stats.generator(), 50)
+        draws = stats.mean_draws(np.asarray(values, float), stats.generator(), 50)
         cells.append(Cell("", n, np.asarray(values, float), draws, names, len(values), False))
     return FakeSweep(runs), cells
 

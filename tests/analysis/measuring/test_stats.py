@@ -57,21 +57,40 @@ def test_stratified_bootstrap_keeps_each_tasks_own_scores() -> None:
     assert set(draws) == {100.0, 101.0}
 
 
-def mean_interval(x: npt.ArrayLike, rng: np.random.Generator, draws: int) -> stats.Interval:
-    x = np.asarray(x, float)
-    return stats.Interval(
-        float(x.mean()), *stats.interval_bounds(stats.resample_means(x, rng, draws), x.size)
-    )
-
-
-@pytest.mark.parametrize("n", [3, 5, 10, 30])
-def test_coverage_of_the_bootstrap_interval_on_normal_data(n: int) -> None:
+@pytest.mark.parametrize("n", [2, 3, 5, 10])
+@pytest.mark.parametrize(("skewed", "least"), [(False, 0.935), (True, 0.87)])
+def test_coverage_of_the_mean(n: int, skewed: bool, least: float) -> None:
+    """Normal values, and exponential ones, whose mean few values tell less well."""
     rng = np.random.default_rng(n)
-    trials, hits = 2000, 0
-    for _ in range(trials):
-        interval = mean_interval(rng.normal(3, 2, n), rng, draws=800)
-        hits += interval.low <= 3 <= interval.high
-    assert hits / trials == pytest.approx(0.95, abs=0.02)
+    x = rng.exponential(size=(n, 4000)) - 1 if skewed else rng.normal(size=(n, 4000))
+    low, high = stats.mean_bounds(x)
+    assert least < ((low <= 0) & (high >= 0)).mean() < 0.965
+    if n > 2:  # no less than the stretched bootstrap, which other statistics have
+        picks = rng.integers(0, n, (400, n))
+        low, high = stats.band_bounds(x[picks, :600].mean(axis=1), n)
+        bootstrap = ((low <= 0) & (high >= 0)).mean()
+        low, high = stats.mean_bounds(x[:, :600])
+        assert ((low <= 0) & (high >= 0)).mean() > bootstrap - 0.02
+
+
+def test_the_mean_and_its_interval_by_hand() -> None:
+    """Student's t is 4.3027 with two degrees of freedom; s = 2, so s / sqrt(3) = 1.1547."""
+    found = stats.mean_interval([1.0, 3.0, 5.0])
+    assert found == pytest.approx((3, 3 - 4.96826, 3 + 4.96826), abs=1e-4)
+    low, high = stats.mean_bounds(np.array([1.0, 3.0, 5.0]), positive=True)
+    assert (low, high) == pytest.approx((3 * np.exp(-1.65609), 3 * np.exp(1.65609)), rel=1e-4)
+    alone = stats.mean_interval([7.0])
+    assert alone.value == 7
+    assert np.isnan([alone.low, alone.high]).all()
+
+
+def test_draws_of_a_mean_have_its_standard_error() -> None:
+    x = np.array([1.0, 3.0, 5.0])
+    logs = np.log(stats.mean_draws(x, stats.generator()) / 3)
+    assert np.median(logs) == pytest.approx(0, abs=1e-3)
+    assert logs.std() == pytest.approx(1.1547 / 3, rel=0.01)
+    assert stats.mean_draws(x[:1], stats.generator(), 3).tolist() == [1, 1, 1]
+    assert stats.mean_draws(x - 9, stats.generator(), 2).tolist() == [-6, -6]
 
 
 def correlated(values: int, series: int, r: float) -> npt.NDArray[np.float64]:
@@ -129,13 +148,6 @@ def test_coverage_of_a_mean_over_tasks(tasks: int, runs: int) -> None:
         assert ((low <= 0) & (high >= 0)).mean() > 0.99
 
 
-def test_one_value_has_no_interval() -> None:
-    alone = mean_interval([7.0], np.random.default_rng(0), draws=10)
-    assert alone.value == 7
-    assert np.isnan(alone.low)
-    assert np.isnan(alone.high)
-
-
 def test_the_interval_of_normal_draws_is_students() -> None:
     """Mean +- t s / sqrt(n): 4.303 for three values, where the normal has 1.960."""
     n, s = 3, 2.0
@@ -143,14 +155,6 @@ def test_the_interval_of_normal_draws_is_students() -> None:
     low, high = stats.interval_bounds(draws, n)
     assert low == pytest.approx(10 - 4.303 * s / np.sqrt(n), rel=0.01)
     assert high == pytest.approx(10 + 4.303 * s / np.sqrt(n), rel=0.01)
-
-
-def test_the_interval_of_a_time_stays_above_zero() -> None:
-    draws = stats.resample_means([1.0, 3.0], np.random.default_rng(0))
-    assert stats.interval_bounds(draws, 2)[0] < 0
-    low, high = stats.interval_bounds(draws, 2, positive=True)
-    assert 0 < low < 1
-    assert high > 3
 
 
 def test_band_bounds_are_the_interval_bounds_of_every_point() -> None:
@@ -162,27 +166,14 @@ def test_band_bounds_are_the_interval_bounds_of_every_point() -> None:
 
 def test_the_same_numbers_at_every_call() -> None:
     x = np.arange(5.0)
-    a = stats.resample_means(x, stats.generator())
-    np.testing.assert_array_equal(a, stats.resample_means(x, stats.generator()))
-
-
-def test_resample_means_of_equal_values() -> None:
-    np.testing.assert_array_equal(
-        stats.resample_means([2.0, 2.0, 2.0], np.random.default_rng(0), 10), np.full(10, 2.0)
-    )
-
-
-def test_the_numbers_of_a_figure_stay_the_same_from_version_to_version() -> None:
-    draws = stats.resample_means([0.0, 1.0, 10.0], stats.generator())
-    assert draws.shape == (2000,)
-    # the generator's first draws of 0, 1 or 2: 2 1 1, 0 0 0, 0 0 0
-    np.testing.assert_allclose(draws[:3], [12 / 3, 0, 0])
+    a = stats.mean_draws(x, stats.generator())
+    np.testing.assert_array_equal(a, stats.mean_draws(x, stats.generator()))
 
 
 @pytest.mark.parametrize(
     "statistic",
     [
-        lambda x: stats.resample_means(x, stats.generator(), 5),
+        lambda x: stats.mean_interval(x),
         lambda x: stats.interval_bounds(x, 3),
         lambda x: stats.interval_bounds(x, 3, positive=True),
         lambda x: stats.iqm(x),
