@@ -5,7 +5,6 @@ import shutil
 import time
 
 import pytest
-import torch
 
 from tests.conftest import SMALL, read
 from walle import algos
@@ -282,25 +281,6 @@ def test_an_unknown_environment_fails_before_anything_is_written(run, tmp_path):
     with pytest.raises(ConfigError, match="HalfCheetah"):
         run("env.id=HalfCheeta-v5")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("algo", ["ppo", "ppo_kl"])
-def test_an_algorithm_goes_on_from_its_state(run, algo):
-    from walle.algos import load
-    from walle.parts import make_algorithm, make_problem
-
-    _, directory = run("env=cartpole", f"algo={algo}")
-    state = checkpoint.load(directory / "checkpoints" / "last.pt")
-    config = compose(["env=cartpole", f"algo={algo}", "batch_size=256", "sampler.lanes=8"])
-    problem, _ = make_problem(config)
-    algorithm = make_algorithm(config, problem)
-    assert isinstance(algorithm, load(algo))
-    algorithm.load_state_dict(state["algorithm"])
-    snapshot = algorithm.snapshot()
-    assert state["snapshot"]["version"] == 3
-    assert (snapshot.vector == state["snapshot"]["vector"].numpy()).all()
-    again = algorithm.state_dict()
-    assert torch.equal(again["generator"], state["algorithm"]["generator"])
 
 
 @pytest.mark.parametrize(

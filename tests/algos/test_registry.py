@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+import torch
 
 from tests.conftest import read
 from tests.test_training import learned
@@ -84,6 +85,8 @@ def test_every_algorithm_goes_on_from_its_checkpoint(name, tmp_path):
     snapshot = algorithm.snapshot()
     assert state["snapshot"]["version"] >= 3
     assert (snapshot.vector == state["snapshot"]["vector"].numpy()).all()
+    again = algorithm.state_dict()
+    assert torch.equal(again["generator"], state["algorithm"]["generator"])
 
 
 @pytest.mark.parametrize(

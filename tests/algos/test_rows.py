@@ -139,6 +139,7 @@ RECALLED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "low", "high"),
     [(("net=mlp",), 0.3, 0.7), (("net=gru", "net.hidden=16", "net.sequence=12"), 0.95, 1.0)],
