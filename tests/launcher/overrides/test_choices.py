@@ -14,6 +14,7 @@ ALGORITHMS = {
     "ppo": {"name": "ppo", "clip": 0.2, "epochs": 10},
     "a2c": {"name": "a2c", "entropy_weight": 0.0},
     "sac": {"name": "sac", "tau": 0.005},
+    "own": {"name": "???"},
 }
 
 
@@ -65,6 +66,10 @@ def test_it_wins_over_the_setting_of_all_choices():
 def test_a_key_of_the_run_may_be_a_choice_s_own_too():
     resolved = own().resolved(["algo=ppo", "++ppo.batch_size=128", "++ppo.sampler.n=2"])
     assert resolved == ["algo=ppo", "batch_size=128", "sampler.n=2"]
+
+
+def test_a_key_without_a_value_is_a_key():
+    assert own().resolved(["algo=own", "++own.name=a:B"]) == ["algo=own", "algo.name=a:B"]
 
 
 def test_a_new_key_keeps_its_plus_sign():

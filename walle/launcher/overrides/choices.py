@@ -127,7 +127,7 @@ class OwnSettings:
         """The key of the config that `own` sets: one of the group's, or of the top level."""
         first = own.key.partition(".")[0]
         node = config[str(self._group)]
-        if own.added or first in node:
+        if own.added or first in node.keys():  # noqa: SIM118 - `in` skips keys without a value
             return f"{self._group}.{own.key}"
         if first in config and first != "hydra":
             return own.key
