@@ -73,7 +73,9 @@ def test_a_key_without_a_value_is_a_key():
 
 
 def test_a_new_key_keeps_its_plus_sign():
-    assert own().resolved(["+ppo.beta=1"]) == ["+algo.beta=1"]
+    typed = master("+ppo.beta=1")
+    typed.ppo = {"beta": 1}  # as Hydra adds it
+    assert OwnSettings(CONTEXT, typed, "algo").resolved(["+ppo.beta=1"]) == ["+algo.beta=1"]
 
 
 def test_other_overrides_and_groups_stay_as_they_are():

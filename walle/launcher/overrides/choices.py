@@ -59,7 +59,7 @@ class OwnSettings:
         self._choices: set[str] = set()
         if group is not None:
             asked = [str(one.input_line) for one in asked_overrides(context, master)]
-            added = {one.partition(".")[0][2:] for one in asked if one.startswith("++")}
+            added = {one.partition(".")[0].lstrip("+") for one in asked if one.startswith("+")}
             options = context.config_loader.get_group_options(group)
             self._choices = set(options) - ({str(key) for key in master} - added)
 
