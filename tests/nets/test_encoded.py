@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from walle.nets.critics import Critic
-from walle.nets.encoded import EncodedCritic, EncodedPolicy
+from walle.nets.encoded import FeatureCritic, FeaturePolicy
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
 
 
@@ -32,7 +32,7 @@ READOUTS = [
 
 @pytest.mark.parametrize("readout", READOUTS)
 def test_the_policy_is_the_readout_of_the_features(readout):
-    policy, plain = EncodedPolicy(partial(Doubled, 3), readout), readout()
+    policy, plain = FeaturePolicy(partial(Doubled, 3), readout), readout()
     vector = policy.init(torch.Generator().manual_seed(0))
     assert list(policy.layout.shapes) == ["encoder.weight", *plain.layout.shapes]
     assert len(vector) == policy.layout.size == 3 + plain.layout.size
@@ -46,7 +46,7 @@ def test_the_policy_is_the_readout_of_the_features(readout):
 
 
 def test_the_gradient_reaches_the_encoder():
-    policy = EncodedPolicy(partial(Doubled, 3), READOUTS[0])
+    policy = FeaturePolicy(partial(Doubled, 3), READOUTS[0])
     vector = policy.init(torch.Generator().manual_seed(0)).requires_grad_()
     policy.dist(policy.layout.unflatten(vector), torch.ones(4, 3)).sum().backward()
     assert (vector.grad[:3] != 0).all()
@@ -54,7 +54,7 @@ def test_the_gradient_reaches_the_encoder():
 
 def test_the_critic_values_the_features():
     plain = Critic(6, [8], torch.tanh)
-    critic = EncodedCritic(Doubled(3), plain)
+    critic = FeatureCritic(Doubled(3), plain)
     vector = critic.init(torch.Generator().manual_seed(0))
     obs = torch.randn(5, 3)
     value = critic(critic.layout.unflatten(vector), obs)

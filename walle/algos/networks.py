@@ -11,7 +11,7 @@ import gymnasium as gym
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
-from walle.nets.encoded import EncodedCritic, EncodedPolicy, Encoder
+from walle.nets.encoded import FeatureCritic, FeaturePolicy, OwnEncoder
 from walle.nets.mlp import activation
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
@@ -45,7 +45,7 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
-    encoder: Callable[[int], Encoder] | None = None
+    encoder: Callable[[int], OwnEncoder] | None = None
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -79,7 +79,7 @@ class NetSettings(NamedTuple):
         """A function that makes the policy; picklable, because each sampler makes one."""
         readout = self._readout_factory(problem)
         if self.encoder is not None:
-            return partial(EncodedPolicy, partial(self.encoder, problem.obs_dim), readout)
+            return partial(FeaturePolicy, partial(self.encoder, problem.obs_dim), readout)
         if self.memory is None:
             return readout
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
@@ -103,4 +103,4 @@ class NetSettings(NamedTuple):
         critic = Critic(self._encoded(problem), self.critic_hidden, activation(self.activation))
         if self.encoder is None:
             return critic
-        return EncodedCritic(self.encoder(problem.obs_dim), critic)
+        return FeatureCritic(self.encoder(problem.obs_dim), critic)

@@ -90,7 +90,9 @@ def _schema(group: str, composed: DictConfig) -> type:
 def _net_schema(name: str) -> type:
     """The settings of a net; those of the user's own net are named by its class."""
     if ":" in name:
-        found = imported("net.name", name, ("init", "__call__"), "see walle.nets.encoded.Encoder")
+        found = imported(
+            "net.name", name, ("init", "__call__"), "see walle.nets.encoded.OwnEncoder"
+        )
         schema = getattr(found, "settings", NetConfig)
         if isinstance(schema, type) and issubclass(schema, NetConfig):
             return schema

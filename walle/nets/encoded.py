@@ -19,7 +19,7 @@ from walle.nets.policies import Policy
 _PREFIX = "encoder."
 
 
-class Encoder(Protocol):
+class OwnEncoder(Protocol):
     """What a class named by `net.name=module:Class` is: a pure function of its parameters.
 
     It is made from its settings and the width of an observation, `Class(settings, obs_dim)`. The
@@ -44,7 +44,7 @@ class Encoder(Protocol):
 class _Encoded:
     """An encoder and the names of its parameters in a layout with others."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: OwnEncoder) -> None:
         self._encoder = encoder
         self.shapes = {f"{_PREFIX}{name}": shape for name, shape in encoder.shapes.items()}
 
@@ -58,10 +58,10 @@ class _Encoded:
         return self._encoder(own, obs)
 
 
-class EncodedPolicy:
+class FeaturePolicy:
     """A `Policy` of an encoder's features, which the policy `readout` turns into distributions."""
 
-    def __init__(self, make_encoder: Callable[[], Encoder], make_readout: Callable[[], Policy]):
+    def __init__(self, make_encoder: Callable[[], OwnEncoder], make_readout: Callable[[], Policy]):
         """Both functions are picklable; `make_readout` makes a policy of F inputs."""
         self._encoder = _Encoded(make_encoder())
         self._readout = readout = make_readout()
@@ -86,10 +86,10 @@ class EncodedPolicy:
         return lambda x: forward(self._encoder(params, x))
 
 
-class EncodedCritic(Critic):
+class FeatureCritic(Critic):
     """A critic of the features of an encoder of its own."""
 
-    def __init__(self, encoder: Encoder, critic: Critic) -> None:
+    def __init__(self, encoder: OwnEncoder, critic: Critic) -> None:
         """`critic` has F inputs."""
         self._encoder, self._critic = _Encoded(encoder), critic
         self.layout = Layout({**self._encoder.shapes, **critic.layout.shapes})
