@@ -57,17 +57,11 @@ def test_a_sweep_file_and_the_command_line(planned):
     ]
 
 
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("ppo.clipp=0.1", "ppo.clipp=0.1: ppo has no setting clipp; did you mean 'ppo.clip'?"),
-        ("sac.tau=0.1", "no job of this sweep has algo=sac; the sweep has algo=a2c,ppo"),
-    ],
-)
-def test_a_wrong_one_is_refused_before_anything_starts(typed, said, planned, tmp_path, capsys):
+def test_a_wrong_one_is_refused_before_anything_starts(planned, tmp_path, capsys):
     with pytest.raises(SystemExit) as refused:
-        planned("-m", "algo=ppo,a2c", "name=wrong", typed)
+        planned("-m", "algo=ppo,a2c", "name=wrong", "ppo.clipp=0.1")
     assert refused.value.code == 2
+    said = "ppo.clipp=0.1: ppo has no setting clipp; did you mean 'ppo.clip'?"
     assert said in capsys.readouterr().err
     assert not (tmp_path / "multirun").exists()
 

@@ -14,6 +14,7 @@ ALGORITHMS = {
     "ppo": {"name": "ppo", "clip": 0.2, "epochs": 10},
     "a2c": {"name": "a2c", "entropy_weight": 0.0},
     "sac": {"name": "sac", "tau": 0.005},
+    "own": {"name": "???"},
 }
 
 
@@ -67,8 +68,14 @@ def test_a_key_of_the_run_may_be_a_choice_s_own_too():
     assert resolved == ["algo=ppo", "batch_size=128", "sampler.n=2"]
 
 
+def test_a_key_without_a_value_is_a_key():
+    assert own().resolved(["algo=own", "++own.name=a:B"]) == ["algo=own", "algo.name=a:B"]
+
+
 def test_a_new_key_keeps_its_plus_sign():
-    assert own().resolved(["+ppo.beta=1"]) == ["+algo.beta=1"]
+    typed = master("+ppo.beta=1")
+    typed.ppo = {"beta": 1}  # as Hydra adds it
+    assert OwnSettings(CONTEXT, typed, "algo").resolved(["+ppo.beta=1"]) == ["+algo.beta=1"]
 
 
 def test_other_overrides_and_groups_stay_as_they_are():

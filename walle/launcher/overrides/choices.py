@@ -59,7 +59,7 @@ class OwnSettings:
         self._choices: set[str] = set()
         if group is not None:
             asked = [str(one.input_line) for one in asked_overrides(context, master)]
-            added = {one.partition(".")[0][2:] for one in asked if one.startswith("++")}
+            added = {one.partition(".")[0].lstrip("+") for one in asked if one.startswith("+")}
             options = context.config_loader.get_group_options(group)
             self._choices = set(options) - ({str(key) for key in master} - added)
 
@@ -127,7 +127,7 @@ class OwnSettings:
         """The key of the config that `own` sets: one of the group's, or of the top level."""
         first = own.key.partition(".")[0]
         node = config[str(self._group)]
-        if own.added or first in node:
+        if own.added or first in node.keys():  # noqa: SIM118 - `in` skips keys without a value
             return f"{self._group}.{own.key}"
         if first in config and first != "hydra":
             return own.key
