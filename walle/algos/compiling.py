@@ -76,7 +76,7 @@ def describe(algorithm: Any, net: NetSettings, problem: Problem) -> str | None:
     None if some of its code is not walle's: then nobody can tell when it changes.
     """
     modules = {each.__module__.partition(".")[0] for each in type(algorithm).__mro__}
-    if not modules <= {"walle", "abc", "builtins"} or net.encoder is not None:
+    if not modules <= {"walle", "abc", "builtins"} or net.own_encoder is not None:
         return None
     settings = dataclasses.asdict(algorithm.settings) | {"compile": None}
     sizes = problem._replace(total_steps=0, schedule_steps=0, seed=0)

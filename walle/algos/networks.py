@@ -36,7 +36,7 @@ class NetSettings(NamedTuple):
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
-        encoder: makes an encoder of the user's own from the width of an observation; None without.
+        own_encoder: makes an encoder of the user's own for an observation's width; None without.
     """
 
     policy_hidden: tuple[int, ...]
@@ -45,7 +45,7 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
-    encoder: Callable[[int], OwnEncoder] | None = None
+    own_encoder: Callable[[int], OwnEncoder] | None = None
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -66,8 +66,8 @@ class NetSettings(NamedTuple):
 
     def _encoded(self, problem: Problem) -> int:
         """The width of what the layers get: the networks' input, or the encoder's features."""
-        if self.encoder is not None:
-            return self.encoder(problem.obs_dim).features
+        if self.own_encoder is not None:
+            return self.own_encoder(problem.obs_dim).features
         return self.features(problem)
 
     @property
@@ -78,8 +78,8 @@ class NetSettings(NamedTuple):
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
         readout = self._readout_factory(problem)
-        if self.encoder is not None:
-            return partial(FeaturePolicy, partial(self.encoder, problem.obs_dim), readout)
+        if self.own_encoder is not None:
+            return partial(FeaturePolicy, partial(self.own_encoder, problem.obs_dim), readout)
         if self.memory is None:
             return readout
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
@@ -101,6 +101,6 @@ class NetSettings(NamedTuple):
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
         critic = Critic(self._encoded(problem), self.critic_hidden, activation(self.activation))
-        if self.encoder is None:
+        if self.own_encoder is None:
             return critic
-        return FeatureCritic(self.encoder(problem.obs_dim), critic)
+        return FeatureCritic(self.own_encoder(problem.obs_dim), critic)
