@@ -156,6 +156,6 @@ def test_nobody_can_tell_when_code_outside_walle_changes():
         pass
 
     algorithm = ppo()
-    assert describe(algorithm, algorithm.net._replace(own_encoder=Mine), algorithm.problem) is None
+    assert describe(algorithm, algorithm.net._replace(own=Mine), algorithm.problem) is None
     algorithm.__class__ = Mine
     assert describe(algorithm, algorithm.net, algorithm.problem) is None

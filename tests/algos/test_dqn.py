@@ -52,7 +52,13 @@ TARGET = [[0.0, 0.0, 0.0], [10.0, 20.0, 30.0]]
 @pytest.fixture
 def two_states(monkeypatch):
     """An algorithm whose network is a table of two states and three actions."""
-    algorithm = made("env=cartpole", "algo.gamma=0.5", "algo.target_interval=3", "algo.tau=0.5")
+    algorithm = made(
+        "env=cartpole",
+        "algo.gamma=0.5",
+        "algo.target_interval=3",
+        "algo.tau=0.5",
+        "algo.double=false",
+    )
     algorithm.obs_dim = 2
     monkeypatch.setattr(algorithm.policy, "values", tabular)
     return algorithm
