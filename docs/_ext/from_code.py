@@ -84,7 +84,7 @@ def as_restructured_text(_app: Sphinx, what: str, *about: Any) -> None:
     """
     lines: list[str] = about[-1]
     if what == "property":
-        lines[0] = lines[0].replace(": ", " – ", 1)
+        lines[0] = lines[0].replace(": ", ", ", 1)
     lines[:] = [
         _CODE.sub(r"``\1``", line.replace("*", "\\*") if "`" not in line else line)
         for line in lines
