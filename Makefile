@@ -42,7 +42,7 @@ mutants: .venv/ready
 docs: .venv/ready docs/_build/gallery/ready
 	$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-docs/_build/gallery/ready: docs/_ext/draw_gallery.py docs/_ext/from_code.py | .venv/ready
+docs/_build/gallery/ready: docs/_ext/draw_gallery.py docs/gallery.md | .venv/ready
 	$(RUN) docs/_ext/draw_gallery.py
 
 lint: .venv/ready

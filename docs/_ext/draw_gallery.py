@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from from_code import FIGURES, SWEEP, command_of, scripts
+from from_code import FIGURES, command_of, scripts, sweep_command
 
 HERE = Path(__file__).resolve().parents[1] / FIGURES
 
@@ -25,7 +25,7 @@ def run(command: str) -> None:
 def main() -> None:
     """Draws the figures; a sweep that is complete is not run again."""
     HERE.mkdir(parents=True, exist_ok=True)
-    run(" ".join(SWEEP.split()).replace("\\ ", ""))
+    run(sweep_command())
     for script in scripts():
         run(f"{command_of(script)} -o {script.stem}.png")
     (HERE / "ready").touch()

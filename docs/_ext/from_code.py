@@ -13,9 +13,6 @@ from sphinx.util.docutils import SphinxDirective
 
 FIGURES = Path("_build") / "gallery"  # below docs/; `make docs` draws them
 COMMITTED = Path("figures")
-SWEEP = """\
-walle run -m sampler.n=1,2 sampler.max_lag=0,1 seed=0,1 env=hopper,inverted_pendulum \\
-    total_steps=12288 algo.epochs=2 algo.compile=false trace=true name=gallery"""
 FLAGS = {  # of the scripts that need more than a sweep
     "compare": " --by sampler.max_lag=0,1",
     "speedup": " --by sampler.n",
@@ -44,8 +41,7 @@ class Gallery(SphinxDirective):
         docs = Path(self.env.srcdir)
         for file in (Path(__file__), *scripts(), docs / FIGURES / "ready"):
             self.env.note_dependency(str(file))
-        entries = [_entry(docs, script) for script in scripts()]
-        text = "\n\n".join([f"```\n{SWEEP}\n```", *entries])
+        text = "\n\n".join(_entry(docs, script) for script in scripts())
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
@@ -53,6 +49,12 @@ def scripts() -> list[Path]:
     """The scripts of analysis/ that draw a figure."""
     found = sorted((ROOT / "analysis").glob("[a-z]*.py"))
     return [path for path in found if "\ndef study(" in path.read_text(encoding="utf-8")]
+
+
+def sweep_command() -> str:
+    """The command of the sweep that the figures are drawn from, as the page prints it."""
+    page = (Path(__file__).parents[1] / "gallery.md").read_text(encoding="utf-8")
+    return page.split("```")[1].strip().replace("\\\n", " ")
 
 
 def command_of(script: Path) -> str:
@@ -75,9 +77,14 @@ def link_out(_app: Sphinx, _page: str, content: list[str]) -> None:
     content[0] = _LINK.sub(lambda m: f"]({PAGES.get(m[1]) or f'{SOURCE}/{m[1]}'}", content[0])
 
 
-def as_restructured_text(_app: Sphinx, *about: Any) -> None:
-    """Writes `code` as ``code`` and keeps a lone * in a docstring; before napoleon reads it."""
+def as_restructured_text(_app: Sphinx, what: str, *about: Any) -> None:
+    """Writes `code` as ``code`` and keeps a lone * in a docstring; before napoleon reads it.
+
+    Napoleon takes the words before a colon in a property's first line for its type.
+    """
     lines: list[str] = about[-1]
+    if what == "property":
+        lines[0] = lines[0].replace(": ", ", ", 1)
     lines[:] = [
         _CODE.sub(r"``\1``", line.replace("*", "\\*") if "`" not in line else line)
         for line in lines

@@ -50,7 +50,9 @@ class Spaces(NamedTuple):
 class Policy:
     """A policy with the parameters and the observation normaliser of one checkpoint.
 
-    `walle.load` makes it. Attributes:
+    `walle.load` makes it.
+
+    Attributes:
         origin: where it comes from.
         spec: the environment in which it was trained.
         spaces: the spaces of observations and actions.
