@@ -121,7 +121,7 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         "run.json is not UTF-8",
     ]
     assert sweep.summary()["attempts"].tolist()[:2] == [1, 1]
-    assert "manifest.json is not used: manifest.json is not UTF-8" in "\n".join(sweep.notes)
+    assert "manifest.json, as manifest.json is not UTF-8" in "\n".join(sweep.notes)
     (root / "manifest.json").write_text('{"jobs": [3, "x"]}')
     assert not any("manifest" in note for note in load(root).notes)
 
