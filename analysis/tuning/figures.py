@@ -99,8 +99,8 @@ def importances(search: Search) -> cli.Study:
     axes.margins(x=0.1)
     table = pd.DataFrame({"setting": list(found), "importance": list(found.values())})
     said = (
-        f"PED-ANOVA (Watanabe et al. 2023) of {counted(len(complete), 'complete trial')}: how far "
-        "the values of the better trials are from those of all trials. Pruned trials do not count."
+        f"PED-ANOVA (Watanabe et al. 2023) of {counted(len(complete), 'complete trial')}: how much "
+        "the settings of the better trials differ from those of all. Pruned trials do not count."
     )
     few = "With so few trials these numbers can be chance." if len(complete) < 20 else ""
     return cli.Study(figure, table, [said, few] if few else [said])

@@ -95,17 +95,18 @@ def test_a_number_of_seeds_begins_at_seed(search):
 
 @pytest.mark.slow
 def test_the_best_settings_are_an_experiment(search, tmp_path):
-    search("group=a,b", "n=3", "x=1,3", "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler=grid")
+    space = ("group=a,b", "n=3", "x=0,3", "hydra.sweeper.sampler=grid")
+    search(*space, "hydra.sweeper.n_trials=4", function=lambda cfg: -cfg.x)
     text = (tmp_path / "out" / "experiment" / "best.yaml").read_text()
     assert text.startswith("# @package _global_\n# Trial ")
     chosen = yaml.safe_load(text)
-    assert {key: chosen[key] for key in ("n", "x")} == {"n": 3, "x": 3}
+    assert {key: chosen[key] for key in ("n", "x")} == {"n": 3, "x": 0}
     assert chosen.get("defaults", []) in ([], [{"override /group": "b"}])
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
         place = f"hydra.searchpath=[file://{tmp_path / 'out'}]"
         again = compose("config", overrides=[place, "+experiment=best"])
-    assert (again.n, again.x) == (3, 3)
+    assert (again.n, again.x) == (3, 0)
 
 
 def test_a_search_goes_on_where_it_ended(search):

@@ -91,7 +91,10 @@ def _row(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _experiment(study: Study, best: FrozenTrial, context: HydraContext, config: DictConfig) -> str:
-    """The best trial's settings as an experiment: what differs from the primary config."""
+    """The best trial's settings as an experiment.
+
+    It holds what was searched, and whatever else differs from the primary config.
+    """
     search = study.study.user_attrs[SEARCH]
     seeds = f", the median over the seeds {search['seeds']}" if search["seeds"] else ""
     trial = f"Trial {best.number} of {study.n_trials} of {study.journal.name}"
@@ -100,11 +103,11 @@ def _experiment(study: Study, best: FrozenTrial, context: HydraContext, config: 
     job = context.config_loader.load_sweep_config(config, list(overrides))
     groups, before = _defaults(context, job)
     after = _leaves(job)
-    absent = object()
+    absent, searched = object(), {key.lstrip("+") for key in best.params}
     changed = {
         key: value
         for key, value in after.items()
-        if key not in NOT_SETTINGS and not same(before.get(key, absent), value)
+        if key in searched or (key not in NOT_SETTINGS and not same(before.get(key, absent), value))
     }
     content: dict[str, Any] = {}
     if groups:
