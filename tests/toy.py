@@ -207,7 +207,7 @@ class Tupled(gym.Env):
 
     def __init__(self):
         self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float64)
-        self.action_space = gym.spaces.MultiDiscrete([2, 2])
+        self.action_space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Discrete(2)))
 
 
 class Rude(gym.Env):

@@ -46,7 +46,7 @@ def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fau
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("env.id=tests.toy:Tupled-v0",), "walle takes Discrete and one-dimensional Box actions"),
+        (("env.id=tests.toy:Tupled-v0",), "walle takes Discrete actions, one-dimensional"),
         (("env.id=tests.toy:Dialled-v0",), "one-dimensional Box actions of real numbers"),
         (
             ("env.id=tests.toy:Counter-v0", "+env.kwargs.raise_at=1"),

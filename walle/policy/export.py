@@ -68,8 +68,9 @@ class ActingModule(torch.nn.Module):
         self._params = {name: name.replace(".", "_") for name in layout.shapes}
         for name, value in layout.unflatten(parameters).items():
             self.register_buffer(self._params[name], value.clone())
-        self.register_buffer("mean", mean)
-        self.register_buffer("inv_std", inv_std)
+        if len(mean):  # torch cannot save empty buffers; images alone are not normalised
+            self.register_buffer("mean", mean)
+            self.register_buffer("inv_std", inv_std)
         self._maps = policy.action_map is not None
         for name in ("scale", "centre", "low", "high") if self._maps else ():
             bound = getattr(policy.action_map, name)
