@@ -1,4 +1,4 @@
-"""Draws the seconds that steps take to collect or to learn from, against the number of workers.
+"""Draws the seconds that steps take to collect or to learn from, against the workers.
 
 Each task has a panel. Without --by the axis is `sampler.n` where it varies, else what varies.
 """

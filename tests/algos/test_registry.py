@@ -42,7 +42,8 @@ def overrides(name, mode):
     settings = {field.name for field in fields(load(name).capabilities.settings)}
     few = {"learning_starts": 0, "updates_per_step": 0.1, "buffer_size": 300}
     own = [f"algo.{key}={value}" for key, value in few.items() if key in settings]
-    return [f"algo={name}", *QUICK, *MODES[mode], *own]
+    env = ["env=cartpole"] if name == "dqn" else []  # the actions are discrete
+    return [f"algo={name}", *QUICK, *env, *MODES[mode], *own]
 
 
 @pytest.mark.parametrize(("name", "mode"), ALLOWED)

@@ -14,7 +14,7 @@ TINY = (
     "eval.every=128",
     "eval.episodes=2",
 )
-OFF_POLICY = ("ddpg", "sac", "td3")
+OFF_POLICY = ("ddpg", "dqn", "sac", "td3")
 SMALL_NET = ("net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]")
 
 
@@ -28,8 +28,12 @@ def settings(algorithm):
 
 
 # By name: what is trained.
-RUNS = {name: [*settings(name), "env=pendulum"] for name in REGISTRY}
+RUNS = {
+    name: [*settings(name), "env=cartpole" if name == "dqn" else "env=pendulum"]
+    for name in REGISTRY
+}
 RUNS |= {
+    "dqn": [*settings("dqn"), "env=cartpole"],
     "discrete": [*settings("ppo"), "env=cartpole"],
     "clip": [*settings("ppo"), "env=pendulum", "env.action=clip", "net.log_std=1"],
     "raw": [*settings("ppo"), "env=pendulum", "env.action=raw"],

@@ -10,9 +10,9 @@ from tests.test_site import columns
 from walle.algos import REGISTRY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "files.md"
-OFF_POLICY = ("ddpg", "td3", "sac")
+OFF_POLICY = ("ddpg", "dqn", "sac", "td3")
 ON_POLICY = tuple(name for name in REGISTRY if name not in OFF_POLICY)
-GROUPS = {"all": (*ON_POLICY, *OFF_POLICY), "on-policy": ON_POLICY}
+GROUPS = {"on-policy": ON_POLICY, "off-policy": OFF_POLICY}
 
 
 def of_algorithms():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from walle import algos
 from walle.config.schemas import Config
 from walle.errors import ConfigError
 from walle.machine import usable_cores
@@ -22,6 +23,11 @@ def checked_learners(config: Config) -> Config:
                 f"the nearest value that fits: {nearest_multiples(size, shards)}"
             )
     n = asked.n or min(shards, idle_cores(config))
+    if n > 1 and algos.load(config.algo.name).capabilities.replay:
+        raise ConfigError(
+            f"learner.n={n} with algo={config.algo.name}, whose updates cannot be divided; "
+            f"{config.algo.single_learner_cure}"
+        )
     if n > shards:
         small = ", ".join(f"algo.{key}={size}" for key, size in sizes.items())
         reason = f" (chosen for {small or 'one minibatch a round'})" if not asked.shards else ""
