@@ -27,7 +27,7 @@ test: .venv/ready
 
 # The rest: minutes each.
 slow: .venv/ready
-	$(RUN) -m pytest -q -m "slow and not gpu and not ray"
+	$(RUN) -m pytest -q -n 2 -m "slow and not gpu and not ray"
 
 # What needs a CUDA device.
 gpu: .venv/ready

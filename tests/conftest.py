@@ -12,6 +12,7 @@ import torch
 from walle.config import compose
 from walle.machine import THREAD_VARIABLES
 from walle.processes.private_files import cache_directory
+from walle.processes.process_tree import RUN_MARK
 from walle.run import main
 from walle.training import train
 
@@ -86,7 +87,7 @@ def run(tmp_path):
 @pytest.fixture
 def command(monkeypatch):
     """The command `walle run` in this process, whose variables and signals stay as they were."""
-    for name in ("HYDRA_FULL_ERROR", *THREAD_VARIABLES):
+    for name in ("HYDRA_FULL_ERROR", RUN_MARK, *THREAD_VARIABLES):
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr("walle.run.signal", lambda *_: None)
 

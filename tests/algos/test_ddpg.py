@@ -12,6 +12,7 @@ def test_it_aims_and_a_cut_episode_s_value_goes_on():
     assert value == pytest.approx(1 / (1 - GAMMA), rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_terminated_episode_s_value_does_not():
     longer = ("algo.updates_per_step=1",)  # after 15 rounds the value still swings by a tenth
     _, value = aimed("ddpg", 40, "+env.kwargs.ends=terminated", *longer)

@@ -116,6 +116,7 @@ def test_a_value_reaches_the_sum_of_discounted_rewards():
     np.testing.assert_allclose(values.detach(), [[2, 2]], atol=0.05)
 
 
+@pytest.mark.slow
 def test_learning_does_not_depend_on_the_number_of_samplers(tmp_path):
     for n in (1, 2):
         train(compose([*SMALL, "env=cartpole", f"sampler.n={n}"]), tmp_path / str(n))

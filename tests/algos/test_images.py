@@ -52,6 +52,7 @@ def looked(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_learning_from_images_does_not_depend_on_the_number_of_samplers(looked, name, tmp_path):
     train(settings(name, LOOK, "sampler.n=2"), tmp_path)
@@ -67,6 +68,7 @@ def test_mixed_observations_and_several_choices_do_not_depend_on_it_either(tmp_p
     assert learned(tmp_path / "1") == learned(tmp_path / "3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "task"), [("ppo", MIXED), ("dqn", LOOK)])
 def test_a_killed_run_goes_on_bit_for_bit_from_images(name, task, tmp_path):
     more = ("total_steps=384", "eval.every=128", "eval.episodes=2", "checkpoint.every=null")

@@ -59,7 +59,9 @@ def test_how_steps_arrive_does_not_change_what_is_owed(per_step):
     assert one.blocks == int(per_step * 993 / 3 + 1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["ddpg", *(pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "sac"))]
+)
 def test_learning_does_not_depend_on_the_number_of_samplers(run, name):
     # pendulum has one action entry and hopper three, and ends episodes early
     env = "pendulum" if name == "td3" else "hopper"
@@ -70,6 +72,7 @@ def test_learning_does_not_depend_on_the_number_of_samplers(run, name):
         assert learned(run(f"algo={name}", f"env={env}", f"sampler.n={n}")) == expected
 
 
+@pytest.mark.slow
 def test_overlapped_learning_does_not_depend_on_it_either(run):
     overlapped = ("algo=sac", "env=hopper", "sampler.max_lag=1")
     one, three = (learned(run(*overlapped, f"sampler.n={n}")) for n in (1, 3))
@@ -77,7 +80,7 @@ def test_overlapped_learning_does_not_depend_on_it_either(run):
 
 
 @pytest.mark.parametrize("mode", ["sampler=serial", "sampler.max_lag=1", "sampler.max_lag=null"])
-@pytest.mark.parametrize("name", ["td3", "sac"])
+@pytest.mark.parametrize("name", [pytest.param("td3", marks=pytest.mark.slow), "sac"])
 def test_every_mode_takes_the_same_updates(run, name, mode):
     samplers = () if mode == "sampler=serial" else ("sampler.n=2",)
     directory = run(f"algo={name}", "env=pendulum", mode, *samplers, "algo.updates_per_step=0.5")

@@ -46,7 +46,20 @@ def overrides(name, mode):
     return [f"algo={name}", *QUICK, *env, *MODES[mode], *own]
 
 
-@pytest.mark.parametrize(("name", "mode"), ALLOWED)
+QUICK_MODES = ("serial", "overlapped")  # and all four of the algorithms that are used most
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(
+            name,
+            mode,
+            marks=[] if mode in QUICK_MODES or name in ("ppo", "a3c") else pytest.mark.slow,
+        )
+        for name, mode in ALLOWED
+    ],
+)
 def test_every_algorithm_trains_in_every_mode_it_allows(name, mode, tmp_path):
     outcome = train(compose(overrides(name, mode)), tmp_path)
     rows = read(tmp_path / "iterations.csv")
@@ -109,7 +122,10 @@ def test_what_an_algorithm_says_of_its_modes_holds_together(name):
     assert (load(name).capabilities.reason == "") == (set(modes) == set(ALL_MODES))
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo_kl", "trpo", "a2c"])
+@pytest.mark.parametrize(
+    "name",
+    ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo_kl", "trpo", "a2c"))],
+)
 def test_a_scale_that_depends_on_the_state_learns_too(name, tmp_path):
     asked = (*overrides(name, "lock_step"), "net.scale=state")
     train(compose(asked), tmp_path / "2")

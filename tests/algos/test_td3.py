@@ -8,6 +8,7 @@ from walle.learning.gradient_steps import leaves
 AIM = ("env=gym", "env.id=tests.toy:Aim-v0")
 
 
+@pytest.mark.slow
 def test_it_aims_and_a_cut_episode_s_value_goes_on():
     action, value = aimed("td3", 15, "algo.target_noise=0.05")
     assert action == pytest.approx(0.5, abs=0.1)

@@ -74,7 +74,12 @@ CONSTANT_TRPO = (
 
 
 @pytest.mark.parametrize(
-    ("baseline", "advantage"), [("neural", "gae"), ("linear", "gae"), ("linear", "monte_carlo")]
+    ("baseline", "advantage"),
+    [
+        ("neural", "gae"),
+        pytest.param("linear", "gae", marks=pytest.mark.slow),
+        pytest.param("linear", "monte_carlo", marks=pytest.mark.slow),
+    ],
 )
 def test_values_of_a_constant_reward_reach_the_geometric_series(baseline, advantage):
     chosen = (f"algo.baseline={baseline}", f"algo.advantage={advantage}", "algo.ridge=1e-3")

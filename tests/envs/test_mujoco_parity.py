@@ -24,8 +24,8 @@ DEFAULTS = [
     ("Reacher-v5", {}, None, 2000),
     ("Pusher-v5", {}, None, 2000),
     ("Ant-v5", {}, None, 2000),
-    ("Humanoid-v5", {}, None, 2000),
-    ("HumanoidStandup-v5", {}, None, 2000),
+    pytest.param("Humanoid-v5", {}, None, 2000, marks=pytest.mark.slow),
+    pytest.param("HumanoidStandup-v5", {}, None, 2000, marks=pytest.mark.slow),
     ("InvertedPendulum-v5", {}, None, 2000),
     ("InvertedDoublePendulum-v5", {}, None, 2000),
 ]

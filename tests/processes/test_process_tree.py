@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from walle.processes.process_tree import RUN_MARK
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -16,9 +18,10 @@ def run(code: str) -> str:
     prelude = "import os, signal, subprocess, sys, time\n" + (
         "from walle.processes.process_tree import *\n"
     )
+    env = {name: value for name, value in os.environ.items() if name != RUN_MARK}
     done = subprocess.run(
         [sys.executable, "-c", prelude + code],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=env | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -75,7 +75,10 @@ def test_learners_give_the_bits_of_one(run, options):
         (["learner.n=2"], r"learner\.n=2 is more than learner\.shards=1 .*set learner\.shards=2"),
         (["learner.shards=3"], r"minibatch_size=64 .*learner\.shards=3; .*fits: 63 or 66"),
         (["algo=ppo_kl", "learner.shards=3"], r"algo\.value_minibatch_size=256 cannot"),
-        (["algo=sac", "learner.n=2"], r"learner\.n=2 is more than learner\.shards=1"),
+        (
+            ["algo=sac", "learner.n=2"],
+            r"learner\.n=2 with algo=sac, whose updates cannot be divided",
+        ),
     ],
 )
 def test_shards_that_do_not_fit_are_refused(asked, message):
