@@ -40,6 +40,7 @@ def test_rounds_are_refused_with_the_cure():
         compose(["algo=a3c", "sampler.max_lag=0"])
 
 
+@pytest.mark.slow
 def test_old_rollouts_are_dropped_and_counted(tmp_path):
     """An episode of Pendulum has 200 steps, so no segment of a lane goes unseen."""
     small = ("algo=a3c", "env=pendulum", "eval.every=null", "logger.progress=quiet")

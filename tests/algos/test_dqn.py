@@ -106,6 +106,7 @@ def test_epsilon_is_1_until_learning_starts_and_falls_in_a_line():
     assert found == pytest.approx([1, 1, 0.55, 0.325, 0.1, 0.1])  # 192 steps long
 
 
+@pytest.mark.slow
 def test_a_value_reaches_the_sum_of_discounted_rewards():
     algorithm, _ = trained(
         12, "algo=dqn", "env=gym", "env.id=tests.toy:Constant-v0", "algo.gamma=0.5",

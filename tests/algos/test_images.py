@@ -144,6 +144,7 @@ def test_a_policy_of_images_is_evaluated(looked, name):
     assert all(0 <= value <= 8 for value in found.returns)
 
 
+@pytest.mark.slow
 def test_a_policy_of_dictionaries_acts_and_gives_several_choices(tmp_path):
     train(settings("a2c", MIXED, "sampler=serial"), tmp_path)
     policy = walle.load(tmp_path)

@@ -198,6 +198,7 @@ def test_the_figures_suit_the_sweep(lag_sweep: Path, tmp_path: Path) -> None:
     assert titles[-2:] == ["Timeline, max_lag 0", "Timeline, max_lag 1"]
 
 
+@pytest.mark.slow
 def test_a_key_that_counts_no_workers_has_neither_speedup_nor_ideal(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(max_lag=lag, seed=s) for lag in (0, 1) for s in (0, 1)])
     text = report.build(load(root))

@@ -108,6 +108,7 @@ def test_a_retry_goes_on_from_the_checkpoint_even_in_a_sweep_without_a_name(lear
     assert (learner.status(0)["attempts"], learner.status(0)["resume"]) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_does_not_resume_starts_its_jobs_from_the_beginning(learner):
     assert learner.run("job=1", "do=raise")[0] == 1
     (learner.directory / "healed").touch()

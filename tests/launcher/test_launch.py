@@ -11,6 +11,7 @@ import signal
 import pytest
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_sweep_that_never_began(app):
     for wrong in (
         "+hydra.launcher.on_failure=stop",

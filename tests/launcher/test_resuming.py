@@ -52,6 +52,7 @@ def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
     assert (six.out / "1" / "attempts" / "1" / "status.json").exists()
 
 
+@pytest.mark.slow
 def test_a_grown_grid_keeps_its_numbers_and_runs_only_what_is_new(app):
     assert app.run("job=2,1", "name=grid")[0] == 0
     assert app.ran() == [1, 2]
@@ -78,12 +79,14 @@ def test_a_changed_config_is_refused_with_the_difference_and_leaves_no_trace(app
     assert (app.directory / "out-2" / "index.csv").exists()
 
 
+@pytest.mark.slow
 def test_without_a_name_everything_runs_again(app):
     for _ in range(2):
         assert app.run("job=1,2")[0] == 0
         assert app.ran() == [1, 2]
 
 
+@pytest.mark.slow
 def test_the_config_hash_ignores_where_and_when_the_outputs_go(app):
     with (app.directory / "config.yaml").open("a") as config:
         config.write(

@@ -168,6 +168,7 @@ def test_an_interrupted_run_leaves_a_checkpoint(started, tmp_path, number, code,
     assert gone(everything)
 
 
+@pytest.mark.slow
 def test_a_warning_asks_for_a_checkpoint_and_a_hang_up_ends_the_run(started, tmp_path):
     run, _ = started()
     everything = psutil.Process(run.pid).children(recursive=True)

@@ -109,6 +109,7 @@ def test_the_best_settings_are_an_experiment(search, tmp_path):
     assert (again.n, again.x) == (3, 0)
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_ended(search):
     settings = ("x=interval(0,6)", "hydra.sweeper.sampler=random")
     first = search(*settings, "hydra.sweeper.n_trials=2")
