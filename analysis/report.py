@@ -65,11 +65,14 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
         "Collection time": seconds,
         "Learning time": partial(seconds, of="learn"),
         "Where the time goes": partial(time_percentage.study, **times),
-        "Return by experience": partial(returns.study, by=by, paper=paper),
-        "Return by wall clock": partial(returns.study, by=by, x="wall"),
     }
     if len(sweep.evaluations):
-        found["Evaluations"] = partial(returns.study, by=by, evaluations=True)
+        found["Evaluations"] = partial(returns.study, by=by, y="eval")
+    training = partial(returns.study, by=by, y="return_mean")
+    found |= {
+        "Return by experience": partial(training, paper=paper),
+        "Return by wall clock": partial(training, x="wall"),
+    }
     if asked := _compared(sweep, by):
         found["Comparison"] = partial(compare.study, by=asked, warmup=warmup)
     if any(run.overlapped for run in sweep.runs):

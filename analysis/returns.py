@@ -17,7 +17,7 @@ import pandas as pd
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError, listed
-from walle.analysis.measuring import possible
+from walle.analysis.measuring import possible, scores
 from walle.analysis.measuring.cells import repeats_text, require
 from walle.analysis.measuring.clocks import clock
 from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
@@ -33,11 +33,15 @@ X_AXES = {
 }
 FLAGS = {
     "-x": {"choices": list(X_AXES), "default": "steps", "help": "(default: steps)"},
-    "-y": {"default": "return_mean", "metavar": "COLUMN", "help": "(default: return_mean)"},
+    "-y": {
+        "metavar": "COLUMN",
+        "help": "a column, or eval for evaluations (default: eval between algorithms that have "
+        "evaluations, else return_mean)",
+    },
     "--iqm": "draw the interquartile mean",
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
-    "--evaluations": "draw evaluations, which have no exploration noise",
+    "--evaluations": "draw -y from evaluations, which have no exploration noise",
     "--compiling": cli.COMPILING,
 }
 IQM_RUNS = 4
@@ -65,7 +69,7 @@ def study(
     *,
     by: str | None = None,
     x: str = "steps",
-    y: str = "return_mean",
+    y: str | None = None,
     iqm: bool = False,
     baseline: Sweep | None = None,
     paper: bool = False,
@@ -78,15 +82,21 @@ def study(
         sweep: the runs.
         by: the configuration key that tells the lines apart; by default what varies.
         x: `steps`, `iterations` or `wall`.
-        y: a column of iterations.csv.
+        y: a column of iterations.csv, or `eval` for the mean return of evaluations; None for `eval`
+            over steps between algorithms that have evaluations, and else for `return_mean`.
         iqm: interquartile mean in place of the mean.
         baseline: further runs, drawn in grey with one line a task.
         paper: mark the published returns of each task (only with `steps`).
-        evaluations: draw a column of eval.csv (only with `steps`).
+        evaluations: `y` is a column of eval.csv (only with `steps`).
         compiling: count the compiler's time on the wall clock.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column, label = X_AXES[x]
+    said = []
+    if y is None and not evaluations and x == "steps":
+        said = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
+    evaluations = evaluations or y == "eval" or bool(said)
+    y = "return_mean" if y is None or y == "eval" else y
     how = {"iqm": iqm, "evaluations": evaluations, "compiling": compiling}
     found = _lines(sweep, by, column, y, **how)
     if baseline is not None:
@@ -108,7 +118,7 @@ def study(
     points = [_points(line, column, y) for line in found]
     columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
     table = words.without_lone_line(pd.concat(map(_last, points), ignore_index=True)[columns])
-    said = _sentences(found, label, iqm=iqm) + words.also_differ(sweep, by)
+    said += _sentences(found, label, iqm=iqm) + words.also_differ(sweep, by)
     return cli.Study(figure, table, said, pd.concat(points, ignore_index=True))
 
 
@@ -118,8 +128,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
-    if args.evaluations and args.x != "steps":
-        parser.error(f"--evaluations: evaluations are drawn by environment steps, not -x {args.x}")
+    if (args.evaluations or args.y == "eval") and args.x != "steps":
+        parser.error(f"evaluations are drawn by environment steps, not -x {args.x}")
     options = ("by", "x", "y", "iqm", "baseline", "paper", "evaluations", "compiling")
     return cli.run(args, "returns", study, options)
 

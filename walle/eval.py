@@ -89,6 +89,7 @@ def _main(arguments: Sequence[str]) -> int:
         _write(Path(table), results)
         print(f"numbers: {table}")
     if make_video:
+        print("drawing the video: about 0.1 s a MuJoCo step without a graphics card", flush=True)
         print(f"video: {video}, {make_video():.1f} s")
     return 1 if failed else 0
 

@@ -13,6 +13,7 @@ import torch
 from walle.agent import checkpoint
 from walle.agent.cadence import Every
 from walle.agent.callbacks.calling import make_callbacks, stop_reason
+from walle.agent.progress import return_text
 from walle.agent.provenance import write_provenance
 from walle.agent.recorder import Film
 from walle.agent.run_directory import Status, set_aside_previous
@@ -61,10 +62,12 @@ class RunResult(NamedTuple):
 
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""
-        mean = "-" if self.return_mean is None else f"{self.return_mean:,.1f}"
         if self.eval_mean is None:
-            return f"return {mean}"
-        return f"evaluation {self.eval_mean:,.1f}, last episodes {mean}"
+            return f"return {return_text(self.return_mean)}"
+        episodes = "no episode ended"
+        if self.return_mean is not None:
+            episodes = f"last episodes {return_text(self.return_mean)}"
+        return f"evaluation {return_text(self.eval_mean)}, {episodes}"
 
     def objective(self, name: str) -> float | None:
         """The number that a sweep's optimizer gets, by the setting `objective`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -57,6 +57,21 @@ def evaluated(sweep: Sweep, names: set[str]) -> bool:
     """Whether each of the runs has an evaluation."""
     rows = sweep.evaluations
     return len(rows) > 0 and names <= set(rows["run"].astype(str))
+
+
+def evaluations_first(sweeps: Sequence[Sweep]) -> list[str]:
+    """The sentence that evaluations are drawn, between algorithms that all have them; else none.
+
+    The mean return of the last episodes lags behind learning by as many episodes as run side by
+    side, and it has the noise of exploration; both differ between algorithms.
+    """
+    varies = any("algo.name" in sweep.varying for sweep in sweeps)
+    if not varies or not all(evaluated(each, {run.name for run in each.runs}) for each in sweeps):
+        return []
+    return [
+        "Between algorithms evaluations are drawn: training returns have each algorithm's own "
+        "noise and delay (-y return_mean draws them)."
+    ]
 
 
 def final_scores(sweep: Sweep, names: set[str], *, evaluations: bool) -> Scores:

@@ -94,8 +94,17 @@ def test_lines_of_algorithms_are_named_by_what_differs(tmp_path: Path) -> None:
     for run in "01":
         rows = pd.read_csv(root / run / "iterations.csv")
         set_columns(root / run, return_mean=rows["return_mean"] + 1)
-    study = returns.study(load(root))
+    study = returns.study(load(root), y="return_mean")
     assert study.table["line"].tolist() == ["a2c", "ppo"]  # not "n = 1, a2c"
+
+
+def test_between_algorithms_evaluations_are_the_default(tmp_path: Path) -> None:
+    """PPO that evaluates at 500 has a mean over its last episodes of 58: A2C seemed to beat it."""
+    root = write_sweep(tmp_path / "s", [Job(algo=algo) for algo in ("a2c", "ppo")])
+    study = returns.study(load(root))
+    assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
+    assert any("Between algorithms evaluations are drawn" in said for said in study.sentences)
+    study = returns.study(load(root), y="return_mean")
     assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
 
 
@@ -121,6 +130,18 @@ def test_on_the_wall_clock_a_line_ends_with_its_first_run(tmp_path: Path) -> Non
     assert set(study.points["return_mean"]) == {150.0}  # never 200, of the slower run alone
     assert study.points["wall_s"].max() == pytest.approx(30, abs=0.5)
     assert not any("thin" in text for text in study.sentences)
+
+
+def test_without_evaluations_algorithms_show_their_training(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(algo=algo) for algo in ("a2c", "ppo")])
+    (root / "1" / "eval.csv").unlink()
+    study = returns.study(load(root))
+    assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
+
+
+def test_y_eval_is_the_evaluations(speedup_sweep: Path) -> None:
+    study = returns.study(load(speedup_sweep), y="eval")
+    assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
 
 
 def test_evaluations(speedup_sweep: Path) -> None:

@@ -13,6 +13,11 @@ from walle.errors import ConfigError
         ("seed=1,2", "seed=1,2 has several values; for a sweep over them add -m"),
         ("algo.lr=3", "algo.lr is not a setting; did you mean algo.learning_rate?"),
         ("n_envs=8", "n_envs is not a setting; did you mean sampler.lanes?"),
+        ("pppo.clip=3", "pppo is not a setting; did you mean 'ppo'?"),
+        (
+            "hydra.launcher.retires=3",
+            "hydra.launcher.retires is not a setting; did you mean 'hydra.launcher.retries'?",
+        ),
         ("algo.zzzz=3", "algo.zzzz is not a setting; --help shows the settings"),
         ("env=Ant-v5", "env=Ant-v5 does not exist; did you mean env=ant?"),
         ("env=HalfCheetah-v4", "env=HalfCheetah-v4 does not exist; did you mean env=halfcheetah?"),

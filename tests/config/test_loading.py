@@ -128,7 +128,8 @@ def test_the_hash_is_of_what_decides_the_result():
         ("algo=pppo", "walle: algo=pppo does not exist; did you mean 'ppo'?"),
         (
             "net.hidden=32",
-            "walle: net.hidden is a setting of net=gru alone; add that, or drop net.hidden",
+            "walle: net.hidden is a setting of net=gru alone; add that, or drop net.hidden "
+            "(with net=own: +net.hidden=...)",
         ),
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
         ("algo.clip", "walle: Error parsing override 'algo.clip': missing EQUAL at '<EOF>'"),

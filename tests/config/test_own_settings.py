@@ -12,7 +12,9 @@ from walle.agent.run_directory import read_status
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "own_settings.md").read_text()
-FILES = re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)
+# The files whole, as a reader copies them: a header of Hydra counts in the first lines alone.
+BLOCKS = re.findall(r"```(?:yaml|python)\n(.*?)```", PAGE, re.DOTALL)
+FILES = [(re.findall(r"^# (\S+\.(?:py|yaml))$", text, re.MULTILINE)[0], text) for text in BLOCKS]
 COMMANDS = re.findall(r"^walle run (.*)$", PAGE, re.MULTILINE)
 TINY = (
     "total_steps=512",
@@ -30,10 +32,10 @@ TINY = (
 def beside(tmp_path, monkeypatch):
     """The page's files and examples/own_package in the working directory."""
     shutil.copytree(ROOT / "examples" / "own_package", tmp_path, dirs_exist_ok=True)
-    for name, rest in FILES:
+    for name, text in FILES:
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(rest)
+        file.write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -58,6 +60,18 @@ def test_an_experiment_changes_any_settings(composed):
     assert (found.algo.name, found.env.name, found.seed) == ("a2c", "cartpole", 3)
     assert (found.total_steps, found.batch_size) == (100_000, 512)
     assert found.algo.learning_rate == 1e-3
+
+
+def test_an_experiment_with_a_comment_before_its_header_says_so(beside, command, capsys):
+    file = beside / "conf" / "experiment" / "mine.yaml"
+    file.write_text("# Mine.\n" + file.read_text())
+    with pytest.raises(SystemExit):
+        command("+experiment=mine", "--cfg", "job")
+    said = capsys.readouterr().err
+    assert said == (
+        "walle: conf/experiment/mine.yaml must begin with the line `# @package _global_`, "
+        "before any other comment\n"
+    )
 
 
 def test_an_environment_of_ones_own(composed):

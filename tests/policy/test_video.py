@@ -132,7 +132,8 @@ def test_the_command_writes_a_video(trained, tmp_path, monkeypatch, capsys):
     arguments = [str(trained("discrete")), "episodes=2", f"video={path}"]
     monkeypatch.setattr("sys.argv", ["walle eval", *arguments])
     assert command.main() == 0
-    assert f"video: {path}, " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.index("drawing the video: ") < out.index(f"video: {path}, ")
     assert_shows_movement(pictures_of(path)[0])
 
 

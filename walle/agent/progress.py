@@ -87,12 +87,19 @@ class Bar(Progress):
         self._bar.stop()
 
 
+def return_text(mean: float | None) -> str:
+    """A return as `1,234.5`; two digits below one (`-0.036`, not `-0.0`); None as `-`."""
+    if mean is None:
+        return "-"
+    return f"{mean:,.1f}" if abs(mean) >= 1 else f"{mean:.2g}"
+
+
 def describe(row: Row, eval_mean: float | None) -> str:
     """The returns, the speed and the shares of collecting and learning, as a text."""
-    evaluated = "" if eval_mean is None else f"eval {eval_mean:,.1f}  "
+    evaluated = "" if eval_mean is None else f"eval {return_text(eval_mean)}  "
     mean = row["return_mean"]
-    mean_text = "-" if mean is None else f"{mean:,.1f}"
+    trained = return_text(None if mean is None else float(mean))
     return (
-        f"{evaluated}return {mean_text}  {row['env_steps_per_s']:,.0f} steps/s  "
+        f"{evaluated}return {trained}  {row['env_steps_per_s']:,.0f} steps/s  "
         f"collect {row['collect_share']:.0%}  learn {row['learn_share']:.0%}"
     )

@@ -36,7 +36,8 @@ def load(name: str) -> type[Algorithm]:
         return _own(name)
     if name not in REGISTRY:
         near = nearest(name, REGISTRY)
-        raise ConfigError(f"algo.name={name!r} is not registered; {near} Your own: module:Class")
+        own = "(a class of your own: module:Class)"
+        raise ConfigError(f"algo.name={name!r} is not registered; {near} {own}")
     module, _, attribute = REGISTRY[name].partition(":")
     algorithm: type[Algorithm] = getattr(import_module(module), attribute)
     return algorithm

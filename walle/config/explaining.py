@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from io import TextIOWrapper
@@ -9,7 +10,7 @@ from traceback import walk_tb
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
 from walle.config.choices import algorithms, misplaced
@@ -65,6 +66,10 @@ def explain(error: HydraException) -> str:
         return f"{given} has several values; for a sweep over them add -m"
     if lines[0].startswith("Could not override 'experiment'"):
         return "experiment is no part of every run; add it: +experiment=..."
+    if found := re.match(r"In '(experiment/\S+)': Could not override", lines[0]):
+        first = f"conf/{found[1]}.yaml must begin with the line `# @package _global_`"
+        if "@experiment." in lines[0]:
+            return f"{first}, before any other comment"
     if "'${env}-${algo}'" in lines[0]:  # see conf/config.yaml
         there = lines[0].partition("keys: ")[2].split(", ")
         group = next((name for name in ("env", "algo") if name not in there), "env")
@@ -79,8 +84,17 @@ def explain(error: HydraException) -> str:
     if key and not key.startswith("hydra."):
         owners = _owners(key)
         if owners:
-            return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}"
+            group = key.partition(".")[0]
+            own = f" (with {group}=own: +{key}=...)" if group in ("algo", "net") else ""
+            return (
+                f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}{own}"
+            )
         return f"{key} is not a setting; {_suggestion(key)}"
+    parent = getattr(error.__cause__, "parent_node", None)
+    if key and isinstance(parent, DictConfig):
+        dot = key.rpartition(".")[0]
+        near = nearest(key, {f"{dot}.{name!s}" for name in parent})
+        return f"{key} is not a setting; {near}"
     return f"{lines[0]} {_first_line(error.__cause__)}".strip()
 
 
@@ -147,6 +161,9 @@ def _suggestion(key: str) -> str:
     if name in ELSEWHERE:
         return f"did you mean {ELSEWHERE[name]}?"
     near = nearest(key, _known_keys(key))
+    owner = nearest(key, algorithms())  # `pppo` of pppo.clip, a setting of one algorithm
+    if not near.startswith("did") and owner.startswith("did"):
+        return owner
     return near if len(near) < _LONGEST_LIST else "--help shows the settings"
 
 

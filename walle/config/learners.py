@@ -23,7 +23,16 @@ def checked_learners(config: Config) -> Config:
                 f"the nearest value that fits: {nearest_multiples(size, shards)}"
             )
     n = asked.n or min(shards, idle_cores(config))
-    if n > 1 and algos.load(config.algo.name).capabilities.replay:
+    algorithm = algos.load(config.algo.name)
+    if n > 1 and not algorithm.capabilities.replay and not hasattr(algorithm, "join"):
+        if asked.n is None:
+            n = 1
+        else:
+            raise ConfigError(
+                f"learner.n={n} with algo={config.algo.name}, a class without the method join: "
+                f"its updates cannot be divided; {config.algo.single_learner_cure}"
+            )
+    if n > 1 and algorithm.capabilities.replay:
         raise ConfigError(
             f"learner.n={n} with algo={config.algo.name}, whose updates cannot be divided; "
             f"{config.algo.single_learner_cure}"

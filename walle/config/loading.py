@@ -100,7 +100,9 @@ def _net_schema(name: str) -> type:
         )
     if name not in NETS:
         near = nearest(name, NETS)
-        raise ConfigError(f"net.name={name!r} is unknown; {near} Your own: module:Class")
+        raise ConfigError(
+            f"net.name={name!r} is unknown; {near} (a class of your own: module:Class)"
+        )
     return VARIANTS.get(("net", name), NetConfig)
 
 
@@ -143,7 +145,8 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
             raise ConfigError(f"{full}={value!r}: {reason}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
         full = f"{prefix}.{key}" if prefix else key
-        raise ConfigError(f"{full} has no value; give one: {full}=...")
+        plus = "" if key in node else "+"
+        raise ConfigError(f"{full} has no value; give one: {plus}{full}=...")
     settings = OmegaConf.to_object(structured)
     check_bounds(settings, prefix)
     return settings

@@ -214,7 +214,7 @@ class Search:
         if state == TrialState.RUNNING:
             return
         told, best = study.study.get_trials(deepcopy=False)[trial.number], study.best()
-        what = {TrialState.COMPLETE: f"{told.value}", TrialState.PRUNED: "pruned"}.get(
+        what = {TrialState.COMPLETE: f"{told.value:.6g}", TrialState.PRUNED: "pruned"}.get(
             state, f"failed: {told.user_attrs.get(ERROR)}"
         )
         so_far = f", best {best.value:.6g} (trial {best.number})" if best else ""
