@@ -219,7 +219,7 @@ def elsewhere(tmp_path):
 
 @pytest.mark.slow
 def test_the_commands_of_the_package_train_sweep_resume_and_stop(elsewhere):
-    """As a user types them, with two learners in one of the jobs."""
+    """As a user types them."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def walle_run(*typed):
@@ -231,15 +231,13 @@ def test_the_commands_of_the_package_train_sweep_resume_and_stop(elsewhere):
         return ran.stdout
 
     chosen = ("env=corridor", "net=waves", "algo=weighted", "callbacks=[corridor.callback:Solved]")
-    eager = ("eval.every=1024", "total_steps=20480", "sampler.n=2")
-    out = walle_run("-m", *chosen, "learner.n=1,2", "learner.shards=2", "name=own", *eager)
+    eager = ("eval.every=1024", "total_steps=20480")
+    out = walle_run("-m", *chosen, "sampler.n=1,2", "name=own", *eager)
     assert "2 of 2 jobs are complete" in out
     for number in ("0", "1"):
         status = read_status(elsewhere / "multirun" / "own" / number)
         assert status["reason"] == "stopped by callback corridor.callback:Solved"
-    assert "2 done already" in walle_run(
-        "-m", *chosen, "learner.n=1,2", "learner.shards=2", "name=own", *eager
-    )
+    assert "2 done already" in walle_run("-m", *chosen, "sampler.n=1,2", "name=own", *eager)
     steps = int(read(elsewhere / "multirun" / "own" / "0" / "iterations.csv")[-1]["env_steps"])
     further = f"total_steps={steps + 512}"
     command = [sys.executable, "-m", "walle", "run", "resume=multirun/own/0", "callbacks=[]"]

@@ -22,17 +22,9 @@ def checked_learners(config: Config) -> Config:
                 f"algo.{key}={size} cannot be divided evenly into learner.shards={shards}; "
                 f"the nearest value that fits: {nearest_multiples(size, shards)}"
             )
-    n = asked.n or min(shards, idle_cores(config))
-    algorithm = algos.load(config.algo.name)
-    if n > 1 and not algorithm.capabilities.replay and not hasattr(algorithm, "join"):
-        if asked.n is None:
-            n = 1
-        else:
-            raise ConfigError(
-                f"learner.n={n} with algo={config.algo.name}, a class without the method join: "
-                f"its updates cannot be divided; {config.algo.single_learner_cure}"
-            )
-    if n > 1 and algorithm.capabilities.replay:
+    divides = hasattr(algos.load(config.algo.name), "join")  # see learning.optimizer.Learnable
+    n = asked.n or (min(shards, idle_cores(config)) if divides else 1)
+    if n > 1 and not divides:
         raise ConfigError(
             f"learner.n={n} with algo={config.algo.name}, whose updates cannot be divided; "
             f"{config.algo.single_learner_cure}"

@@ -79,7 +79,7 @@ class WeightedRegression:
         return {**result.info, "weight_max": float(weight.max())}
 
     def optimizers(self) -> list[Optimizer]:
-        """The optimizer, which several learners can share."""
+        """The optimizer."""
         return [self.optimizer]
 
     def warm_up(self) -> str:
