@@ -214,9 +214,11 @@ class Search:
         if state == TrialState.RUNNING:
             return
         told, best = study.study.get_trials(deepcopy=False)[trial.number], study.best()
-        what = {TrialState.COMPLETE: f"{told.value:.6g}", TrialState.PRUNED: "pruned"}.get(
-            state, f"failed: {told.user_attrs.get(ERROR)}"
-        )
+        what = f"failed: {told.user_attrs.get(ERROR)}"
+        if state == TrialState.PRUNED:
+            what = "pruned"
+        elif told.value is not None:
+            what = f"{told.value:.6g}"
         so_far = f", best {best.value:.6g} (trial {best.number})" if best else ""
         values = " ".join(self._space.overrides(trial.params)[len(self._space.fixed) :])
         log.info(f"trial {trial.number} of {study.n_trials}: {what}{so_far}: {values}")

@@ -43,7 +43,7 @@ class GrowingMemory:
             OSError: there is no memory.
         """
         if self._memory is None or len(self._memory) < length:
-            os.posix_fallocate(self._descriptor, 0, length)  # never shrinks, whoever calls it last
+            os.posix_fallocate(self._descriptor, 0, max(1, length))  # never shrinks, in any order
             self._memory = mmap.mmap(self._descriptor, 0)
         return np.frombuffer(self._memory, np.uint8, length)
 
