@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from walle.config import compose
+from walle.config.learners import default_shards
 from walle.errors import ConfigError, RolloutError
 from walle.parts import make_problem
 from walle.training import train
@@ -101,3 +102,10 @@ def test_what_an_environment_cannot_take_is_refused_with_its_arguments(env, argu
     name, value = argument.split("=")
     with pytest.raises(ConfigError, match=rf"{name}.*{value}|{value}.*{name}"):
         make_problem(config)
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "shards"), [(64, 1), (1000, 1), (1024, 2), (4096, 8), (1536, 2), (65536, 16)]
+)
+def test_shards_follow_from_the_minibatch_alone(minibatch, shards):
+    assert default_shards(minibatch) == shards

@@ -23,7 +23,7 @@ DEFAULTS = [
     ("Swimmer-v5", {}, None, 2000),
     ("Reacher-v5", {}, None, 2000),
     ("Pusher-v5", {}, None, 2000),
-    ("Ant-v5", {}, None, 2000),
+    pytest.param("Ant-v5", {}, None, 2000, marks=pytest.mark.slow),
     pytest.param("Humanoid-v5", {}, None, 2000, marks=pytest.mark.slow),
     pytest.param("HumanoidStandup-v5", {}, None, 2000, marks=pytest.mark.slow),
     ("InvertedPendulum-v5", {}, None, 2000),

@@ -40,10 +40,10 @@ def checked_learners(config: Config) -> Config:
     return replace(config, learner=replace(asked, n=n, shards=shards))
 
 
-def default_shards(minibatch: int, rows: int = 2048, most: int = 16) -> int:
+def default_shards(minibatch: int, rows: int = 512, most: int = 16) -> int:
     """The largest power of two up to `most` that divides a minibatch into shards of `rows` or more.
 
-    Such shards cost a single learner little; the result depends on the minibatch alone.
+    Such shards cost a single learner under 5%; the result depends on the minibatch alone.
     docs/scaling.md has the measurements.
     """
     shards = math.gcd(minibatch, most)
