@@ -258,7 +258,7 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
 
 
 def _same(lines: list[Line]) -> list[str]:
-    """What is drawn as one line, with its tasks unless it is in all of them."""
+    """Names the values whose identical returns are one line, and the tasks if not all are so."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for line in lines:
         if line.same:

@@ -45,7 +45,16 @@ class Look(gym.Env):
         return self._draw(), reward, False, self._t == EPISODE, {}
 
 
-class Mixed(gym.Env):
+class Seen(gym.Env):
+    """An environment that counts its steps in `_t` and shows what `_see` returns."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return self._see(), {}
+
+
+class Mixed(Seen):
     """A picture, a vector and a number; the actions are three switches and dials.
 
     `actions` is "dials" (3 and 2 positions, the first counted from 1) or "switches" (3). `nan_at`
@@ -70,18 +79,13 @@ class Mixed(gym.Env):
             speed[1] = np.nan
         return {"speed": speed, "camera": camera, "gear": int(self.np_random.integers(3))}
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._t = 0
-        return self._see(), {}
-
     def step(self, action):
         assert self.action_space.contains(np.asarray(action, self.action_space.dtype))
         self._t += 1
         return self._see(), float(np.sum(action)), False, self._t == EPISODE, {}
 
 
-class Levers(gym.Env):
+class Levers(Seen):
     """A vector names the positions of the levers, which earn 1 each: `actions` as in `Mixed`."""
 
     def __init__(self, actions="dials"):
@@ -99,11 +103,6 @@ class Levers(gym.Env):
                 for count, i in zip(self._counts, self._asked, strict=True)
             ]
         )
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._t = 0
-        return self._see(), {}
 
     def step(self, action):
         assert self.action_space.contains(np.asarray(action, self.action_space.dtype))

@@ -1,4 +1,4 @@
-"""The one rule of repeats: runs that differ in their seed and in nothing else.
+"""Finds repeats: runs that differ in their seed and in nothing else.
 
 A copy of a run is no repeat, and a run that learns the same as another one tells nothing new of
 learning: with a finite lag the same seed gives the same numbers for every `sampler.n`.

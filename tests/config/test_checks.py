@@ -109,3 +109,22 @@ def test_what_an_environment_cannot_take_is_refused_with_its_arguments(env, argu
 )
 def test_shards_follow_from_the_minibatch_alone(minibatch, shards):
     assert default_shards(minibatch) == shards
+
+
+@pytest.mark.parametrize(
+    ("asked", "shards"),
+    [
+        (["algo.minibatch_size=4096", "batch_size=8192"], 8),
+        (["net=gru", "net.sequence=16", "algo.minibatch_size=1040", "batch_size=16384"], 1),
+        (["algo=trpo", "algo.baseline=linear", "algo.value_minibatch_size=4096"], 1),
+        (["algo=trpo", "algo.baseline=neural", "algo.value_minibatch_size=4096"], 8),
+        (["algo=sac", "algo.minibatch_size=4096"], 1),
+    ],
+)
+def test_shards_that_nobody_asked_for_fit_every_algorithm(asked, shards):
+    assert compose(asked).shards == shards
+
+
+def test_shards_of_an_algorithm_that_divides_nothing_are_refused():
+    with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=sac, whose updates"):
+        compose(["algo=sac", "learner.shards=2"])

@@ -192,7 +192,7 @@ class CheckpointFiles:
         save(self._directory / BEST, state)
 
     def replay_size(self) -> dict[str, int] | None:
-        """What a checkpoint holds of the replay buffer; None without one."""
+        """The numbers that say which rows of the replay buffer exist; None without a buffer."""
         if self._replay is None:
             return None
         return {"inserted": self._replay.inserted, "size": len(self._replay)}

@@ -87,6 +87,8 @@ class TRPOSettings(OnPolicySettings):
     @property
     def shared_minibatches(self) -> dict[str, int]:
         """See `AlgorithmSettings`."""
+        if self.baseline == "linear":
+            return {}
         return {"value_minibatch_size": self.value_minibatch_size}
 
     @property

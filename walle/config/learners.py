@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from walle import algos
-from walle.config.schemas import Config
+from walle.config.schemas import Config, GRUConfig
 from walle.errors import ConfigError
 from walle.machine import usable_cores
 from walle.types import Lag
@@ -15,18 +15,21 @@ from walle.types import Lag
 def checked_learners(config: Config) -> Config:
     """Fills in the open values of `learner`, and checks them against the minibatches."""
     asked, sizes = config.learner, config.algo.shared_minibatches
-    shards = asked.shards or min(map(default_shards, sizes.values()), default=1)
+    divides = hasattr(algos.load(config.algo.name), "join")  # see learning.optimizer.Learnable
+    steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
+    chosen = [default_shards(size, steps) for size in sizes.values()] if divides else []
+    shards = asked.shards or min(chosen, default=1)
     for key, size in sizes.items():
         if size % shards:
             raise ConfigError(
                 f"algo.{key}={size} cannot be divided evenly into learner.shards={shards}; "
                 f"the nearest value that fits: {nearest_multiples(size, shards)}"
             )
-    divides = hasattr(algos.load(config.algo.name), "join")  # see learning.optimizer.Learnable
-    n = asked.n or (min(shards, idle_cores(config)) if divides else 1)
-    if n > 1 and not divides:
+    n = asked.n or min(shards, idle_cores(config))
+    if not divides and max(n, shards) > 1:
+        setting = f"learner.n={n}" if n > 1 else f"learner.shards={shards}"
         raise ConfigError(
-            f"learner.n={n} with algo={config.algo.name}, whose updates cannot be divided; "
+            f"{setting} with algo={config.algo.name}, whose updates cannot be divided; "
             f"{config.algo.single_learner_cure}"
         )
     if n > shards:
@@ -40,13 +43,13 @@ def checked_learners(config: Config) -> Config:
     return replace(config, learner=replace(asked, n=n, shards=shards))
 
 
-def default_shards(minibatch: int, rows: int = 512, most: int = 16) -> int:
+def default_shards(minibatch: int, steps: int = 1, rows: int = 512, most: int = 16) -> int:
     """The largest power of two up to `most` that divides a minibatch into shards of `rows` or more.
 
-    Such shards cost a single learner under 5%; the result depends on the minibatch alone.
-    docs/scaling.md has the measurements.
+    Such shards cost a single learner under 5%, and have whole sequences of `steps` steps. The
+    result depends on the minibatch alone. docs/scaling.md has the measurements.
     """
-    shards = math.gcd(minibatch, most)
+    shards = math.gcd(minibatch // steps, most)
     while shards > 1 and minibatch // shards < rows:
         shards //= 2
     return shards

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 
 from walle.analysis.drawing import style
+from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS
 
 
 def test_numbers_stand_at_their_size_and_words_in_a_row() -> None:
@@ -39,18 +40,8 @@ def test_ticks_and_scales() -> None:
 
 
 def test_sections_differ_in_grey_or_in_their_hatch() -> None:
-    samplers = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
-    agent = (
-        "wait_experience",
-        "update",
-        "publish",
-        "evaluate",
-        "checkpoint",
-        "callbacks",
-        "log",
-        "compile",
-    )
-    for process in (samplers, agent, ("collect", "learn", "other")):
+    agent = tuple(set(AGENT_SECTIONS) - {"other"})
+    for process in (SAMPLER_SECTIONS, agent, ("collect", "learn", "other")):
         for one, other in itertools.combinations(process, 2):
             (first, hatch), (second, other_hatch) = style.section(one), style.section(other)
             grey = [np.dot(to_rgb(color), (0.299, 0.587, 0.114)) for color in (first, second)]

@@ -105,7 +105,9 @@ def test_a_choice_that_no_job_has_is_refused():
 
 def test_an_adaptive_sweeper_may_choose_it_later():
     job, config = ["algo=ppo", "++sac.tau=0.1"], Loader().load_sweep_config(None, ["algo=ppo"])
-    own(params={"algo": "choice(ppo,sac)"}).refuse_absent([job], [config])
+    with pytest.raises(OwnSettingError):
+        own(params={"algo": "ppo"}).refuse_absent([job], [config])
+    assert own(params={"algo": "choice(ppo,sac)"}).refuse_absent([job], [config]) is None
 
 
 def test_the_swept_keys_are_those_of_the_jobs():

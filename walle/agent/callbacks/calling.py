@@ -146,7 +146,7 @@ def stop_reason(name: str | None) -> str | None:
 
 
 def _called(name: str, callback: Callback, hook: str, *arguments: Any) -> Any:
-    """What a method of a callback returns; a hook returns True, False or None.
+    """Calls a method of a callback and returns its result; a hook returns True, False or None.
 
     Raises:
         CallbackError: the method raised, with its traceback, or a hook returned something else.

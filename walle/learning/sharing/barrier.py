@@ -6,6 +6,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from walle.learning.sharing.memory import GrowingMemory
@@ -29,6 +30,9 @@ class Barrier:
         self._size, self._memory = size, GrowingMemory()
         for rank in range(size):
             _check(_SEMAPHORES.sem_init(self._address(rank), 1, 0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_size": self._size, "_memory": self._memory}  # each process has its addresses
 
     def wait(self, rank: int, while_waiting: Callable[[], None]) -> None:
         """Returns when all learners have come; calls `while_waiting` now and then in a long wait.
@@ -59,7 +63,12 @@ class Barrier:
             while_waiting()  # a signal ends the sleep too, and Python handles it here
 
     def _address(self, rank: int) -> int:
-        return int(self._memory.bytes(self._size * _LINE).ctypes.data) + rank * _LINE
+        return self._begin + rank * _LINE
+
+    @cached_property
+    def _begin(self) -> int:
+        """The address of the first semaphore in this process."""
+        return int(self._memory.bytes(self._size * _LINE).ctypes.data)
 
 
 class _TimeSpec(ctypes.Structure):
