@@ -1,8 +1,9 @@
 """Draws the interquartile mean and performance profiles over several environments.
 
-Final returns (the mean of return_mean over the last tenth of a run) are scaled to scores for each
-environment: 0 is the mean return at the start of its runs, 1 the best mean final return of any
-value of --by. The left panel shows the interquartile mean of the scores of each value, the right
+Final returns (the mean of return_mean over the last tenth of a run; between algorithms the mean of
+the evaluations there, if all runs have some) are scaled to scores for each environment: 0 is the
+mean return of the first training episodes of its runs, 1 the best mean final return of any value of
+--by. The left panel shows the interquartile mean of the scores of each value, the right
 panel the share of runs with at least a score. Both have 95% bootstrap intervals, stratified by
 environment, with the degrees of freedom of all environments together. Runs that differ in more than
 --by, environment and seed, such as two algorithms, are entries of their own. An environment in
@@ -14,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,25 +27,40 @@ from walle.analysis.loading.repeats import identical_groups, identical_label
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.cells import column_per_run, learnt
 from walle.analysis.measuring.design import design, line_keys, resolve_key
-from walle.analysis.measuring.scores import final_returns
+from walle.analysis.measuring.scores import evaluations_first, final_returns
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
 THRESHOLDS = np.linspace(0, 1.2, 121)
+FLAGS = {
+    "-y": {
+        "choices": ("eval", "return_mean"),
+        "help": "what a run reaches: evaluations or training returns (default: eval between "
+        "algorithms that have evaluations, else return_mean)",
+    },
+}
 
 
-def study(sweep: Sweep, *, by: str | None = None) -> cli.Study:
+def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
     """Interquartile means and performance profiles over all environments of the sweep.
 
-    Without `by`, entries differ in `sampler.n` where it varies, else in what varies.
+    Args:
+        sweep: the runs.
+        by: the key whose values are entries; None for `sampler.n` where it varies, else for what
+            varies.
+        y: `eval` or `return_mean`; None for `eval` between algorithms that have evaluations, else
+            for `return_mean`.
     """
+    first = [] if y else evaluations_first([sweep])
+    y = y or ("eval" if first else "return_mean")
     by = resolve_key(sweep, by) if by else _default(sweep)
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
-    tasks = _rising(sweep, by, tasks)
-    found = score_matrices(sweep, by, tasks)
+    ends = _ends(sweep, y)
+    tasks = _rising(sweep, by, tasks, ends)
+    found = score_matrices(sweep, by, tasks, ends)
     if not found:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
@@ -71,15 +88,14 @@ def study(sweep: Sweep, *, by: str | None = None) -> cli.Study:
     said += (
         "with which an environment's runs begin, score 1 the best mean final return of any entry."
     )
-    return cli.Study(
-        figure, pd.DataFrame(rows), [said, *_sentences(found), *words.also_differ(sweep, by)]
-    )
+    sentences = [said, *first, *_sentences(found), *words.also_differ(sweep, by)]
+    return cli.Study(figure, pd.DataFrame(rows), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, by=None).parse_args(argv)
-    return cli.run(args, "across_tasks", study, ("by",))
+    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
+    return cli.run(args, "across_tasks", study, ("by", "y"))
 
 
 def _default(sweep: Sweep) -> str:
@@ -87,14 +103,23 @@ def _default(sweep: Sweep) -> str:
     return "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
 
 
-def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[str, FloatArray]:
+class Ends(NamedTuple):
+    """The first training return and the final return of each run that has both."""
+
+    starts: dict[str, float]
+    finals: dict[str, float]
+
+
+def score_matrices(
+    sweep: Sweep, by: str, tasks: list[str], ends: Ends | None = None
+) -> dict[str, FloatArray]:
     """[runs, tasks] of scores for each entry of the figure with a finished episode in every task.
 
     An entry is a value of `by` and, where runs differ in more than that, the task and the seed,
     what else they differ in. Entries that learnt the same are one. Where a task has more runs than
-    another, its further runs are left out and noted.
+    another, its further runs are left out and noted. Without `ends`, those of training count.
     """
-    starts, finals = _ends(sweep)
+    starts, finals = ends or _ends(sweep, "return_mean")
     groups = _entries(sweep, by, finals)
     found = {}
     for name, of_task in groups.items():
@@ -115,20 +140,21 @@ def score_matrices(sweep: Sweep, by: str, tasks: list[str]) -> dict[str, FloatAr
     return found
 
 
-def _ends(sweep: Sweep) -> tuple[dict[str, float], dict[str, float]]:
-    """The first and the final return of each run."""
-    finals = {run: float(r.mean()) for run, r in final_returns(sweep.iterations).items()}
+def _ends(sweep: Sweep, y: str) -> Ends:
+    rows = sweep.evaluations if y == "eval" else sweep.iterations
     per_run = column_per_run(sweep.iterations, "return_mean")
-    return {run: float(r[0]) for run, r in per_run.items()}, finals
+    starts = {run: float(r[0]) for run, r in per_run.items()}
+    finals = {run: float(r.mean()) for run, r in final_returns(rows).items() if run in starts}
+    return Ends(starts, finals)
 
 
-def _rising(sweep: Sweep, by: str, tasks: list[str]) -> list[str]:
+def _rising(sweep: Sweep, by: str, tasks: list[str], ends: Ends) -> list[str]:
     """The tasks with a score: some entry ends above the start; notes the others.
 
     Raises:
         BadInputError: there is no such task.
     """
-    starts, finals = _ends(sweep)
+    starts, finals = ends
     groups = _entries(sweep, by, finals)
     flat = []
     for task in tasks:

@@ -85,6 +85,7 @@ def test_runs_of_equal_settings_are_summarised():
         (("x", "episodes=few"), "episodes='few' must be a whole number"),
         (("x", "deterministic=1"), "deterministic='1' must be true or false"),
         (("nowhere/at=all",), "nowhere/at=all: no such directory"),
+        (("x", "video_steps=5"), "video_steps=5 must be 1 at least, beside video=FILE"),
     ],
 )
 def test_mistakes_are_one_line_and_code_2(walle_eval, arguments, expected):

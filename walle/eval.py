@@ -33,6 +33,7 @@ SETTINGS = {
     "processes": Setting(int, None, "policies that are evaluated at once; by default all cores"),
     "csv": Setting(str, None, "a file for the table, with a row for each policy"),
     "video": Setting(str, None, "an .mp4 or .gif file for the first episode, policies in a grid"),
+    "video_steps": Setting(int, None, "actions in the video at most; none: the whole episode"),
 }
 SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or the task's own"}
 
@@ -68,12 +69,14 @@ def main() -> int:
 
 def _main(arguments: Sequence[str]) -> int:
     paths, values, switches = parse(arguments, __doc__ or "", SETTINGS, SWITCHES)
-    table, video = values.pop("csv"), values.pop("video")
+    table, video, steps = (values.pop(name) for name in ("csv", "video", "video_steps"))
+    if steps is not None and (steps < 1 or not video):
+        raise ConfigError(f"video_steps={steps} must be 1 at least, beside video=FILE")
     processes = values.pop("processes")
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         return _watch(targets[0], values)
-    make_video = _film(targets, Path(video), values) if video else None
+    make_video = _film(targets, Path(video), values, steps) if video else None
     results, failed = [], 0
     for target, found in evaluate_all(targets, values, processes):
         if isinstance(found, str):
@@ -106,7 +109,9 @@ def _watch(target: Target, values: Mapping[str, Any]) -> int:
     return 0
 
 
-def _film(targets: Sequence[Target], path: Path, values: Mapping[str, Any]) -> Callable[[], float]:
+def _film(
+    targets: Sequence[Target], path: Path, values: Mapping[str, Any], most_steps: int | None
+) -> Callable[[], float]:
     """Checks that a video can be made, before the evaluation; returns what makes it."""
     from walle.policy.loading import load
     from walle.policy.rendering import film
@@ -119,6 +124,7 @@ def _film(targets: Sequence[Target], path: Path, values: Mapping[str, Any]) -> C
         seed=values["seed"],
         deterministic=values["deterministic"],
         most_fps=most_fps(path),
+        most_steps=most_steps,
     )
     return lambda: write(found, path)
 

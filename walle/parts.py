@@ -221,10 +221,11 @@ def make_outputs(run: Run, trace_path: Path | None, film: Film | None) -> Output
     """Makes the files, the sinks and the display of the run."""
     config, logger = run.config, run.config.logger
     options = {**logger.options, "job_type": config.algo.name}
+    resumed_at = run.resumed["env_steps"] if run.resumed else None
     return Outputs(
         run.directory,
         run.start_ns,
-        make_sinks(logger.name, run.directory, to_dict(config), options),
+        make_sinks(logger.name, run.directory, to_dict(config), options, resumed_at),
         make_progress(logger.progress, config.total_steps, logger.print_every_s),
         TraceFile(trace_path, "agent", run.start_ns) if trace_path else None,
         film,

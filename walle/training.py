@@ -210,4 +210,4 @@ def _make_film(run: Run) -> Film | None:
     policy = policy_from(run.algorithm, run.probed.env, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
-    return Filming(run.directory, ending, due, policy)
+    return Filming(run.directory, ending, due, policy, config.logger.video_steps)

@@ -69,10 +69,28 @@ def test_algorithms_are_no_repeats(tmp_path: Path) -> None:
         text = (root / str(number) / "run.json").read_text()
         rate = f'"rate": {number // 2}, "epochs"'
         (root / str(number) / "run.json").write_text(text.replace('"epochs"', rate))
-    table = across_tasks.study(load(root)).table
+    table = across_tasks.study(load(root), y="return_mean").table
     assert table["algo.name"].tolist() == ["a2c", "ppo"]
     assert table["runs_per_task"].tolist() == [2, 2]
     assert table["iqm"].tolist() == pytest.approx([0.5, 1.0], abs=0.05)
+
+
+def test_between_algorithms_evaluations_count(tmp_path: Path) -> None:
+    """Training says that A2C is twice as good, and evaluations say the opposite."""
+    tasks = ("A-v0", "Bb-v0")
+    jobs = [Job(algo=a, env=env, seed=s) for a in ("ppo", "a2c") for env in tasks for s in range(2)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        training = pd.read_csv(root / str(number) / "iterations.csv")["return_mean"]
+        set_columns(root / str(number), return_mean=training * (1 + (job.algo == "a2c")))
+        final = 4000.0 if job.algo == "ppo" else 2000.0
+        set_columns(root / str(number), "eval", return_mean=final)
+    study = across_tasks.study(load(root))
+    assert any("Between algorithms evaluations" in text for text in study.sentences)
+    assert study.table.set_index("algo.name")["iqm"]["ppo"] == pytest.approx(1)
+    assert 0.3 < study.table.set_index("algo.name")["iqm"]["a2c"] < 0.5  # runs begin above 0
+    training = across_tasks.study(load(root), y="return_mean").table.set_index("algo.name")["iqm"]
+    assert training["a2c"] > training["ppo"]
 
 
 def test_what_learnt_the_same_is_one_entry(tmp_path: Path) -> None:

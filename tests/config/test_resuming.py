@@ -61,6 +61,7 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
         "logger.progress": "quiet",
         "logger.print_every_s": 3.0,
         "logger.video_every": 9000,
+        "logger.video_steps": 90,
         "name": "again",
         "objective": "best",
     }

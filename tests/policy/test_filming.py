@@ -32,6 +32,12 @@ def test_files_lie_in_the_directory_of_the_run(trained_with):
     assert_shows_movement(pictures_of(videos / "256.mp4")[0])
 
 
+def test_a_film_may_show_the_beginning_of_the_episode(trained_with):
+    videos = trained_with("env=pendulum", "logger.video_steps=8") / "videos"
+    pictures, _ = pictures_of(videos / "256.mp4")
+    assert 5 <= len(pictures) <= 9  # of 15 a second, where Pendulum draws 30
+
+
 def test_tensorboard_gets_a_moving_picture(trained_with):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

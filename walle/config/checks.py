@@ -58,6 +58,11 @@ def _check_machine(config: Config) -> None:
             f"logger={logger} needs a package that is missing; install walle[{logger}], or use "
             "logger=files"
         )
+    steps = config.logger.video_steps
+    if steps is not None and config.logger.video_every is None:
+        raise ConfigError(
+            f"logger.video_steps={steps} needs logger.video_every, the steps between films"
+        )
     threads, cores = config.learner.threads, os.cpu_count() or 1
     if threads > cores:
         raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")

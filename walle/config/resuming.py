@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "logger.print_every_s",
     "logger.progress",
     "logger.video_every",
+    "logger.video_steps",
     "name",
     "objective",
     "sampler.balance",

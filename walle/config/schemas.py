@@ -91,6 +91,7 @@ class LoggerConfig:
     progress: str = one_of("auto", "bar", "lines", "quiet")
     print_every_s: float = positive()
     video_every: int | None = positive()
+    video_steps: int | None = positive()
 
     @property
     def options(self) -> dict[str, Any]:

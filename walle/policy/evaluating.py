@@ -62,6 +62,10 @@ class Result(NamedTuple):
             "length_mean": float(np.mean(self.lengths)),
         }
 
+    def __repr__(self) -> str:
+        """The same as `str`, so that a notebook does not print every return."""
+        return f"Result({self})"
+
     def __str__(self) -> str:
         """The mean with its interval, the median, and the number of episodes."""
         median = f"median {np.median(self.returns):.3g}"

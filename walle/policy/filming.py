@@ -17,7 +17,12 @@ class Filming:
     """Writes videos/STEPS.mp4 or .gif into a run's directory where one is due."""
 
     def __init__(
-        self, directory: Path, ending: str, is_due: Callable[[int], bool], policy: Policy
+        self,
+        directory: Path,
+        ending: str,
+        is_due: Callable[[int], bool],
+        policy: Policy,
+        most_steps: int | None = None,
     ) -> None:
         """Draws one picture, so that what cannot be drawn is refused before the run begins.
 
@@ -26,17 +31,18 @@ class Filming:
             ending: ".mp4" or ".gif".
             is_due: whether to film after so many environment steps.
             policy: the policy before learning.
+            most_steps: actions in a film; None films whole episodes.
 
         Raises:
             ConfigError: a package is missing, or the environment cannot be drawn.
         """
         self._directory, self._ending = directory / "videos", ending
-        self.is_due, self._policy = is_due, policy
+        self.is_due, self._policy, self._most_steps = is_due, policy, most_steps
         self._most_fps = min(_MOST_FPS, most_fps(Path(f"videos/STEPS{ending}")))
         next(self._film().pictures)
 
     def _film(self) -> Film:
-        return film([self._policy], most_fps=self._most_fps)
+        return film([self._policy], most_fps=self._most_fps, most_steps=self._most_steps)
 
     def __call__(self, snapshot: PolicySnapshot, env_steps: int) -> Path:
         """Films an episode of the policy in `snapshot`; returns the file."""

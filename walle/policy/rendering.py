@@ -42,6 +42,7 @@ def film(
     seed: int = 0,
     deterministic: bool = True,
     most_fps: int = MOST_FPS,
+    most_steps: int | None = None,
 ) -> Film:
     """An episode of every policy, side by side; the last picture of a shorter one stays.
 
@@ -53,6 +54,7 @@ def film(
         seed: as for `walle.evaluate`.
         deterministic: take the likeliest actions.
         most_fps: pictures are left out where an environment draws more in a second.
+        most_steps: the film ends after so many actions; None shows whole episodes.
 
     Raises:
         ConfigError: an environment cannot be drawn here; the message says what to install.
@@ -67,7 +69,7 @@ def film(
     every = math.ceil(pace / most_fps)
     captions = [*labels, *[""] * (len(policies) - len(labels))]
     episodes = [
-        _episode(policy, env, size, caption, seed, deterministic, every)
+        _episode(policy, env, size, caption, seed, deterministic, every, most_steps or LONGEST)
         for policy, env, caption in zip(policies, envs, captions, strict=True)
     ]
     return Film(_side_by_side(episodes, columns), pace / every)
@@ -81,12 +83,13 @@ def _episode(
     seed: int,
     deterministic: bool,
     every: int,
+    most_steps: int,
 ) -> Iterator[Picture]:
     """The pictures before every action, or before some; the last one is not left out."""
     obs, _ = env.reset(seed=afterwards_seed(seed, 0))
     state, total, step, ended = policy.initial_state(), 0.0, 0, False
     picture: Picture | None = None
-    while not ended and step < LONGEST:
+    while not ended and step < most_steps:
         if step % every == 0:
             picture = _render(env, size)
             yield _captioned(picture, label, total, step)

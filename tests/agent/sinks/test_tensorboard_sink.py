@@ -4,6 +4,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
 from tests.conftest import read
+from walle.agent.sinks import Description, TensorBoardSink
 
 
 def test_every_column_is_in_a_section_and_the_settings_are_hyperparameters(run):
@@ -27,3 +28,17 @@ def test_every_column_is_in_a_section_and_the_settings_are_hyperparameters(run):
     assert start.hparams["algo.clip"].number_value == 0.2
     assert found["net.policy_hidden"] == "string_value"
     assert not {"logger.name", "sampler.slots", "name"} & found.keys()
+
+
+def test_a_resumed_run_does_not_show_twice_what_it_does_again(tmp_path):
+    def log(steps, resumed_at=None):
+        described = Description("a", (), None, {"seed": 0})
+        sink = TensorBoardSink(tmp_path, described, resumed_at)
+        for env_steps in steps:
+            sink.evaluation({"env_steps": env_steps, "return_mean": 1.0 + (resumed_at or 0)})
+        sink._writer.close()
+
+    log([100, 200, 300])
+    log([300, 400], resumed_at=200)
+    events = EventAccumulator(str(tmp_path)).Reload().Scalars("eval/return_mean")
+    assert [(one.step, one.value) for one in events] == [(100, 1), (200, 1), (300, 201), (400, 201)]

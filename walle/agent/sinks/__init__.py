@@ -16,7 +16,11 @@ Sink = TensorBoardSink | WandbSink
 
 
 def make_sinks(
-    kind: str, directory: Path, config: Mapping[str, Any], options: Mapping[str, Any]
+    kind: str,
+    directory: Path,
+    config: Mapping[str, Any],
+    options: Mapping[str, Any],
+    resumed_at: int | None = None,
 ) -> list[Sink]:
     """The sinks of `logger.name`.
 
@@ -25,9 +29,10 @@ def make_sinks(
         directory: the run's directory, with its run.json and status.json.
         config: the configuration as plain values.
         options: arguments of `wandb.init`.
+        resumed_at: environment steps of the checkpoint that a resumed run goes on from.
     """
     if kind == "tensorboard":
-        return [TensorBoardSink(directory / "tensorboard", describe(directory, config))]
+        return [TensorBoardSink(directory / "tensorboard", describe(directory, config), resumed_at)]
     if kind == "wandb":
         return [WandbSink(directory, describe(directory, config), options)]
     return []

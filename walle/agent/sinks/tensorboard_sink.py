@@ -28,12 +28,22 @@ METRICS = (
 class TensorBoardSink:
     """TensorBoard's scalars over environment steps, and its table of hyperparameters."""
 
-    def __init__(self, directory: Path, described: Description) -> None:
-        """Writes event files into `directory`, the settings of the run first."""
+    def __init__(
+        self, directory: Path, described: Description, resumed_at: int | None = None
+    ) -> None:
+        """Writes event files into `directory`, the settings of the run first.
+
+        Args:
+            directory: of the event files.
+            described: the run's settings.
+            resumed_at: environment steps of the checkpoint; TensorBoard drops what earlier files
+                say of later steps, which the resumed run does again.
+        """
         from torch.utils import tensorboard
         from torch.utils.tensorboard import summary as summaries
 
-        writer: Any = tensorboard.SummaryWriter(str(directory))
+        purge_step = None if resumed_at is None else resumed_at + 1
+        writer: Any = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
         hparams: Any = summaries.hparams
         self._writer, self._speed = writer, Speed()
         # `SummaryWriter.add_hparams` would make a second run of it, and only at the end.
