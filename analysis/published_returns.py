@@ -2,21 +2,36 @@
 
 `final` is the mean over the seeds of their last return_mean: the last 100 training episodes, with
 exploration noise. `best evaluation` is the highest point of the mean curve of the evaluations,
-without exploration noise; compare it with a published "max of average return over training". All
-bars are 95% intervals of the mean (Student's t, from the standard deviation over seeds), and end
-where returns are impossible; small dots are seeds. A
-hollow marker has another number of environment steps than `final`; the table has the steps.
+without exploration noise; `best stochastic evaluation` (with `eval.stochastic=true`) is the same of
+the evaluations that draw actions. A published return is compared with the number that was measured
+like it, by the probability that a seed of ours is above one of theirs. All bars are 95% intervals
+of the mean (Student's t, from the standard deviation over seeds), and end where returns are
+impossible; small dots are seeds. A hollow marker has another number of environment steps than
+`final`; the table has the steps.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from walle.analysis.comparing import against_published
+from walle.analysis.comparing.against_published import (
+    ALIKE,
+    BEST,
+    FINAL,
+    STOCHASTIC,
+    Improvement,
+    Ours,
+    Theirs,
+    improvements,
+)
+from walle.analysis.comparing.estimates import Reported
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError, Run, counted, listed
 from walle.analysis.measuring import possible
@@ -35,7 +50,8 @@ class Entry(NamedTuple):
     """A return in a panel.
 
     Attributes:
-        label: who reached it.
+        who: the runs, or the source.
+        kind: what was averaged.
         mean: the mean over the seeds.
         spread: the standard deviation over the seeds; nan where it is not known.
         seeds: the number of seeds; nan where it is not known.
@@ -44,13 +60,24 @@ class Entry(NamedTuple):
         possible: the least and the greatest possible return.
     """
 
-    label: str
+    who: str
+    kind: str
     mean: float
     spread: float
     seeds: float
     env_steps: int
     values: tuple[float, ...] = ()
     possible: possible.Ends = possible.ANY
+
+    @property
+    def label(self) -> str:
+        """`walle, final`, or a source with the kind of its number."""
+        return f"{self.who}, {self.kind}" if self.ours else f"{self.who} ({self.kind})"
+
+    @property
+    def ours(self) -> bool:
+        """Whether these are runs of the sweep."""
+        return bool(self.values)
 
     @property
     def interval(self) -> Interval:
@@ -71,14 +98,17 @@ def study(sweep: Sweep) -> cli.Study:
         raise BadInputError("no episode has ended yet")
     rows = []
     for (task, algorithm), entries in panels.items():
+        found = _improvements(task, entries)
         for entry in entries:
             row: dict[str, object] = {"task": task, "algorithm": algorithm, "label": entry.label}
             row |= entry.interval.columns("mean")
             row |= {"spread": entry.spread, "seeds": entry.seeds, "env_steps": entry.env_steps}
             row["other_steps"] = _other_steps(entry, entries[0])
+            for one in found:
+                if (one.ours.who, one.ours.kind) == (entry.who, entry.kind):
+                    row |= one.probability.columns(f"above {one.theirs.source}")
             rows.append(row)
-    table = pd.DataFrame(rows)
-    return cli.Study(_figure(panels), table, sentences(table))
+    return cli.Study(_figure(panels), pd.DataFrame(rows), sentences(panels))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -114,33 +144,37 @@ def _of_task(sweep: Sweep, task: str) -> list[Run]:
 
 
 def ours(sweep: Sweep, names: list[str], label: str = "") -> list[Entry]:
-    """`final` and `best evaluation` of the runs `names`, where they have such rows."""
+    """`final` and the best evaluations of the runs `names`, where they have such rows."""
     rows = sweep.iterations[sweep.iterations["run"].isin(names)]
     ends = [values[-1] for values in column_per_run(rows, "return_mean").values() if len(values)]
     if not ends:
         return []
     who = ", ".join(part for part in (WALLE, label) if part)
     steps = int(rows.groupby("run", observed=True)["env_steps"].max().median())
-    found = [_entry(f"{who}, final", ends, steps)]
-    best = best_evaluation(sweep.evaluations, names)
-    return found if best is None else [*found, best._replace(label=f"{who}, best evaluation")]
+    found = [_entry(FINAL, ends, steps)]
+    for kind, column in ((BEST, "return_mean"), (STOCHASTIC, "stochastic_return_mean")):
+        best = best_evaluation(sweep.evaluations, names, column)
+        found += [] if best is None else [best._replace(kind=kind)]
+    return [entry._replace(who=who) for entry in found]
 
 
-def best_evaluation(evaluations: pd.DataFrame, names: list[str]) -> Entry | None:
+def best_evaluation(
+    evaluations: pd.DataFrame, names: list[str], column: str = "return_mean"
+) -> Entry | None:
     """The evaluation with the highest mean over the runs `names`; None if they share none."""
-    if not len(evaluations):
+    if column not in evaluations or not len(evaluations):
         return None
     mine = evaluations[evaluations["run"].isin(names)]
     mine = mine.astype({"run": str})
-    curve = mine.pivot_table(index="env_steps", columns="run", values="return_mean").dropna()
+    curve = mine.pivot_table(index="env_steps", columns="run", values=column).dropna()
     if len(curve.columns) < len(names) or curve.empty:
         return None
     top = int(curve.mean(axis=1).to_numpy().argmax())
-    return _entry("", curve.iloc[top].to_numpy(float).tolist(), int(curve.index[top]))
+    return _entry(BEST, curve.iloc[top].to_numpy(float).tolist(), int(curve.index[top]))
 
 
-def _entry(label: str, values: list[float], env_steps: int) -> Entry:
-    return Entry(label, *mean_and_spread(values), len(values), env_steps, tuple(values))
+def _entry(kind: str, values: list[float], env_steps: int) -> Entry:
+    return Entry(WALLE, kind, *mean_and_spread(values), len(values), env_steps, tuple(values))
 
 
 def theirs(task: str, algorithm: str) -> list[Entry]:
@@ -148,7 +182,7 @@ def theirs(task: str, algorithm: str) -> list[Entry]:
     rows = published.returns(task.split("-")[0])
     rows = rows[rows["algorithm"].str.lower() == algorithm.split("_")[0]]
     return [
-        Entry(f"{row['source']} ({row['kind']})", *row[["mean", "spread", "seeds", "env_steps"]])
+        Entry(str(row["source"]), str(row["kind"]), *row[["mean", "spread", "seeds", "env_steps"]])
         for _, row in rows.iterrows()
     ]
 
@@ -164,37 +198,47 @@ def mean_and_spread(values: list[float]) -> tuple[float, float]:
     return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else float("nan")
 
 
-def sentences(table: pd.DataFrame) -> list[str]:
-    """Sentences that count, for each source, the tasks on which the runs reach its return.
+def sentences(panels: Mapping[tuple[str, str], Sequence[Entry]]) -> list[str]:
+    """The probabilities of improvement on each source, and what cannot be compared with it.
 
     A published return counts where the runs ended at its number of environment steps.
     """
-    texts = []
-    is_ours = table["label"].str.startswith("walle")
-    for (source, algorithm), every in table[~is_ours].groupby(["label", "algorithm"]):
-        rows = every[~every["other_steps"].astype(bool)]
-        mine = table[is_ours & (table["algorithm"] == algorithm)]
-        if len(rows):
-            counts = [
-                f"by {kind} on {_reached(rows, mine[mine['label'].str.contains(kind)])}"
-                for kind in ("best evaluation", "final")
-            ]
-            tasks = counted(len(rows), "task")
-            texts.append(f"At or above {source}, {algorithm}: {' and '.join(counts)} of {tasks}.")
-        if len(rows) < len(every):
-            other = every[every["other_steps"].astype(bool)]
-            steps = ", ".join(f"{steps:,}" for steps in sorted(set(other["env_steps"])))
-            texts.append(
-                f"Not counted against {source}, {algorithm}, as the runs did not end at its "
-                f"{steps} steps: {listed(other['task'].tolist())}."
-            )
+    texts: list[str] = []
+    for algorithm in dict.fromkeys(algorithm for _, algorithm in panels):
+        mine = {task: entries for (task, of), entries in panels.items() if of == algorithm}
+        found = [one for task, entries in mine.items() for one in _improvements(task, entries)]
+        texts += against_published.sentences(found, algorithm)
+        published = {
+            (task, entry): _why_not(entry, entries[0])
+            for task, entries in mine.items()
+            for entry in entries
+            if not entry.ours
+        }
+        for label, reason in dict.fromkeys((e.label, why) for (_, e), why in published.items()):
+            tasks = [t for (t, e), why in published.items() if (e.label, why) == (label, reason)]
+            if reason:
+                texts.append(f"Not compared with {label}, {algorithm}, {reason}: {listed(tasks)}.")
     return texts
 
 
-def _reached(rows: pd.DataFrame, mine: pd.DataFrame) -> int:
-    """The number of tasks on which a return of `mine` is at least the published one."""
-    best = mine.groupby("task")["mean"].max()
-    return sum(best.get(row["task"], -math.inf) >= row["mean"] for _, row in rows.iterrows())
+def _improvements(task: str, entries: Sequence[Entry]) -> list[Improvement]:
+    """Our entries of a task against the published ones that can be compared."""
+    ours = [Ours(task, each.who, each.kind, each.values) for each in entries if each.ours]
+    theirs = [
+        Theirs(task, each.who, each.kind, Reported(each.mean, each.spread, int(each.seeds)))
+        for each in entries
+        if not (each.ours or _why_not(each, entries[0]))
+    ]
+    return improvements(ours, theirs)
+
+
+def _why_not(entry: Entry, final: Entry) -> str:
+    """Why a published return cannot be compared; empty if it can."""
+    if _other_steps(entry, final):
+        return f"as the runs did not end at its {entry.env_steps:,} steps"
+    if entry.kind not in ALIKE:
+        return "as nothing here is measured in this way"
+    return "" if entry.seeds > 1 and entry.spread > 0 else "as its spread over seeds is not known"
 
 
 def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:
@@ -225,11 +269,9 @@ def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:
 
 
 def _legend_name(entry: Entry) -> str:
-    """The source with its number of seeds; its kind of mean stands in the table."""
-    source = entry.label.split(" (")[0]
-    return (
-        source if entry.seeds != entry.seeds else f"{source} ({counted(int(entry.seeds), 'seed')})"
-    )
+    """Our kind of number, or the source, with the number of seeds; the table has theirs."""
+    name = entry.label if entry.ours else entry.who
+    return name if entry.seeds != entry.seeds else f"{name} ({counted(int(entry.seeds), 'seed')})"
 
 
 def _limit(axes: style.Axes, entries: list[Entry]) -> None:

@@ -262,6 +262,7 @@ def make_agent(
             algorithm.obs_clip,
             episodes=config.eval.episodes,
             seed=config.seed,
+            stochastic=config.eval.stochastic,
         )
     resumed = run.resumed
     earlier = resumed["recorder"] if resumed else None

@@ -7,6 +7,7 @@
         (0, lane, 1, round, 0)      its action noise in that round
         (1, lane)                   an evaluation lane: its environment's seed
         (1, lane, k)                the same in evaluation k
+        (1, lane, k, 0)             its action noise in evaluation k
         (2,)                        the agent: initial networks, orders of minibatches, replay
         (3, round)                  the seed of all environments that begin anew before a round
         (4, episode)                an episode of an evaluation after training: its environment
@@ -61,6 +62,11 @@ class ActionNoise:
 def evaluation_seed(seed: int, lane: int, evaluation: int) -> int:
     """The seed of 32 bits for the reset of a lane before an evaluation, counted from 0."""
     return _word(_sequence(seed, ROLES["evaluate"], lane, evaluation))
+
+
+def evaluation_noise(seed: int, lane: int, evaluation: int) -> np.random.Generator:
+    """A lane's stream of action noise in an evaluation, counted from 0."""
+    return _generator(_sequence(seed, ROLES["evaluate"], lane, evaluation, _NOISE))
 
 
 def seed_anew(seed: int, round_: int) -> int:

@@ -165,11 +165,46 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
         tasks: the two samples of each task; all pairs of their runs count, paired or not.
         higher: whether higher is better; otherwise lower is, as for seconds.
     """
+    share = float(np.mean([_share_won(both, 1 if higher else -1) for both in tasks]))
+    if all(both.identical for both in tasks):
+        return Interval(share)
+    return _score_interval(share, [(both.a.size, both.b.size) for both in tasks])
+
+
+class Reported(NamedTuple):
+    """Returns of runs of which others reported the mean and the standard deviation.
+
+    Attributes:
+        mean: over the runs.
+        spread: the standard deviation over the runs, positive.
+        runs: how many there were.
+    """
+
+    mean: float
+    spread: float
+    runs: int
+
+
+def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Interval:
+    """The probability that a run of ours is above a reported one, the mean over tasks.
+
+    The reported returns are taken as normal: a run of ours with return x is above one of them with
+    the probability Φ((x - mean) / spread). The interval is that of `improvement`.
+
+    Args:
+        tasks: for each task the returns of our runs, and what was reported.
+    """
+    from scipy.special import ndtr
+
+    shares = [float(ndtr((x - other.mean) / other.spread).mean()) for x, other in tasks]
+    return _score_interval(float(np.mean(shares)), [(other.runs, x.size) for x, other in tasks])
+
+
+def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
+    """The interval of `improvement`; none where a side has a single run."""
     from scipy.special import stdtrit
 
-    share = float(np.mean([_share_won(both, 1 if higher else -1) for both in tasks]))
-    sizes = [(both.a.size, both.b.size) for both in tasks]
-    if min(map(min, sizes)) < 2 or all(both.identical for both in tasks):
+    if min(map(min, sizes)) < 2:
         return Interval(share)
     t = float(stdtrit(sum(m + n - 2 for m, n in sizes), 1 - TAIL))
     return Interval(share, 1 - _upper(1 - share, sizes, t), _upper(share, sizes, t))

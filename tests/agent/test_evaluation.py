@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tests.conftest import read
 from walle.agent import evaluation
 from walle.agent.evaluation import Evaluator
 from walle.envs import EnvSpec
@@ -83,13 +84,13 @@ def evaluate_number():
     vector = policy.init(torch.Generator().manual_seed(0))
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(4), torch.ones(4))).numpy())
     evaluator = Evaluator(EnvSpec("CartPole-v1"), policy, 4, None, episodes=2, seed=0)
-    seen, likeliest = [], evaluator._likeliest
+    seen, likeliest = [], evaluator._actor.likeliest
 
     def noted(obs):
         seen.append(obs.tobytes())
         return likeliest(obs)
 
-    evaluator._likeliest = noted
+    evaluator._actor.likeliest = noted
 
     def _evaluate_number(number):
         seen.clear()
@@ -98,3 +99,32 @@ def evaluate_number():
 
     yield _evaluate_number
     evaluator.close()
+
+
+def test_a_stochastic_evaluation_runs_the_same_episodes_with_drawn_actions():
+    """Both kinds begin CartPole with the same seeds; drawn actions end the episodes elsewhere."""
+    policy = CategoricalPolicy(4, 2, (8,), torch.tanh)
+    vector = policy.init(torch.Generator().manual_seed(0))
+    snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(4), torch.ones(4))).numpy())
+
+    def evaluate(number, stochastic):
+        env = EnvSpec("CartPole-v1")
+        evaluator = Evaluator(env, policy, 4, None, episodes=8, seed=0, stochastic=stochastic)
+        return evaluator.evaluate(snapshot, number, lambda: False)
+
+    plain, both = evaluate(0, False), evaluate(0, True)
+    assert plain.stochastic is None
+    assert (both.returns, both.lengths) == (plain.returns, plain.lengths)
+    drawn = both.stochastic
+    assert drawn.returns != plain.returns
+    assert evaluate(0, True) == both  # noise depends on the evaluation's number alone
+    assert evaluate(1, True).stochastic != drawn
+
+
+def test_both_kinds_stand_in_a_row_of_eval_csv(run):
+    overrides = ("env=cartpole", "sampler=serial", "eval.every=512", "eval.episodes=2")
+    _, directory = run(*overrides, "eval.stochastic=true", "sampler.lanes=8")
+    rows = read(directory / "eval.csv")
+    names = [name for name in rows[0] if name.startswith("stochastic_")]
+    assert names == [f"stochastic_{name}" for name in list(rows[0])[3:9]]
+    assert all(float(row["stochastic_length_mean"]) > 0 for row in rows)

@@ -1,4 +1,4 @@
-"""Evaluation of the policy without noise, in lanes that training does not use."""
+"""Evaluation of the policy without noise, or without and with it, in lanes of its own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ import numpy as np
 from walle.collecting.actor import Actor
 from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.nets.policies import ActingPolicy
-from walle.streams import evaluation_seed
+from walle.streams import evaluation_noise, evaluation_seed
 from walle.types import AnyArray, PolicySnapshot, layout_of
 
 
 class Evaluation(NamedTuple):
-    """The returns and the lengths (in steps) of E episodes."""
+    """The returns and the lengths (in steps) of E episodes.
+
+    Attributes:
+        returns: [E] undiscounted.
+        lengths: [E].
+        stochastic: the same episodes with actions that the policy drew; None if there are none.
+    """
 
     returns: list[float]
     lengths: list[int]
+    stochastic: Evaluation | None = None
 
 
 LONGEST = 10_000
@@ -40,13 +47,18 @@ class Evaluator:
         *,
         episodes: int,
         seed: int,
+        stochastic: bool = False,
     ) -> None:
-        """Makes a lane for each episode; their seeds differ from those of the training lanes."""
+        """Makes a lane for each episode; their seeds differ from those of the training lanes.
+
+        With `stochastic`, every evaluation runs its episodes a second time with drawn actions.
+        """
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
         # An environment may keep something across episodes; replayed ones do not.
         self._new = self._lanes.state() if env.saving == "pickle" else None
         self._seed = None if env.backend == "envpool" else seed  # its lanes take no new seeds
-        self._actor = Actor(policy, obs_dim, episodes, clip)
+        self._actor, self._policy = Actor(policy, obs_dim, episodes, clip), policy
+        self._streams, self._stochastic = seed, stochastic
 
     def evaluate(
         self, snapshot: PolicySnapshot, number: int, interrupted: Callable[[], bool]
@@ -56,15 +68,31 @@ class Evaluator:
         The result depends on `snapshot` and on the evaluation's `number`, from 0, alone.
         """
         self._actor.load(snapshot)
+        found = self._run(number, self._actor.likeliest, interrupted)
+        if found is None or not self._stochastic:
+            return found
+        lanes = range(len(self._lanes))
+        noise = [evaluation_noise(self._streams, lane, number) for lane in lanes]
+
+        def draw(obs: AnyArray) -> AnyArray:
+            rows = [self._policy.noise(rng, 1) for rng in noise]
+            return self._actor.draw(obs, np.concatenate(rows))
+
+        drawn = self._run(number, draw, interrupted)
+        return None if drawn is None else found._replace(stochastic=drawn)
+
+    def _run(
+        self,
+        number: int,
+        act: Callable[[AnyArray], AnyArray],
+        interrupted: Callable[[], bool],
+    ) -> Evaluation | None:
         n, seed = len(self._lanes), self._seed
         seeds = None if seed is None else [evaluation_seed(seed, i, number) for i in range(n)]
         if self._new is not None:
             self._lanes.restore(self._new)
         self._actor.forget(np.ones(n, np.bool_))
-        return run_episodes(self._lanes, seeds, self._likeliest, interrupted)
-
-    def _likeliest(self, obs: AnyArray) -> AnyArray:
-        return self._actor.likeliest(obs)
+        return run_episodes(self._lanes, seeds, act, interrupted)
 
     def close(self) -> None:
         """Closes the lanes."""

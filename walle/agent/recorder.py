@@ -198,9 +198,11 @@ class Recorder:
             "env_steps": env_steps,
             "wall_s": self.wall_s,
             "episodes": len(found.returns),
-            **spread(found.returns, "return", median=True),
-            "length_mean": float(np.mean(found.lengths)),
+            **_of_episodes(found),
         }
+        if found.stochastic is not None:
+            drawn = _of_episodes(found.stochastic)
+            row |= {f"stochastic_{name}": value for name, value in drawn.items()}
         self._files["eval"].append([row])
         for sink in self._out.sinks:
             sink.evaluation(row)
@@ -233,3 +235,9 @@ class Recorder:
         for file in self._files.values():
             file.close()
         self._out.progress.close()
+
+
+def _of_episodes(found: Evaluation) -> dict[str, Value]:
+    """The columns of eval.csv about episodes of one kind."""
+    lengths = float(np.mean(found.lengths))
+    return {**spread(found.returns, "return", median=True), "length_mean": lengths}

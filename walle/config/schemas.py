@@ -122,6 +122,7 @@ class EvalConfig:
 
     every: int | None = positive()
     episodes: int = positive()
+    stochastic: bool
 
 
 @dataclass(kw_only=True)

@@ -183,3 +183,29 @@ def test_intervals_hold_the_truth(tasks: int, runs: int) -> None:
     assert share_that_holds(3.0, lambda rng: of_difference(pairs(rng))) > least
     assert share_that_holds(1.3, lambda rng: of_ratio(speeds(rng))) > least
     assert share_that_holds(better, lambda rng: estimates.improvement(drawn(rng)), 200) > 0.9
+
+
+def test_improvement_on_reported_returns_by_hand() -> None:
+    """One of ours at the mean, one a deviation above: (0.5 + 0.8413) / 2; tasks count equally."""
+    one = (np.array([10.0, 12.0]), estimates.Reported(10.0, 2.0, 10))
+    other = (np.array([-50.0, -50.0]), estimates.Reported(10.0, 2.0, 10))
+    assert estimates.improvement_on_reported([one]).value == pytest.approx(0.67067, abs=1e-5)
+    both = estimates.improvement_on_reported([one, other])
+    assert both.value == pytest.approx(0.33534, abs=1e-5)
+    assert both.low < both.value < both.high
+    alone = estimates.improvement_on_reported([(np.array([12.0]), one[1])])
+    assert math.isnan(alone.low)
+
+
+def test_its_interval_holds_the_true_probability() -> None:
+    """Ours are drawn from N(1, 1), and theirs from N(0, 1): ours are above with 0.7602."""
+
+    def reported(rng: np.random.Generator) -> tuple[np.ndarray, estimates.Reported]:
+        theirs = rng.normal(0, 1, 10)
+        return rng.normal(1, 1, 10), estimates.Reported(theirs.mean(), theirs.std(ddof=1), 10)
+
+    true = 0.7602
+    assert (
+        share_that_holds(true, lambda rng: estimates.improvement_on_reported([reported(rng)]), 300)
+        > 0.93
+    )
