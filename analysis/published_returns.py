@@ -238,7 +238,7 @@ def _why_not(entry: Entry, final: Entry) -> str:
         return f"as the runs did not end at its {entry.env_steps:,} steps"
     if entry.kind not in ALIKE:
         return "as nothing here is measured in this way"
-    return "" if entry.seeds > 1 and entry.spread > 0 else "as its spread over seeds is not known"
+    return "" if entry.seeds > 1 and entry.spread >= 0 else "as its spread over seeds is not known"
 
 
 def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:

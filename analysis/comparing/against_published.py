@@ -73,7 +73,7 @@ def improvements(ours: Sequence[Ours], theirs: Iterable[Theirs]) -> list[Improve
     return [
         Improvement(mine, other, improvement_on_reported([(_array(mine), other.reported)]))
         for other in theirs
-        if other.reported.spread > 0 and other.reported.runs > 1
+        if other.reported.spread >= 0 and other.reported.runs > 1
         for who in dict.fromkeys(each.who for each in ours if each.task == other.task)
         if (mine := _alike([each for each in ours if each[:2] == (other.task, who)], other.kind))
     ]

@@ -176,7 +176,7 @@ class Reported(NamedTuple):
 
     Attributes:
         mean: over the runs.
-        spread: the standard deviation over the runs, positive.
+        spread: the standard deviation over the runs.
         runs: how many there were.
     """
 
@@ -189,15 +189,22 @@ def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Int
     """The probability that a run of ours is above a reported one, the mean over tasks.
 
     The reported returns are taken as normal: a run of ours with return x is above one of them with
-    the probability Φ((x - mean) / spread). The interval is that of `improvement`.
+    the probability Φ((x - mean) / spread); without a spread it is above, below, or equal (1/2). The
+    interval is that of `improvement`.
 
     Args:
         tasks: for each task the returns of our runs, and what was reported.
     """
+    shares = [_share_above(x, other) for x, other in tasks]
+    return _score_interval(float(np.mean(shares)), [(other.runs, x.size) for x, other in tasks])
+
+
+def _share_above(x: FloatArray, other: Reported) -> float:
     from scipy.special import ndtr
 
-    shares = [float(ndtr((x - other.mean) / other.spread).mean()) for x, other in tasks]
-    return _score_interval(float(np.mean(shares)), [(other.runs, x.size) for x, other in tasks])
+    if other.spread == 0:
+        return float((np.sign(x - other.mean) + 1).mean() / 2)
+    return float(ndtr((x - other.mean) / other.spread).mean())
 
 
 def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:

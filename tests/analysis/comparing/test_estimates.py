@@ -195,6 +195,8 @@ def test_improvement_on_reported_returns_by_hand() -> None:
     assert both.low < both.value < both.high
     alone = estimates.improvement_on_reported([(np.array([12.0]), one[1])])
     assert math.isnan(alone.low)
+    equal = (np.array([10.0, 10.0, 12.0, 9.0]), estimates.Reported(10.0, 0.0, 10))
+    assert estimates.improvement_on_reported([equal]).value == 0.5  # (0.5 + 0.5 + 1 + 0) / 4
 
 
 def test_its_interval_holds_the_true_probability() -> None:
