@@ -2,9 +2,9 @@
 FROM python:3.11-slim
 
 # make runs the targets, git tells the tests which files there are, g++ compiles the gradient steps,
-# swig builds Box2D, libegl1 draws videos
+# swig builds Box2D, libegl1 and the two after it draw videos
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ git libegl1 make swig \
+    && apt-get install --yes --no-install-recommends g++ git libegl1 libgl1-mesa-dri libopengl0 make swig \
     && rm -rf /var/lib/apt/lists/*
 
 RUN useradd --uid 1000 --create-home walle && install --directory --owner=walle /work

@@ -192,8 +192,8 @@ def choose_mujoco_backend() -> None:
             return
     raise ConfigError(
         f"MuJoCo cannot draw off screen here: install {' or '.join(_BACKENDS.values())}, on Debian "
-        "and Ubuntu with `apt-get install libegl1 libgl1-mesa-dri`; or set MUJOCO_GL=glfw where "
-        "there is a display"
+        "and Ubuntu with `apt-get install libegl1 libgl1-mesa-dri libopengl0`; where there is a "
+        "display, set MUJOCO_GL=glfw"
     )
 
 
