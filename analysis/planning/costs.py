@@ -158,6 +158,10 @@ class Costs:
         """Seconds of its rollout in which the same sampler needs no core."""
         return self.steps * self.own_lanes(samplers) * self.env_wait_s
 
+    def alone_s(self, samplers: int) -> float:
+        """Seconds of its rollout with a core of its own."""
+        return self.cpu_s(samplers) + self.wait_s(samplers)
+
     def deviation_s(self, samplers: int) -> float:
         """The standard deviation of the seconds of its rollout."""
         return math.sqrt(self.steps * self.own_lanes(samplers) * self.env_var)

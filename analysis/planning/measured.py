@@ -150,6 +150,16 @@ def read(sweep: Sweep, warmup: int, env_cpu_s: float | None) -> Measured:
     )
 
 
+def seconds(sweep: Sweep, warmup: int) -> list[tuple[Setup, FloatArray]]:
+    """The setup of each run, and the seconds of its iterations without evaluating."""
+    frame, found = iterations_after_warmup(sweep, warmup), []
+    for run in sweep.runs:
+        rows = _rounds(frame[frame["run"] == run.name], sweep, [run.name], warmup)
+        values = (rows["iteration_s"] - rows["agent_evaluate_s"]) / rows["steps"]
+        found.append((_setup(run), values.to_numpy(float)))
+    return found
+
+
 def _simplest(runs: list[Run]) -> list[Run]:
     def key(run: Run) -> tuple[bool, bool, int, int]:
         setup = _setup(run)
