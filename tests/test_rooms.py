@@ -113,7 +113,7 @@ def test_rooms_are_small_enough_to_be_seen_at_once():
     top = {path.stem for path in ROOT.glob("walle/*.py")} - {"__init__", "__main__"}
     assert len(top) <= 10
     for directory in {path.parent for path in modules().values()} - {ROOT / "walle"}:
-        if directory.name not in ("algos", "envs"):
+        if directory.name not in ("algos", "analysis", "envs"):  # a file each of a kind
             assert len(list(directory.glob("*.py"))) <= 14, directory
     lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
     assert {name: n for name, n in lengths.items() if n > 300} == {}

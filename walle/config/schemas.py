@@ -27,6 +27,7 @@ class SlowEnvConfig(EnvConfig):
     """Settings in conf/env/slow.yaml."""
 
     step_ms: float = positive()
+    step_ms_std: float = not_negative()
 
 
 @dataclass(kw_only=True)

@@ -1,11 +1,13 @@
 """An environment whose step waits: it stands for a robot or a remote simulator.
 
-Waiting needs no core, so it shows how samplers scale past the number of a machine's cores.
+Waiting needs no core, so it shows how samplers scale past the number of a machine's cores. With a
+deviation some steps take much longer than others, and a round waits for the slowest sampler.
 Its id is `walle.envs.slow:Slow-v0`.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -21,11 +23,21 @@ class SlowEnv(gym.Env[AnyArray, AnyArray]):
     x' = 0.9 x + 0.1 a + 0.01 e with e standard normal; the reward is -x'^2.
     """
 
-    def __init__(self, step_ms: float = 5.0) -> None:
-        """Every step takes at least `step_ms` milliseconds of waiting."""
+    def __init__(self, step_ms: float = 5.0, step_ms_std: float = 0.0) -> None:
+        """Makes the environment.
+
+        Args:
+            step_ms: milliseconds that a step waits, at least or, with a deviation, on average.
+            step_ms_std: the deviation of a log-normal distribution of these milliseconds; 0: every
+                step waits the same.
+        """
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self._step_s = step_ms / 1000
+        # A log-normal x has E[x] = exp(m + v / 2) and Var[x] = E[x]^2 (exp(v) - 1).
+        variance = math.log1p((step_ms_std / step_ms) ** 2) if step_ms_std else 0.0
+        self._log_mean, self._log_std = -variance / 2, math.sqrt(variance)
+        self._delays: np.random.Generator | None = None
         self._x = 0.0
 
     def reset(
@@ -33,15 +45,22 @@ class SlowEnv(gym.Env[AnyArray, AnyArray]):
     ) -> tuple[AnyArray, dict[str, Any]]:
         """Puts the point somewhere in [-1, 1]."""
         super().reset(seed=seed, options=options)
+        if self._log_std and (seed is not None or self._delays is None):
+            self._delays = self.np_random.spawn(1)[0]  # leaves the lane's own numbers unchanged
         self._x = float(self.np_random.uniform(-1, 1))
         return np.array([self._x]), {}
 
     def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
         """Waits, then moves the point."""
-        time.sleep(self._step_s)
+        time.sleep(self._wait_s())
         push = float(np.asarray(action, np.float64)[0])
         self._x = 0.9 * self._x + 0.1 * push + 0.01 * float(self.np_random.standard_normal())
         return np.array([self._x]), -(self._x**2), False, False, {}
+
+    def _wait_s(self) -> float:
+        if self._delays is None:
+            return self._step_s
+        return self._step_s * float(self._delays.lognormal(self._log_mean, self._log_std))
 
 
 gym.register("Slow-v0", entry_point="walle.envs.slow:SlowEnv", max_episode_steps=200)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis import plan
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.planning import advice
+from walle.analysis.planning.costs import Costs, Setup
+from walle.analysis.planning.measured import read
+from walle.analysis.planning.points import base_point, points
+from walle.analysis.planning.simulation import predict
+from walle.analysis.runs import load
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    job = Job(serial=0.0, iterations=12, batch_size=65536)
+    return write_sweep(tmp_path_factory.mktemp("multirun") / "short", [job])
+
+
+def test_a_short_run_is_planned_for_more_samplers(run: Path) -> None:
+    study = plan.study(load(run), samplers=[1, 2, 8, 64], lag=[0, 1], cores=72)
+    table = study.table.set_index(["mode", "samplers"])
+    assert table.loc[("lock-step", 1), "iteration_s"] == pytest.approx(2.0 + 0.5 + 0.02, rel=0.1)
+    assert table.loc[("lock-step", 1), "speedup"] == 1
+    # Of 1.9 s 60% steps lanes, 35% acts, 3% is other; a call is worth 2.3 and 36 lanes.
+    collect_s = 1.9 * (0.6 * 10.3 / 66.3 + 0.35 * 44 / 100 + 0.03)
+    assert table.loc[("lock-step", 8), "iteration_s"] == pytest.approx(collect_s + 0.52, rel=0.03)
+    assert table.loc[("lag 1", 8), "iteration_s"] == pytest.approx(collect_s, rel=0.1)
+    assert (table["iteration_s_low"] <= table["iteration_s"]).all()
+    assert (table["iteration_s"] <= table["iteration_s_high"]).all()
+    assert table.loc[("lag 1", 8), "lag"] == 1
+    rates = table["steps_per_s"] * table["iteration_s"]
+    assert rates.tolist() == pytest.approx([65536] * len(table))
+    assert any("In lock-step nothing is gained beyond 64 samplers" in said for said in study.sentences)
+
+
+def test_measured_runs_are_drawn_where_they_ran_on_the_planned_machine(
+    speedup_sweep: Path,
+) -> None:
+    left, _ = plan.study(load(speedup_sweep), samplers=[1, 16], lag=[0]).figure.axes
+    drawn = [
+        line for line in left.get_lines() if line.get_marker() == "o" and len(line.get_xdata())
+    ]
+    assert sorted({float(line.get_xdata()[0]) for line in drawn}) == [1, 2, 4, 8, 16]
+    other = plan.study(load(speedup_sweep), samplers=[1, 16], lag=[0], cores=64).figure.axes[0]
+    assert [line for line in other.get_lines() if line.get_marker() == "o"] == []
+
+
+def test_the_command_writes_a_figure_and_its_numbers(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--samplers", "1", "100000", "--lag", "0", "null", "--machines", "2000"]
+    flags += ["--cores", "64", "--learners", "2", "-o", str(tmp_path / "plan.png")]
+    assert plan.main([str(run), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "Planned: 2 learners, 2000 machines of 64 cores." in said
+    assert "Next: " in said
+    numbers = pd.read_csv(tmp_path / "plan.csv")
+    assert numbers["samplers"].tolist() == [1, 100_000] * 2
+    assert (tmp_path / "plan.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--samplers", "0"], "'0' is not a whole number of at least 1"),
+        (["--bandwidth", "0"], "0 is not above 0"),
+        (["--lag", "x"], "'x' is neither a whole number nor null"),
+    ],
+)
+def test_what_cannot_be_planned(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        plan.main(flags)
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_without_timing_is_refused(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(iterations=3)])
+    (root / "0" / "timing.csv").unlink()
+    with pytest.raises(BadInputError, match=r"needs iterations.csv and timing.csv"):
+        plan.study(load(root))
+
+
+def test_enough_samplers_and_the_price() -> None:
+    costs = Costs(steps=10, lanes=64, env_cpu_s=0.01, learn_s=1.0, receive_s=0, wake_s=0)
+    found = [(n, predict(costs, Setup(n))) for n in (1, 2, 4, 8, 16, 32, 64)]
+    # 6.4 s over n, and 1 s: 1.1 s at 64, 1.2 at 32, 1.4 at 16
+    assert advice.enough_samplers(found) == 64
+    assert advice.enough_samplers(found[:-2]) == 16
+    price = advice.core_hours(Setup(64), found[-1][1])
+    assert price == pytest.approx(64 * 1.1 / 640 * 1e6 / 3600, rel=0.01)
+
+
+def test_the_best_change_is_named_first() -> None:
+    costs = Costs(steps=10, lanes=64, env_cpu_s=0.01, learn_s=1.0, divisible=1.0, most_learners=2)
+    found = advice.changes(costs, Setup(8, cores=16))  # 0.8 s and 1 s in turn
+    assert found[0].words == "sampler.max_lag=1"
+    assert found[0].gain == pytest.approx(1.8, rel=0.02)
+    assert found[1].words == "learner.n=2"
+    assert found[1].gain == pytest.approx(1.8 / 1.3, rel=0.02)
+    assert advice.changes(Costs(steps=1, lanes=64, learn_s=1.0), Setup(8)) == []
+
+
+def test_intervals_come_from_the_spread_of_the_iterations(run: Path) -> None:
+    measured = read(load(run), 1, None)
+    (point,) = points(measured, [measured.setup])
+    seconds = point.seconds(65536)
+    assert 0.005 < (seconds.high - seconds.low) / seconds.value < 0.05  # 2% over 10 iterations
+    assert base_point(measured, measured.setup).speedup(point).value == pytest.approx(1)
