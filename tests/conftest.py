@@ -11,7 +11,6 @@ import torch
 
 from walle.config import compose
 from walle.machine import THREAD_VARIABLES
-from walle.processes.private_files import cache_directory
 from walle.processes.process_tree import RUN_MARK
 from walle.run import main
 from walle.training import train
@@ -115,12 +114,6 @@ def largest_file(size):
 
 
 def own_cache(path):
-    """Makes `path` a cache home in which nothing is compiled; returns `path`.
-
-    Torch's precompiled headers, which take 20 s, stay in the cache of whoever runs the tests.
-    """
-    torch_files = cache_directory() / "inductor"
-    torch_files.mkdir(exist_ok=True)
+    """Makes `path` a cache home in which nothing is compiled; returns `path`."""
     (path / "walle").mkdir(mode=0o700)
-    (path / "walle" / "inductor").symlink_to(torch_files)
     return path

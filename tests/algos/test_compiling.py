@@ -8,7 +8,16 @@ import sys
 import pytest
 from torch._inductor.exc import CppCompileError, InductorError
 
-from walle.algos.compiling import REPAID_AFTER, Choice, attempt, choose, describe
+from walle.algos.compiling import (
+    GRADIENT_STEP,
+    OFF_POLICY_UPDATE,
+    Choice,
+    Cost,
+    attempt,
+    choose,
+    describe,
+    sequence_cost,
+)
 from walle.algos.ppo import PPO
 from walle.config.loading import compose
 from walle.errors import CompileError, ConfigError
@@ -16,27 +25,73 @@ from walle.learning import gradient_steps
 from walle.parts import make_algorithm, make_problem
 
 
-def test_auto_compiles_what_repays_it(monkeypatch):
+def test_auto_compiles_what_repays_half_of_it(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert not choose("auto", REPAID_AFTER - 1, "cpu").compile
-    assert choose("auto", REPAID_AFTER, "cpu").compile
-    assert choose("true", 1, "cpu").compile
-    assert not choose("false", 10**9, "cpu").compile
+    cost = Cost(compile_s=8.0, call_s=0.25, row_s=0.0625)
+    # 8 calls of 4 rows save 8 x (0.25 + 4 x 0.0625) = 4 s, half of 8 s
+    assert choose("auto", 8, 4, "cpu", cost) == (
+        True,
+        "compiling takes about 8 s and saves 4.0 s of this run",
+    )
+    assert not choose("auto", 7, 4, "cpu", cost).compile
+    assert not choose("auto", 8, 3, "cpu", cost).compile
+    assert choose("true", 1, 1, "cpu", cost).compile
+    assert not choose("false", 10**9, 1, "cpu", cost).compile
+
+
+@pytest.mark.parametrize(
+    ("calls", "rows", "cost", "saved_s", "compiled"),
+    [
+        (156_250, 64, GRADIENT_STEP, 121.2, True),  # PPO, a million steps, 10 epochs
+        (9_770, 1_024, GRADIENT_STEP, 11.3, True),  # the same with minibatches of 1,024
+        (1_920, 64, GRADIENT_STEP, 1.5, False),  # the same for 12,288 steps
+        (10_000, 4, sequence_cost(16), 33.9, True),  # against 40.4 s
+        (5_000, 4, sequence_cost(16), 17.0, False),
+        (15_000, 256, OFF_POLICY_UPDATE, 70.5, True),  # SAC, 20,000 steps
+        (1_000, 256, OFF_POLICY_UPDATE, 4.7, False),
+    ],
+)
+def test_what_auto_decides_for_common_runs(monkeypatch, calls, rows, cost, saved_s, compiled):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert cost.saved(calls, rows) == pytest.approx(saved_s, abs=0.06)
+    assert choose("auto", calls, rows, "cpu", cost).compile == compiled
+
+
+def test_the_choice_knows_nothing_of_the_cache(tmp_path, monkeypatch):
+    chosen = choose("auto", 5_000, 64, "cpu")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert choose("auto", 5_000, 64, "cpu") == chosen
+
+
+@pytest.mark.parametrize(
+    ("settings", "compiled"),
+    [
+        (("env=halfcheetah", "+experiment=ppo_halfcheetah_wide"), True),
+        (("env=hopper", "total_steps=20_000"), False),
+        (("env=hopper", "algo=sac", "total_steps=12_000"), True),
+        (("env=hopper", "algo=sac", "total_steps=6_000"), False),
+    ],
+)
+def test_an_algorithm_tells_its_steps_and_rows(monkeypatch, settings, compiled):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    config = compose(["sampler=serial", *settings])
+    algorithm = make_algorithm(config, make_problem(config)[0])
+    assert [choice.compile for _, choice in algorithm.compiling._chosen] == [compiled]
 
 
 def test_without_a_compiler_auto_is_eager_and_says_so(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    choice = choose("auto", 10**9, "cpu")
+    choice = choose("auto", 10**9, 1, "cpu")
     assert not choice.compile
     assert "no C++ compiler (no-such-compiler) found" in str(choice)
     with pytest.raises(ConfigError, match=r"or use algo\.compile=auto"):
-        choose("true", 10**9, "cpu")
+        choose("true", 10**9, 1, "cpu")
 
 
 @pytest.mark.parametrize("nothing", ["", " "])
 def test_a_compiler_named_by_nothing_is_none(monkeypatch, nothing):
     monkeypatch.setenv("CXX", nothing)
-    assert "CXX is empty" in str(choose("auto", 10**9, "cpu"))
+    assert "CXX is empty" in str(choose("auto", 10**9, 1, "cpu"))
 
 
 BROKEN = """
@@ -47,8 +102,8 @@ from walle.learning.compiled import compile_function
 def compile_all():
     compile_function(lambda x: (x + 123,), (torch.zeros(7),))
 
-print(attempt(choose("auto", 10**9, "cpu"), "auto", compile_all))
-attempt(choose("true", 1, "cpu"), "true", compile_all)
+print(attempt(choose("auto", 10**9, 1, "cpu"), "auto", compile_all))
+attempt(choose("true", 1, 1, "cpu"), "true", compile_all)
 """
 
 

@@ -39,6 +39,18 @@ def test_starting(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_compiling(tmp_path):
+    small = ("env=cartpole", "algo=a2c", "net.policy_hidden=[4]", "net.critic_hidden=[4]")
+    output("compiling", *small, "--repetitions", "1", "--json", "found.json", cwd=tmp_path)
+    found = json.loads((tmp_path / "found.json").read_text())
+    (cold,), (warm,) = found["cold"], found["warm"]
+    assert min(cold["wrapper"], cold["kernel"]) > 0 == cold["headers"]
+    assert warm["wrapper"] == warm["kernel"] == warm["linking"] == warm["other"] == 0
+    assert warm["python"] < cold["python"] / 3  # it does not even import the compiler
+
+
+@pytest.mark.slow
 def test_lanes(tmp_path):
     small = ("--tasks", "Reacher", "--lanes", "1", "4", "--steps", "64", "--repetitions", "2")
     said = output("lanes", *small, cwd=tmp_path)

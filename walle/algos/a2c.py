@@ -70,7 +70,9 @@ class A2C(OnPolicy):
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
             shards=problem.shards,
         )
-        step = Compilable("learning", problem.rounds, self.compile, problem.rounds_vary)
+        step = Compilable(
+            "learning", problem.rounds, problem.batch_size, self.compile, problem.rounds_vary
+        )
         described = describe(self, net, problem)
         self.compiling = Compiling(settings.compile, problem.device, [step], description=described)
 

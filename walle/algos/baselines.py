@@ -80,7 +80,7 @@ class NeuralBaseline:
             self._optimizer.compile(self.vector, example, size, description)
 
         steps = problem.rounds * self._settings.epochs * -(-rows // size)
-        return [Compilable("value function", steps, compile_step)]
+        return [Compilable("value function", steps, size, compile_step)]
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""

@@ -17,10 +17,45 @@ from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import CompileError, ConfigError, WalleError
 
-# Compiling without a cache takes about 15 s of a core and saves about 0.6 ms a gradient step. With
-# a memory it takes 50 s and saves 3.4 ms for sequences of 16 steps; for 32 steps it takes 80 s.
-REPAID_AFTER = 25_000
 MODES = ("auto", "true", "false")
+
+
+class Cost(NamedTuple):
+    """The seconds of one core that compiling a part takes, and those that it saves later.
+
+    `benchmarks/compiling.py` measures the first; `benchmarks/learn.py` and
+    `benchmarks/off_policy.py` compare eager and compiled learning.
+
+    Attributes:
+        compile_s: to compile, without a cache.
+        call_s: saved in a call, however few rows it has.
+        row_s: saved besides for each row of a call.
+    """
+
+    compile_s: float
+    call_s: float
+    row_s: float = 0.0
+
+    def saved(self, calls: int, rows: int) -> float:
+        """The seconds that `calls` calls of `rows` rows save."""
+        return calls * (self.call_s + rows * self.row_s)
+
+
+# A library serves later runs too, for example other seeds, so half of its cost must be saved.
+RUNS_OF_A_LIBRARY = 2
+# From the table of learning speed in docs/results.md: nets of 64x64 and 64 to 4,096 rows.
+GRADIENT_STEP = Cost(compile_s=10.0, call_s=0.75e-3, row_s=0.4e-6)
+# From the table of off-policy updates there, for TD3; an update has several gradients.
+OFF_POLICY_UPDATE = Cost(compile_s=12.0, call_s=4.7e-3)
+
+
+def sequence_cost(steps: int) -> Cost:
+    """The cost for a memory: a gradient step through sequences of `steps` steps, unrolled.
+
+    Sequences of 16 steps save 3.4 ms a gradient step and take about 40 s to compile, and those of
+    32 steps about 70 s.
+    """
+    return Cost(GRADIENT_STEP.compile_s + 1.9 * steps, GRADIENT_STEP.call_s + 0.165e-3 * steps)
 
 
 class Choice(NamedTuple):
@@ -35,17 +70,19 @@ class Choice(NamedTuple):
 
 def choose(
     mode: str,
-    minibatches: int,
+    calls: int,
+    rows: int,
     device: str,
-    repaid_after: int = REPAID_AFTER,
+    cost: Cost = GRADIENT_STEP,
     *,
     rows_vary: bool = False,
 ) -> Choice:
-    """Decides whether to compile for `minibatches` gradient steps: `repaid_after` or more repay it.
+    """Decides whether to compile for `calls` calls of `rows` rows.
 
     The decision depends on the configuration and on the installed programs, never on timing or on
-    the cache, because compiled and eager numbers differ in their last bits. A compiled function has
-    one shape, so steps with a varying number of rows stay eager.
+    the cache, because compiled and eager numbers differ in their last bits: the same seed would
+    give other numbers after a run that left its library in the cache. A compiled function has one
+    shape, so calls with a varying number of rows stay eager.
 
     Raises:
         ConfigError: `mode` is "true" and there is no compiler, or the rows vary.
@@ -64,10 +101,9 @@ def choose(
         return Choice(True, "algo.compile=true")
     if missing:
         return Choice(False, missing)
-    if minibatches < repaid_after:
-        reason = f"compiling pays from {repaid_after:,} minibatches on, and the run has"
-        return Choice(False, f"{reason} {minibatches:,}")
-    return Choice(True, f"{minibatches:,} minibatches repay it")
+    saved_s = cost.saved(calls, rows)
+    reason = f"compiling takes about {cost.compile_s:.0f} s and saves {saved_s:.1f} s of this run"
+    return Choice(RUNS_OF_A_LIBRARY * saved_s >= cost.compile_s, reason)
 
 
 def describe(algorithm: Any, net: NetSettings, problem: Problem) -> str | None:
@@ -140,14 +176,18 @@ class Compilable(NamedTuple):
     Attributes:
         name: the name for messages: "learning", "policy" or "value function".
         calls: number of calls in the run.
+        rows: number of rows of a call.
         compile: compiles the part; gets its description, see `compile_function`.
         rows_vary: whether calls differ in their number of rows.
+        cost: what compiling costs and saves.
     """
 
     name: str
     calls: int
+    rows: int
     compile: Callable[[str | None], None]
     rows_vary: bool = False
+    cost: Cost = GRADIENT_STEP
 
 
 class Compiling:
@@ -159,7 +199,6 @@ class Compiling:
         device: str,
         parts: Sequence[Compilable],
         *,
-        repaid_after: int = REPAID_AFTER,
         without_parts: str = "",
         description: str | None = None,
     ) -> None:
@@ -169,7 +208,6 @@ class Compiling:
             mode: `algo.compile`.
             device: where the agent computes.
             parts: the parts that can be compiled.
-            repaid_after: the fewest calls that repay compiling.
             without_parts: the message if `parts` is empty.
             description: see `describe`.
 
@@ -178,8 +216,7 @@ class Compiling:
         """
         self._mode, self._without_parts, self._description = mode, without_parts, description
         self._chosen = [
-            (part, choose(mode, part.calls, device, repaid_after, rows_vary=part.rows_vary))
-            for part in parts
+            (p, choose(mode, p.calls, p.rows, device, p.cost, rows_vary=p.rows_vary)) for p in parts
         ]
 
     def run(self) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.compiling import OFF_POLICY_UPDATE, Compilable, Compiling, describe
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, positive, within
@@ -25,8 +25,6 @@ from walle.machine import memory_bytes
 from walle.nets.normalize import ObservationNormalizer
 from walle.types import PolicySnapshot, Rollout
 
-# Compiling a block without a cache takes 20 to 30 s of a core and saves about 6 ms an update.
-REPAID_AFTER = 10_000
 _AT_ONCE = 64  # the most minibatches in one draw
 
 
@@ -123,12 +121,12 @@ class OffPolicy(ABC):
         self._updates = Updates(self.block)
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
         due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
-        part = Compilable("learning", max(0, due), self._compile)
+        rows, cost = settings.minibatch_size, OFF_POLICY_UPDATE
+        part = Compilable("learning", max(0, due), rows, self._compile, cost=cost)
         self.compiling = Compiling(
             settings.compile,
             problem.device,
             [part],
-            repaid_after=REPAID_AFTER,
             description=describe(self, net, problem),
         )
 

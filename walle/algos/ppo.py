@@ -33,7 +33,13 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.compiling import (
+    GRADIENT_STEP,
+    Compilable,
+    Compiling,
+    describe,
+    sequence_cost,
+)
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, schedule_factor
@@ -111,7 +117,8 @@ class PPO(OnPolicy):
         self.value_of: Callable[[Tensor, Tensor], Tensor] = self.networks.value
         minibatches = -(-problem.batch_size // settings.minibatch_size)
         steps = problem.rounds * settings.epochs * minibatches
-        parts = [Compilable("learning", steps, self.compile)]
+        cost = sequence_cost(net.memory.sequence) if net.memory else GRADIENT_STEP
+        parts = [Compilable("learning", steps, self.rows.minibatch_size, self.compile, cost=cost)]
         described = describe(self, net, problem)
         self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
 

@@ -112,7 +112,7 @@ class PPOKL(OnPolicy):
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
         self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
         steps = problem.rounds * settings.epochs
-        policy = Compilable("policy", steps, self.compile, problem.rounds_vary)
+        policy = Compilable("policy", steps, problem.batch_size, self.compile, problem.rounds_vary)
         parts = [policy, *self.value.compilable(problem, rounds=2)]
         described = describe(self, net, problem)
         self.compiling = Compiling(settings.compile, problem.device, parts, description=described)

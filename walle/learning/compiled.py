@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from walle.learning import onednn
+from walle.learning.quick_builds import no_garbage_collection, quick_builds
 from walle.processes.locks import locked_file
 from walle.processes.private_files import TemporaryDirectory, cache_directory, environment
 
@@ -84,7 +85,8 @@ def compile_function(
     if program:
         return program
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
-    with _torch_files(directory):  # the tracer imports the compiler, which makes directories
+    # The tracer imports the compiler, which makes directories.
+    with _torch_files(directory), no_garbage_collection():
         graph = _trace(function, example)
         path = directory / f"{_fingerprint(graph, example)}.pt2"
         with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
@@ -98,7 +100,8 @@ def _known(known: Path) -> Program | None:
     """The package whose name `known` holds; None if there is none, or a damaged one."""
     try:
         name = known.read_text()
-        return Program(known.with_name(name)) if Path(name).name == name else None
+        package = known.with_name(name)
+        return Program(package) if Path(name).name == name and _intact(package) else None
     except (OSError, ValueError, RuntimeError):
         return None
 
@@ -110,13 +113,26 @@ def _write(path: Path, text: str) -> None:
 
 
 def _loaded(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> Program:
-    if not path.exists():
+    if not _intact(path):
         _build(graph, example, path)
+        _write(_checksum_file(path), _checksum(path))
+    return Program(path)
+
+
+def _intact(package: Path) -> bool:
+    """Whether the package is as it was built: torch would run a damaged one, whatever it does."""
     try:
-        return Program(path)
-    except RuntimeError:  # the package is damaged, for example by a full disk
-        _build(graph, example, path)
-        return Program(path)
+        return _checksum_file(package).read_text() == _checksum(package)
+    except (OSError, ValueError):  # one of the files is missing, or the checksum is no text
+        return False
+
+
+def _checksum_file(package: Path) -> Path:
+    return package.with_suffix(".sha256")
+
+
+def _checksum(package: Path) -> str:
+    return hashlib.sha256(package.read_bytes()).hexdigest()
 
 
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
@@ -133,15 +149,15 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
         building = TemporaryDirectory(path.parent, ".building")
         stack.callback(building.remove)
         stack.enter_context(building.used())
+        headers = building.path / "include"
+        headers.mkdir()
         stack.enter_context(onednn.lowered())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # torch warns about its own code
+        settings = stack.enter_context(quick_builds(headers))
         exported = torch.export.export(graph, tuple(example), strict=False)
-        # One library needs no pool of compiling processes.
         package = aoti_compile_and_package(
-            exported,
-            package_path=str(building.path / path.name),
-            inductor_configs={"compile_threads": 1},
+            exported, package_path=str(building.path / path.name), inductor_configs=settings
         )
         os.replace(package, path)
 

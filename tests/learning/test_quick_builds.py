@@ -1,0 +1,92 @@
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from torch._inductor.cpu_vec_isa import VecAVX2, VecAVX512VNNI
+
+from walle.learning import quick_builds
+from walle.learning.quick_builds import _include_first, _reads_cpu_only, _taken_by_compiler
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+KNOWN = """
+#include <regex>
+void parse() {
+  std::regex re("(cpu|cuda|xpu|mps)(:([0-9]+))?");
+  bool matched = std::regex_match(device_str, sm, re);
+}
+"""
+USES = """
+#include <regex>
+#include <cstdio>
+int main() {
+  std::regex re("(cpu|cuda)(:([0-9]+))?");
+  std::smatch sm;
+  if (!std::regex_match(std::string("cpu"), sm, re)) return 1;
+  if (sm[1].str() != "cpu" || sm[3].matched) return 2;
+  return std::regex_match(std::string("cuda:0"), sm, re) ? 3 : 0;
+}
+"""
+
+
+def program(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_is_asked_whether_it_knows_the_flags(tmp_path, monkeypatch):
+    old = program(tmp_path / "old", 'case "$*" in *vnni*) exit 1;; esac')
+    monkeypatch.setenv("CXX", f"{old} -m64")
+    assert _taken_by_compiler(VecAVX2(), "")
+    assert not _taken_by_compiler(VecAVX512VNNI(), "")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert not _taken_by_compiler(VecAVX2(), "")
+
+
+def test_a_header_that_uses_regex_in_another_way_keeps_the_real_one(tmp_path):
+    header = tmp_path / "model.h"
+    assert not _reads_cpu_only(header)
+    header.write_text(KNOWN)
+    assert _reads_cpu_only(header)
+    header.write_text(KNOWN + "std::regex another;\n")
+    assert not _reads_cpu_only(header)
+    header.write_text(KNOWN.replace("(cpu", "(gpu"))
+    assert not _reads_cpu_only(header)
+
+
+@needs_compiler
+def test_the_header_finds_the_cpu_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", "/elsewhere")
+    source, binary = tmp_path / "uses.cpp", tmp_path / "uses"
+    source.write_text(USES)
+    with _include_first(tmp_path, "regex", quick_builds._REGEX):
+        assert os.environ["CPLUS_INCLUDE_PATH"] == f"{tmp_path}{os.pathsep}/elsewhere"
+        subprocess.run(["g++", str(source), "-o", str(binary)], check=True)
+    assert os.environ["CPLUS_INCLUDE_PATH"] == "/elsewhere"
+    assert subprocess.run([str(binary)]).returncode == 0
+
+
+BUILD = """
+import torch
+from walle.learning.compiled import compile_function
+
+(result,) = compile_function(lambda x: (x + 123,), (torch.zeros(7),))(torch.ones(7))
+assert result.tolist() == [124] * 7
+"""
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_build_compiles_the_function_and_nothing_else(tmp_path):
+    log = tmp_path / "log"
+    compiler = program(tmp_path / "c++", f'echo "$@" >>{log}\nexec g++ "$@"')
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "CXX": compiler}
+    subprocess.run([sys.executable, "-c", BUILD], env=environment, check=True)
+    runs = [line.split() for line in log.read_text().splitlines()]
+    sources = [line[0].partition(".")[2] for line in runs if "-c" in line]
+    assert sources == ["wrapper.cpp", "kernel.cpp", "weights.S"]
+    assert len([line for line in runs if "-shared" in line]) == 1
+    assert not [line for line in runs if "c++-header" in line]
+    assert not list((tmp_path / "walle").glob("inductor/**/*.gch"))
