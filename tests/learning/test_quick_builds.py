@@ -2,12 +2,20 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
+from torch._inductor.cpp_builder import CppBuilder
 from torch._inductor.cpu_vec_isa import VecAVX2, VecAVX512VNNI
+from torch._inductor.exc import CppCompileError
 
 from walle.learning import quick_builds
-from walle.learning.quick_builds import _include_first, _reads_cpu_only, _taken_by_compiler
+from walle.learning.quick_builds import (
+    _include_first,
+    _reads_cpu_only,
+    _side_by_side,
+    _taken_by_compiler,
+)
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 KNOWN = """
@@ -68,6 +76,44 @@ def test_the_header_finds_the_cpu_and_nothing_else(tmp_path, monkeypatch):
     assert subprocess.run([str(binary)]).returncode == 0
 
 
+class Builder:
+    """Stands for torch's builder of one file."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def get_command_line(self):
+        return self.command
+
+
+def test_wrapper_and_kernels_are_compiled_at_the_same_time(monkeypatch):
+    both, built = threading.Barrier(2, timeout=60), []
+
+    def build(builder):
+        if " -c " in builder.command:
+            both.wait()  # for ever, if one came after the other
+        built.append(builder.command)
+
+    monkeypatch.setattr(CppBuilder, "build", build)
+    with _side_by_side():
+        for command in ("g++ a.wrapper.cpp -c -o a.o", "g++ b.kernel.cpp -c -o b.o", "g++ a.o b.o"):
+            CppBuilder.build(Builder(command))
+    assert len(built) == 3
+    assert built[-1] == "g++ a.o b.o"
+    assert CppBuilder.build is build
+
+
+def test_a_failure_to_compile_ends_the_build(monkeypatch):
+    def build(builder):
+        raise CppCompileError(builder.command.split(), "no such type")
+
+    monkeypatch.setattr(CppBuilder, "build", build)
+    with _side_by_side():
+        CppBuilder.build(Builder("g++ a.wrapper.cpp -c -o a.o"))
+        with pytest.raises(CppCompileError, match="no such type"):
+            CppBuilder.build(Builder("g++ a.o"))
+
+
 BUILD = """
 import torch
 from walle.learning.compiled import compile_function
@@ -86,7 +132,7 @@ def test_a_build_compiles_the_function_and_nothing_else(tmp_path):
     subprocess.run([sys.executable, "-c", BUILD], env=environment, check=True)
     runs = [line.split() for line in log.read_text().splitlines()]
     sources = [line[0].partition(".")[2] for line in runs if "-c" in line]
-    assert sources == ["wrapper.cpp", "kernel.cpp", "weights.S"]
+    assert sorted(sources) == ["kernel.cpp", "weights.S", "wrapper.cpp"]
     assert len([line for line in runs if "-shared" in line]) == 1
     assert not [line for line in runs if "c++-header" in line]
     assert not list((tmp_path / "walle").glob("inductor/**/*.gch"))

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from walle.learning import onednn
-from walle.learning.quick_builds import no_garbage_collection, quick_builds
+from walle.learning.quick_builds import quick_builds
 from walle.processes.locks import locked_file
 from walle.processes.private_files import TemporaryDirectory, cache_directory, environment
 
@@ -85,8 +85,7 @@ def compile_function(
     if program:
         return program
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
-    # The tracer imports the compiler, which makes directories.
-    with _torch_files(directory), no_garbage_collection():
+    with _torch_files(directory):  # the tracer imports the compiler, which makes directories
         graph = _trace(function, example)
         path = directory / f"{_fingerprint(graph, example)}.pt2"
         with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait

@@ -7,11 +7,11 @@ vector instructions, 7 into precompiled headers that no later library repaid, an
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,25 +66,33 @@ def quick_builds(directory: Path) -> Iterator[dict[str, Any]]:
     known = config.get_config_copy()
     with ExitStack() as stack:
         stack.enter_context(patch.object(cpu_vec_isa.VecISA, "check_build", _taken_by_compiler))
+        stack.enter_context(_side_by_side())
         if _reads_cpu_only(Path(torch.__file__).parent / _HEADER):
             stack.enter_context(_include_first(directory, "regex", _REGEX))
         yield {name: value for name, value in _SETTINGS.items() if name in known}
 
 
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Compiling makes millions of objects that live until its end; looking for cycles is in vain.
+def _side_by_side() -> Iterator[None]:
+    """Lets the compiler work on the wrapper and the kernels of a library at the same time."""
+    from torch._inductor.cpp_builder import CppBuilder
 
-    A quarter of the time that Python needs goes into it. A few hundred MB stay until the next
-    collection.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    build = CppBuilder.build
+    running: list[Future[None]] = []
+
+    def build_soon(builder: Any) -> None:
+        command = builder.get_command_line().split()
+        if "-c" in command and any(
+            word.endswith((".wrapper.cpp", ".kernel.cpp")) for word in command
+        ):
+            running.append(pool.submit(build, builder))
+            return
+        while running:  # this build links what they make
+            running.pop().result()
+        build(builder)
+
+    with ThreadPoolExecutor() as pool, patch.object(CppBuilder, "build", build_soon):
         yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _taken_by_compiler(isa: Any, code: str) -> bool:  # noqa: ARG001
