@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine for all tests of a module: a head without cores, and three nodes."""
+"""A Ray cluster for the tests of a module, on this machine: a head without cores, three nodes."""
 
 import os
 import time

@@ -76,7 +76,7 @@ def test_a_damaged_answer_is_refused(place):
 def test_an_answer_of_another_format_is_refused_with_the_cure():
     packed = pack(HEADER, {0: filled(WIDE, 6, 40)})
     packed[8] += 1
-    with pytest.raises(AnswerError, match="format 2.* same version of walle"):
+    with pytest.raises(AnswerError, match=r"format 2.* same version of walle"):
         read_header(packed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from walle.types import PolicySnapshot
 
 INLINE_BYTES = 100_000  # Ray copies larger arguments into its store, for every call anew
 _LEAST_STORE_BYTES = 100_000_000
-_FETCH_S = 60.0
+_FETCH_S, _CONNECT_S = 60.0, 10.0
 _GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, *SAVING)
 
 
@@ -55,6 +56,7 @@ class Connection:
         Raises:
             ConfigError: there is no cluster at the address, or it has other versions.
         """
+        _check_reachable(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
         import ray
 
@@ -158,6 +160,24 @@ class Connection:
         if self._owned:
             with blocked_signals(*_GROUP_SIGNALS):
                 self._ray.shutdown()
+
+
+def _check_reachable(address: str | None) -> None:
+    """Refuses an address at which nobody listens; Ray would try for minutes.
+
+    Raises:
+        ConfigError: nobody answers there.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if not colon:  # auto, or a Ray of its own
+        return
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"sampler.address={address}: no connection to Ray: {error}; start it there with `ray "
+            "start --head`, or use its address as `ray status` has it"
+        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -139,6 +139,8 @@ class Members:
             for reference in self._connection.wait(self.references(), LOOK_S):
                 if fault := self._shown(self._owing(reference), reference):
                     raise ConfigError(fault)
+        if not self._members:
+            raise ConfigError("sampler=ray: every node died before it began; see the lines above")
 
     def look(self) -> list[Member]:
         """Starts what new nodes there are; returns the members whose nodes have left the cluster.
@@ -190,19 +192,20 @@ class Members:
             self._returned(member, reference)
             return False
         if fault := self._shown(member, reference):
-            self._say(fault)
+            self._say(f"{fault}; it gets no work")
             self._refused.add(member.node.identity)
             self._leave(member)
         return member.state == "live"
 
     def _shown(self, member: Member, reference: Any) -> str:
-        """Lets a node whose canary has come take part; returns why it may not, else nothing."""
+        """Lets a node take part whose canary has come; returns why it may not, else nothing."""
         member.awaited.remove(reference)
         try:
             facts: Facts = self._connection.get(reference)
         except NodeLostError as error:
+            self._say(f"node {member.name} died before it began: {error}")
             self.lose(member)
-            return f"node {member.name} died before it began: {error}"
+            return ""
         except WorkerError as error:
             return f"node {member.name} cannot collect: {error}"
         member.facts, expected = facts, self._canary.expected
@@ -211,10 +214,7 @@ class Members:
             why = difference(ours, {"processor": facts.cpu_model, **facts.versions})
             fault = f"node {member.name} computes other bits than the agent ({why})"
             if self._settings.mismatch == "error":
-                return (
-                    f"{fault}; leave it out of the cluster, or let results depend on the nodes "
-                    "with sampler.mismatch=warn"
-                )
+                return f"{fault}; leave the node out, or accept that with sampler.mismatch=warn"
             self._say(f"{fault}; results depend on the nodes (sampler.mismatch=warn)")
         member.state = "live"
         return ""

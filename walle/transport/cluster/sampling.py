@@ -196,9 +196,9 @@ class RaySampling:
     def _take(self, reference: Any) -> None:
         """Takes an answer; if anything is wrong with it, its lanes are collected elsewhere."""
         asked = self._asked.pop(reference, None)
-        if asked is None:
-            if self._members.take(reference):
-                self._wants_deal = True
+        if asked is None:  # a canary, an answer that is void, or of a node that was lost just now
+            owed = reference in self._members.references()
+            self._wants_deal |= owed and self._members.take(reference)
             return
         member = asked.team.member
         member.awaited.remove(reference)
