@@ -107,6 +107,7 @@ class StillNode(node.NodeSampling):
         """Starts nothing."""
         self._slots: dict[int, Slot] = {}
         self._lanes: tuple[int, ...] = ()
+        self._packed: Any = None
 
     def canary(self, start: node.Start, snapshot: Any) -> node.Facts:
         """Collects the canary in this process."""
@@ -123,7 +124,8 @@ class StillNode(node.NodeSampling):
             slot.round[0] = call.round
             slot.rollout.policy_version[:] = snapshot.version
         header = Header(call.round, call.version, call.incarnation, self._lanes)
-        return pack(header, self._slots), []
+        self._packed = pack(header, self._slots, self._packed)
+        return self._packed, []
 
 
 def ready(shape: Any, lanes: Sequence[int]) -> Slot:

@@ -123,8 +123,8 @@ class Connection:
             time.sleep(timeout_s)
             return []
         ready = self._ray.wait(list(references), num_returns=1, timeout=timeout_s)[0]
-        if not ready:
-            return []
+        if len(ready) == len(references) or not ready:
+            return list(ready)
         # `ray.wait` favours the front of its list, so it is asked for all that have come.
         found: list[Any] = self._ray.wait(list(references), num_returns=len(references), timeout=0)[
             0

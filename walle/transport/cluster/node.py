@@ -136,6 +136,7 @@ class Team:
         self._numbers = [task.index for task in start.tasks]
         self._round, self._version = self._tasks[0].first_round, -1
         self._news: list[Told] = []
+        self._packed: Bytes | None = None
         steps = sum(shape.steps * shape.lanes for shape in start.shapes)
         check_memory(start.shapes, start.slots, steps)
         self.sampling: ProcessSampling = ProcessSampling(
@@ -165,7 +166,8 @@ class Team:
         lanes = tuple(lane for task in self._tasks for lane in task.lanes)
         header = Header(call.round, call.version, call.incarnation, lanes)
         slots = zip(self._numbers, (item.slot for item in received), strict=True)
-        packed = pack(header, dict(slots))
+        # Ray has copied the former answer into its store by now.
+        packed = self._packed = pack(header, dict(slots), self._packed)
         for item in received:
             self.sampling.release(item)
         self._round += 1
