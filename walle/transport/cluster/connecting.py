@@ -117,19 +117,16 @@ class Connection:
         """The policy itself if it is small, else a reference to one copy in the object store."""
         return snapshot if snapshot.vector.nbytes <= INLINE_BYTES else self._ray.put(snapshot)
 
-    def wait(self, references: Sequence[Any], timeout_s: float) -> list[Any]:
-        """The references whose answers have come; waits for the first one."""
+    def wait(self, references: Sequence[Any], timeout_s: float, enough: int = 1) -> list[Any]:
+        """Waits until `enough` answers have come, or the time is over; returns what has come.
+
+        Of more answers than that, it returns those that stand first in the list.
+        """
         if not references:
             time.sleep(timeout_s)
             return []
-        ready = self._ray.wait(list(references), num_returns=1, timeout=timeout_s)[0]
-        if len(ready) == len(references) or not ready:
-            return list(ready)
-        # `ray.wait` favours the front of its list, so it is asked for all that have come.
-        found: list[Any] = self._ray.wait(list(references), num_returns=len(references), timeout=0)[
-            0
-        ]
-        return found
+        ready, _ = self._ray.wait(list(references), num_returns=enough, timeout=timeout_s)
+        return list(ready)
 
     def get(self, reference: Any) -> Any:
         """An answer that has come; its arrays are views of the object store, and read-only.

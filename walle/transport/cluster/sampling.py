@@ -34,8 +34,9 @@ LEAST_S, TIMES_THE_LONGEST = 180.0, 30.0
 
 
 class Asked(NamedTuple):
-    """A round that a team was asked for: which team, under which policy, and when."""
+    """A round that a team was asked for: which, under which policy, and when."""
 
+    round: int
     team: Team
     version: int
     sent_ns: int
@@ -163,7 +164,7 @@ class RaySampling:
         if not member.awaited:
             member.since = now_ns * 1e-9
         member.awaited.append(reference)
-        self._asked[reference] = Asked(team, version, now_ns)
+        self._asked[reference] = Asked(team.round, team, version, now_ns)
         team.start, team.ends, team.round = None, (), team.round + 1
 
     def _wait(self) -> None:
@@ -179,8 +180,10 @@ class RaySampling:
             raise Interrupted
         if ready and self._others:
             self._others.report()
-        references = [*self._asked, *self._members.references()]
-        for reference in self._connection.wait(references, POLL_S):
+        # First what is rare: Ray returns what stands first, so rounds would hide it.
+        references = [*self._members.references(), *self._asked]
+        owed = sum(asked.round == self._round for asked in self._asked.values())
+        for reference in self._connection.wait(references, POLL_S, max(1, owed)):
             self._take(reference)
         for member in self._members.overdue(self.limit_s):
             seconds = time.monotonic() - member.since
@@ -205,7 +208,7 @@ class RaySampling:
         stale = False
         try:
             packed, news = self._connection.get(reference)
-            fault, stale = self._teams.keep(packed, *asked)
+            fault, stale = self._teams.keep(packed, *asked[1:])
         except (NodeLostError, AnswerError) as error:
             fault = str(error)
         except WorkerError as error:
