@@ -46,8 +46,8 @@ from walle.transport.cluster.answer import Header, pack
 from walle.transport.cluster.canary import collected_here
 from walle.transport.cluster.connecting import Connection
 from walle.transport.cluster.members import ClusterSettings
+from walle.transport.cluster.pools import Plan
 from walle.transport.cluster.sampling import RaySampling
-from walle.transport.cluster.teams import Plan
 from walle.transport.sampling import Patience
 from walle.transport.slots import Slot
 

@@ -187,8 +187,8 @@ def make_sampling(
     if isinstance(config.sampler, RaySamplerConfig):
         # Few runs need these imports.
         from walle.transport.cluster.members import ClusterSettings
+        from walle.transport.cluster.pools import Plan
         from walle.transport.cluster.sampling import RaySampling
-        from walle.transport.cluster.teams import Plan
 
         shape, cluster = partial(rollout_shape, run), ClusterSettings.of(config.sampler)
         plan = Plan(tasks[0], shape, len(snapshot.vector), slots, patience)

@@ -1,4 +1,4 @@
-"""Only the answers that a living team owes count."""
+"""Only the answers that a living pool owes count."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def expected():
     return found
 
 
-def test_the_answers_of_a_team_count_in_their_order(expected):
+def test_the_answers_of_a_pool_count_in_their_order(expected):
     assert expected.judge(Header(5, 4, 1, LANES), 4) == ("", False)
     assert expected.judge(Header(6, 5, 1, LANES), 5) == ("", False)
     assert expected.judge(Header(5, 4, 2, (0, 1, 2)), 4) == ("", False)
@@ -30,7 +30,7 @@ def test_an_answer_that_comes_twice_is_dropped(expected):
     assert expected.judge(Header(6, 5, 1, LANES), 5) == ("", False)
 
 
-def test_an_answer_of_a_team_that_has_ended_is_dropped(expected):
+def test_an_answer_of_a_pool_that_has_ended_is_dropped(expected):
     expected.end(1)
     expected.begin(3, 5, LANES)  # the same lanes elsewhere
     fault, stale = expected.judge(Header(5, 4, 1, LANES), 4)

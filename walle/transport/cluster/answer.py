@@ -40,7 +40,7 @@ class Header(NamedTuple):
     Attributes:
         round: the round's number.
         version: the policy's version that acted.
-        incarnation: the number of the team of samplers that answers, counted by the agent.
+        incarnation: the number of the pool of samplers that answers, counted by the agent.
         lanes: the numbers of all lanes in the answer.
     """
 

@@ -1,4 +1,4 @@
-"""Which answers count: those of a team that still exists, for the round that it owes."""
+"""Which answers count: those of a pool that still exists, for the round that it owes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Verdict(NamedTuple):
 
 
 class Expected:
-    """The rounds that the teams of samplers owe, by the teams' incarnations.
+    """The rounds that the pools of samplers owe, by the pools' incarnations.
 
-    A team begins with an incarnation that no other team ever had. So an answer from before its
-    node was set aside is never taken for one of the team that collects the same lanes now.
+    A pool begins with an incarnation that no other pool ever had. So an answer from before its
+    node was set aside is never taken for one of the pool that collects the same lanes now.
     """
 
     def __init__(self) -> None:
@@ -32,19 +32,19 @@ class Expected:
         self._lanes: dict[int, tuple[int, ...]] = {}
 
     def begin(self, incarnation: int, round_: int, lanes: tuple[int, ...]) -> None:
-        """Expects answers of a new team, from that round on."""
+        """Expects answers of a new pool, from that round on."""
         self._round[incarnation], self._lanes[incarnation] = round_, lanes
 
     def end(self, incarnation: int) -> None:
-        """Expects nothing more of that team."""
+        """Expects nothing more of that pool."""
         del self._round[incarnation], self._lanes[incarnation]
 
     def judge(self, header: Header, version: int) -> Verdict:
-        """Decides whether an answer counts; the team's next round is expected if it does.
+        """Decides whether an answer counts; the pool's next round is expected if it does.
 
         Args:
             header: the answer's header.
-            version: the policy's version that the team was given for that round.
+            version: the policy's version that the pool was given for that round.
         """
         what = f"the answer for round {header.round}"
         owed = self._round.get(header.incarnation)

@@ -111,7 +111,7 @@ class Members:
         return self._settings.per_node or member.node.cpus
 
     def references(self) -> list[Any]:
-        """The answers that no team of samplers waits for: canaries, and those that are void."""
+        """The answers that no pool of samplers waits for: canaries, and those that are void."""
         return [each for m in self._members if m.state != "live" for each in m.awaited]
 
     def _in_state(self, state: State) -> list[Member]:

@@ -31,7 +31,7 @@ _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "ray")
 
 
 class Start(NamedTuple):
-    """What a team of samplers on a node starts from.
+    """What a pool of samplers on a node starts from.
 
     Attributes:
         tasks: the samplers, with the states of their lanes; their cores are chosen on the node.
@@ -54,11 +54,11 @@ class Call(NamedTuple):
     """What the agent asks of a node for a round.
 
     Attributes:
-        incarnation: the number of the team that collects.
+        incarnation: the number of the pool that collects.
         round: the number of the round.
         version: the version of the policy that comes with the call.
-        start: the team's samplers if the lanes changed hands; None if they go on.
-        ends: the incarnations of teams that end before.
+        start: the pool's samplers if the lanes changed hands; None if they go on.
+        ends: the incarnations of pools that end before.
     """
 
     incarnation: int
@@ -93,13 +93,13 @@ class NodeSampling:
         vars(sys.modules["__main__"]).pop("__file__", None)
         mark_processes()  # a mark of its own: the agent's is on all that a local Ray started
         start_fork_server()
-        self._teams: dict[int, Team] = {}
+        self._pools: dict[int, Pool] = {}
 
     def canary(self, start: Start, snapshot: PolicySnapshot) -> Facts:
         """Collects a canary rollout, in a sampler process as later the whole run."""
         from walle.transport.cluster.canary import digest
 
-        with closing(Team(start).sampling) as sampling:
+        with closing(Pool(start).sampling) as sampling:
             sampling.publish(snapshot)
             found = digest(sampling.wait_round()[0].slot)
         return Facts(found, cpu_model(), len(usable_cores()), versions())
@@ -112,13 +112,13 @@ class NodeSampling:
             ValueError: the call does not fit what the node has.
         """
         for incarnation in call.ends:
-            self._teams.pop(incarnation).sampling.close()
+            self._pools.pop(incarnation).sampling.close()
         if call.start is not None:
-            self._teams[call.incarnation] = Team(call.start)
-        return self._teams[call.incarnation].collect(call, snapshot)
+            self._pools[call.incarnation] = Pool(call.start)
+        return self._pools[call.incarnation].collect(call, snapshot)
 
 
-class Team:
+class Pool:
     """Samplers of a node that were started together, and that collect together."""
 
     def __init__(self, start: Start) -> None:

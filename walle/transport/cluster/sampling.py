@@ -22,7 +22,7 @@ from walle.transport.cluster.canary import (
 from walle.transport.cluster.connecting import Connection, NodeLostError
 from walle.transport.cluster.members import Canary, ClusterSettings, Member, Members
 from walle.transport.cluster.node import Call, Facts, Start, versions
-from walle.transport.cluster.teams import Plan, Team, Teams
+from walle.transport.cluster.pools import Plan, Pool, Pools
 from walle.transport.lane_book import LaneBook
 from walle.transport.replacing import News, NodesInUse, Replacement, Told
 from walle.transport.rounds import Round, assemble_round
@@ -34,10 +34,10 @@ LEAST_S, TIMES_THE_LONGEST = 180.0, 30.0
 
 
 class Asked(NamedTuple):
-    """A round that a team was asked for: which, under which policy, and when."""
+    """A round that a pool was asked for: which, under which policy, and when."""
 
     round: int
-    team: Team
+    pool: Pool
     version: int
     sent_ns: int
 
@@ -77,8 +77,8 @@ class RaySampling:
         self._timeout_s, self._signals, self._others = plan.patience.timeout_s, signals, others
         self.news = News()
         self.owners = [0] * len(plan.task.lanes)
-        self._teams = Teams(plan)
-        self.lanes: LaneBook = self._teams.lanes
+        self._pools = Pools(plan)
+        self.lanes: LaneBook = self._pools.lanes
         self._asked: dict[Any, Asked] = {}
         self._snapshots: dict[int, Any] = {}
         self._newest, self._longest_s = -1, 0.0
@@ -120,27 +120,27 @@ class RaySampling:
 
     def receive(self) -> Round:
         """See `Sampling`."""
-        while (received := self._teams.take_round()) is None:
+        while (received := self._pools.take_round()) is None:
             self._wait()
-        round_ = assemble_round(received, self._teams.tasks)
+        round_ = assemble_round(received, self._pools.tasks)
         del received  # its arrays are views that pin Ray's object store
         self._round += 1
         oldest = self._lag.oldest(self._round)
         self._snapshots = {v: each for v, each in self._snapshots.items() if v >= oldest}
-        self.owners[:] = [task.index for task in self._teams.tasks for _ in task.lanes]
+        self.owners[:] = [task.index for task in self._pools.tasks for _ in task.lanes]
         self._ask()
         return round_
 
     def _ask(self) -> None:
-        """Asks every team for the rounds that may begin."""
+        """Asks every pool for the rounds that may begin."""
         if self._wants_deal and self._top < self._round:
             self._deal()
-        self._teams.rehouse(self._members.live())
+        self._pools.rehouse(self._members.live())
         while not self._wants_deal and self._may_begin(self._top + 1):
             self._top += 1
-        for team in self._teams.teams:
-            while team.round <= self._top:
-                self._send(team)
+        for pool in self._pools.pools:
+            while pool.round <= self._top:
+                self._send(pool)
 
     def _may_begin(self, round_: int) -> bool:
         wanted = self._rounds is None or round_ < self._rounds
@@ -152,20 +152,20 @@ class RaySampling:
         if not most:
             return
         self._wants_deal = False
-        if (dealt := self._teams.deal(most, self._round)) is not None:
-            self.lanes = self._teams.lanes
+        if (dealt := self._pools.deal(most, self._round)) is not None:
+            self.lanes = self._pools.lanes
             self.news.tell(NodesInUse(self._round, _facts(dealt)))
 
-    def _send(self, team: Team) -> None:
-        member, version = team.member, self._lag.oldest(team.round)
-        call = Call(team.incarnation, team.round, version, team.start, team.ends)
+    def _send(self, pool: Pool) -> None:
+        member, version = pool.member, self._lag.oldest(pool.round)
+        call = Call(pool.incarnation, pool.round, version, pool.start, pool.ends)
         now_ns = time.monotonic_ns()
         reference = self._connection.collect(member.actor, call, self._snapshots[version])
         if not member.awaited:
             member.since = now_ns * 1e-9
         member.awaited.append(reference)
-        self._asked[reference] = Asked(team.round, team, version, now_ns)
-        team.start, team.ends, team.round = None, (), team.round + 1
+        self._asked[reference] = Asked(pool.round, pool, version, now_ns)
+        pool.start, pool.ends, pool.round = None, (), pool.round + 1
 
     def _wait(self) -> None:
         """Waits for an answer, a death, a signal, or a node that has owed an answer for too long.
@@ -203,12 +203,12 @@ class RaySampling:
             owed = reference in self._members.references()
             self._wants_deal |= owed and self._members.take(reference)
             return
-        member = asked.team.member
+        member = asked.pool.member
         member.awaited.remove(reference)
         stale = False
         try:
             packed, news = self._connection.get(reference)
-            fault, stale = self._teams.keep(packed, *asked[1:])
+            fault, stale = self._pools.keep(packed, *asked[1:])
         except (NodeLostError, AnswerError) as error:
             fault = str(error)
         except WorkerError as error:
@@ -229,8 +229,8 @@ class RaySampling:
     def _dismiss(self, member: Member, why: str) -> None:
         """Takes the samplers from a node, and all that it was asked for."""
         asked = self._asked.items()
-        self._asked = {key: each for key, each in asked if each.team.member is not member}
-        round_ = self._teams.dismiss(member)
+        self._asked = {key: each for key, each in asked if each.pool.member is not member}
+        round_ = self._pools.dismiss(member)
         self._wants_deal = True
         if round_ is not None:
             self.news.tell(Replacement.of_node(member.name, round_, why))

@@ -1,4 +1,4 @@
-"""The teams of samplers on the nodes: dealt between rounds, and moved when a node is lost."""
+"""The pools of samplers on the nodes: dealt between rounds, and moved when a node is lost."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Plan:
 
 
 @dataclass(eq=False)
-class Team:
+class Pool:
     """Samplers that a node started together.
 
     Attributes:
-        incarnation: the team's number, which no other team has.
+        incarnation: the pool's number, which no other pool has.
         member: its node.
         samplers: the samplers' numbers in the run.
         round: the round to ask for next.
@@ -79,11 +79,11 @@ class Team:
         return (self.incarnation,) if self.start is None else self.ends
 
 
-class Teams:
+class Pools:
     """All samplers of the run, on whichever nodes; knows what is owed, and where lanes stand.
 
     Attributes:
-        teams: the teams, in the order in which they began.
+        pools: the pools, in the order in which they began.
         tasks: the samplers.
         lanes: the lanes after the last round that was taken.
         homeless: the numbers of samplers that have lost their node.
@@ -92,7 +92,7 @@ class Teams:
     def __init__(self, plan: Plan) -> None:
         """Begins without samplers; the lanes stand before the run's next round."""
         self._plan = plan
-        self.teams: list[Team] = []
+        self.pools: list[Pool] = []
         self.tasks: list[SamplerTask] = []
         self.lanes = LaneBook([plan.task.blocks], saved=plan.saved)
         self.homeless: list[int] = []
@@ -110,7 +110,7 @@ class Teams:
             the samplers of each node; None if nothing changes.
         """
         shares = deal_lanes(most, len(self._plan.task.lanes))
-        if [(team.member, team.samplers) for team in self.teams] == [
+        if [(pool.member, pool.samplers) for pool in self.pools] == [
             (member, share.samplers) for member, share in shares.items()
         ]:
             return None
@@ -123,11 +123,11 @@ class Teams:
         ]
         self.lanes = LaneBook([task.blocks for task in self.tasks], saved=self._plan.saved)
         self._pending, self.homeless = [deque() for _ in self.tasks], []
-        former, self.teams = self.teams, []
-        for team in former:
-            self._expected.end(team.incarnation)
+        former, self.pools = self.pools, []
+        for pool in former:
+            self._expected.end(pool.incarnation)
         for member, share in shares.items():
-            ends = tuple(n for team in former if team.member is member for n in team.on_node)
+            ends = tuple(n for pool in former if pool.member is member for n in pool.on_node)
             self._begin(member, [self.tasks[i] for i in share.samplers], round_, ends)
         return {member: len(share.samplers) for member, share in shares.items()}
 
@@ -141,7 +141,7 @@ class Teams:
         self._incarnations += 1
         samplers = tuple(task.index for task in tasks)
         start = self._plan.start(tasks)
-        self.teams.append(Team(self._incarnations, member, samplers, round_, start, ends))
+        self.pools.append(Pool(self._incarnations, member, samplers, round_, start, ends))
         lanes = tuple(lane for task in tasks for lane in task.lanes)
         self._expected.begin(self._incarnations, round_, lanes)
 
@@ -149,7 +149,7 @@ class Teams:
         """Starts samplers that lost their node on others, before the first round that they owe."""
         if not self.homeless or not live:
             return
-        loads = {m: sum(len(t.samplers) for t in self.teams if t.member is m) for m in live}
+        loads = {m: sum(len(t.samplers) for t in self.pools if t.member is m) for m in live}
         homes, self.homeless = spread(self.homeless, loads), []
         for member, samplers in homes.items():
             for round_, group in groupby(sorted(samplers, key=self._owed), key=self._owed):
@@ -166,19 +166,19 @@ class Teams:
 
     def dismiss(self, member: Member) -> int | None:
         """Takes the samplers from a node; returns the first round that is owed, None without."""
-        lost = [team for team in self.teams if team.member is member]
-        for team in lost:
-            self._expected.end(team.incarnation)
-            self.teams.remove(team)
-            self.homeless += team.samplers
-        return min((self._owed(i) for team in lost for i in team.samplers), default=None)
+        lost = [pool for pool in self.pools if pool.member is member]
+        for pool in lost:
+            self._expected.end(pool.incarnation)
+            self.pools.remove(pool)
+            self.homeless += pool.samplers
+        return min((self._owed(i) for pool in lost for i in pool.samplers), default=None)
 
-    def keep(self, packed: Any, team: Team, version: int, sent_ns: int) -> tuple[str, bool]:
+    def keep(self, packed: Any, pool: Pool, version: int, sent_ns: int) -> tuple[str, bool]:
         """Keeps the rollouts of an answer if it counts.
 
         Args:
             packed: the answer.
-            team: the team that was asked.
+            pool: the pool that was asked.
             version: the version of the policy that it was given.
             sent_ns: when it was asked, on this process's clock.
 
@@ -190,7 +190,7 @@ class Teams:
         """
         verdict = self._expected.judge(read_header(packed), version)
         if not verdict.fault:
-            shapes = {i: self._plan.shape(len(self.tasks[i].lanes)) for i in team.samplers}
+            shapes = {i: self._plan.shape(len(self.tasks[i].lanes)) for i in pool.samplers}
             for sampler, slot in unpack(packed, shapes).items():
                 slot.began_ns[0], slot.sent_ns[0] = sent_ns, time.monotonic_ns()
                 self._pending[sampler].append(slot)
