@@ -17,7 +17,7 @@ RUN python -m venv .venv \
         --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6'
 COPY --chown=walle . .
 RUN .venv/bin/python -m pip install --no-cache-dir -c constraints.txt \
-        -e '.[box2d,dev,docs,export,optuna,tensorboard,video,wandb]' \
+        -e '.[box2d,dev,docs,export,optuna,ray,tensorboard,video,wandb]' \
     && touch .venv/ready
 
 ENV PATH=/work/.venv/bin:$PATH

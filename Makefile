@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python
 
-.PHONY: sweep test slow gpu mutants docs lint types format clean
+.PHONY: sweep test slow gpu ray mutants docs lint types format clean
 .DEFAULT_GOAL := test
 
 # The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
@@ -11,7 +11,7 @@ RUN = .venv/bin/python
 	$(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
 	$(PIP) torch==2.13.0 || $(PIP) 'torch>=2.6'
-	$(PIP) -c constraints.txt -e '.[box2d,dev,docs,export,optuna,tensorboard,video,wandb]'
+	$(PIP) -c constraints.txt -e '.[box2d,dev,docs,export,optuna,ray,tensorboard,video,wandb]'
 	touch $@
 
 # A sweep over sampler counts, and its speedup figure; under three minutes on two cores. Traced, so
@@ -32,6 +32,10 @@ slow: .venv/ready
 # What needs a CUDA device.
 gpu: .venv/ready
 	$(RUN) -m pytest -q -m gpu
+
+# What needs a Ray cluster; the tests start one on this machine.
+ray: .venv/ready
+	$(RUN) -m pytest -q -m ray
 
 # Do the tests of the pure modules notice when one operator, argument or constant is changed?
 mutants: .venv/ready

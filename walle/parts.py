@@ -25,7 +25,7 @@ from walle.algos.problem import Problem
 from walle.collecting.episodes import EpisodeQuota, capacity
 from walle.collecting.lane_block import LaneBlock, deal
 from walle.config import to_dict, with_variables
-from walle.config.schemas import Config
+from walle.config.schemas import Config, RaySamplerConfig
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError
@@ -142,7 +142,7 @@ def start_learners(config: Config, problem: Problem) -> Learners | None:
 
 
 def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
-    """Makes a task with contiguous lanes for each sampler."""
+    """Makes a task with contiguous lanes for each sampler; one with all lanes for a cluster."""
     config, cores, lag = run.config, usable_cores(), Lag(run.config.sampler.max_lag)
     counted = not lag.free_running and not config.rounds_vary
     blocks = [LaneBlock.loaded(each) for each in run.resumed["lanes"]] if run.resumed else []
@@ -162,7 +162,7 @@ def make_tasks(run: Run, trace_path: Path | None) -> list[SamplerTask]:
             episodes_over=config.lanes if config.whole_episodes else None,
             start=deal(blocks, lanes),
         )
-        for i, lanes in enumerate(split_lanes(config.lanes, config.n))
+        for i, lanes in enumerate(split_lanes(config.lanes, config.n or 1))
     ]
 
 
@@ -182,15 +182,26 @@ def make_sampling(
         return SerialSampling(
             tasks[0], shapes[0], signals, news, make_watchdog(run, news.say), learners
         )
+    snapshot = run.algorithm.snapshot()
+    patience = Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s)
+    if isinstance(config.sampler, RaySamplerConfig):
+        # Few runs need these imports.
+        from walle.transport.cluster.members import ClusterSettings
+        from walle.transport.cluster.pools import Plan
+        from walle.transport.cluster.sampling import RaySampling
+
+        shape, cluster = partial(rollout_shape, run), ClusterSettings.of(config.sampler)
+        plan = Plan(tasks[0], shape, len(snapshot.vector), slots, patience)
+        return RaySampling(plan, snapshot, cluster, signals=signals, others=learners)
     return ProcessSampling(
         tasks,
         shapes,
-        vector_length=len(run.algorithm.snapshot().vector),
+        vector_length=len(snapshot.vector),
         slots=slots,
         enough=1 if run.algorithm.capabilities.every_rollout else config.batch_size,
         max_staleness=config.algo.staleness_bound,
         signals=signals,
-        patience=Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s),
+        patience=patience,
         others=learners,
     )
 
@@ -244,15 +255,13 @@ def make_watchdog(run: Run, say: Callable[[str], None]) -> Watchdog:
 
 def make_agent(
     run: Run,
-    tasks: list[SamplerTask],
     sampling: Sampling,
     outputs: Outputs,
     callbacks: Mapping[str, Callback],
 ) -> Agent:
     """Makes the agent with its evaluator, its cadences, its recorder and its callbacks."""
     config, algorithm, lag = run.config, run.algorithm, Lag(run.config.sampler.max_lag)
-    sampler_of_lane = [task.index for task in tasks for _ in task.lanes]
-    tracker = EpisodeTracker(sampler_of_lane, config.logger.return_window)
+    tracker = EpisodeTracker(sampling.owners, config.logger.return_window)
     evaluator = None
     if config.eval.every is not None:
         evaluator = Evaluator(

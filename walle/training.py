@@ -181,7 +181,7 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
                 outputs.progress.say(line)
-        agent = make_agent(run, tasks, sampling, outputs, callbacks)
+        agent = make_agent(run, sampling, outputs, callbacks)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)

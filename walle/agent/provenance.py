@@ -56,6 +56,14 @@ def write_provenance(
     write_atomically(path, json.dumps(provenance, indent=2) + "\n")
 
 
+def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
+    """Adds to run.json which nodes of a cluster collect from a round on."""
+    path = directory / "run.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    found["nodes"] = [*found.get("nodes", []), nodes]
+    write_atomically(path, json.dumps(found, indent=2) + "\n")
+
+
 def _versions() -> dict[str, str]:
     found = {}
     for name in _PACKAGES:

@@ -14,11 +14,12 @@ from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker
 from walle.agent.evaluation import Evaluation
 from walle.agent.iteration_rows import Collection, dropped, durations, lags, timing_row
 from walle.agent.progress import Progress
+from walle.agent.provenance import add_nodes
 from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
 from walle.processes.signals import Signals
 from walle.timing import Span, TraceFile
-from walle.transport.replacing import Replacement
+from walle.transport.replacing import NodesInUse, Told
 from walle.transport.rounds import Round
 from walle.types import IntArray, PolicySnapshot
 
@@ -134,12 +135,15 @@ class Recorder:
         """Prints a line."""
         self._out.progress.say(line)
 
-    def news(self, found: Replacement | str) -> None:
-        """Prints what happened to a sampler; a replacement goes to status.json too."""
+    def news(self, found: Told) -> None:
+        """Prints what happened to samplers; replacements and nodes go into the run's files too."""
         if isinstance(found, str):
             self.say(found)
             return
         self.say(found.line)
+        if isinstance(found, NodesInUse):
+            add_nodes(self._out.directory, found._asdict())
+            return
         before = read_status(self._out.directory).get("replacements") or []
         update_status(self._out.directory, replacements=[*before, found._asdict()])
 

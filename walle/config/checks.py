@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from walle import algos
+from walle.config.cluster import check_ray
 from walle.config.learners import checked_learners, nearest_multiples
-from walle.config.schemas import CNNConfig, Config, GRUConfig
+from walle.config.schemas import CNNConfig, Config, GRUConfig, RaySamplerConfig
 from walle.errors import ConfigError
 from walle.machine import usable_cores
 from walle.processes.importing import imported
@@ -104,6 +105,11 @@ def _checked_sampler(config: Config) -> Config:
     """Fills in the open values of `sampler`, and checks them against `batch_size`."""
     asked, lag = config.sampler, Lag(config.sampler.max_lag)
     lanes = asked.lanes or default_lanes(config.batch_size)
+    if isinstance(asked, RaySamplerConfig):
+        check_ray(config, asked)
+        _check_lanes(config.batch_size, 0, lanes, chosen=asked.lanes is None)
+        _check_slots(lag, asked.slots or lag.slots)
+        return replace(config, sampler=replace(asked, lanes=lanes, slots=asked.slots or lag.slots))
     n = asked.n or (1 if asked.name == "serial" else min(len(usable_cores()), lanes))
     sampler = replace(asked, n=n, lanes=lanes, slots=asked.slots or lag.slots)
     if asked.name == "serial" and n != 1:

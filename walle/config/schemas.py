@@ -61,7 +61,7 @@ class CNNConfig(NetConfig):
 class SamplerConfig:
     """Settings in conf/sampler/; `validate` replaces None in `n`, `lanes` and `slots`."""
 
-    name: str = one_of("process", "serial")
+    name: str = one_of("process", "serial", "ray")
     n: int | None = positive()
     lanes: int | None = positive()
     collect: str = one_of("fixed", "episodes")
@@ -71,6 +71,16 @@ class SamplerConfig:
     balance: bool
     restarts: int = not_negative()
     timeout_s: float | None = positive()
+
+
+@dataclass(kw_only=True)
+class RaySamplerConfig(SamplerConfig):
+    """Settings in conf/sampler/ray.yaml."""
+
+    address: str | None
+    nodes: int | None = positive()
+    per_node: int | None = positive()
+    mismatch: str = one_of("error", "warn")
 
 
 @dataclass(kw_only=True)
@@ -164,9 +174,8 @@ class Config(TopLevel):
 
     @property
     def n(self) -> int:
-        """The number of samplers."""
-        assert self.sampler.n is not None
-        return self.sampler.n
+        """The number of samplers on this machine; 0 if they run on the nodes of a cluster."""
+        return self.sampler.n or 0
 
     @property
     def lanes(self) -> int:
@@ -224,4 +233,5 @@ VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("net", "gru"): GRUConfig,
     ("net", "cnn"): CNNConfig,
     ("logger", "wandb"): WandbConfig,
+    ("sampler", "ray"): RaySamplerConfig,
 }

@@ -70,6 +70,7 @@ class ProcessSampling:
         self._boards = Arena([((2,), "int64")] * len(tasks))
         self._board_rows = self._boards.arrays()
         self._records = Records(shapes) if patience.balance and len(tasks) > 1 else None
+        self.owners = [task.index for task in tasks for _ in task.lanes]
         self.lanes = LaneBook([task.blocks for task in tasks], saved=shapes[0].lane_state > 0)
         self.news = News()
         self._restarts = Restarts(patience.restarts)
@@ -114,12 +115,20 @@ class ProcessSampling:
         return self._first_to_arrive() if self._lag.free_running else self._next_round()
 
     def _next_round(self) -> Round:
-        while (received := self._experience.take_round()) is None:
-            self._wait()
+        received = self.wait_round()
         round_ = assemble_round(received, self._tasks)
         for item in received:
-            self._release(item)
+            self.release(item)
         return round_
+
+    def wait_round(self) -> list[Received]:
+        """Waits for the oldest rollout of every sampler; see `receive` for the errors.
+
+        The slots belong to the caller until they are released.
+        """
+        while (received := self._experience.take_round()) is None:
+            self._wait()
+        return received
 
     def _first_to_arrive(self) -> Round:
         """Copies each slot when it arrives, so that fast samplers do not wait for slow ones.
@@ -136,7 +145,7 @@ class ProcessSampling:
                 self._wait()
                 continue
             copy = item.copied()
-            self._release(item)
+            self.release(item)
             if self._is_too_old(copy):
                 dropped.append(copy)
             else:
@@ -153,7 +162,8 @@ class ProcessSampling:
         oldest = int(item.slot.rollout.policy_version.min())
         return self._policies.newest - oldest > self._max_staleness
 
-    def _release(self, item: Received) -> None:
+    def release(self, item: Received) -> None:
+        """Notes where a rollout left its lanes, and gives the slot back to the sampler."""
         self.lanes.turn(item.sampler, item.slot)
         self._experience.release(item)
 

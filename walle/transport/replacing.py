@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from walle.timing import timestamp
 
@@ -22,6 +22,7 @@ class Replacement(NamedTuple):
         round: the round that its successor collects again, or learns from again.
         why: how it ended.
         exact: whether the run goes on with the same bits as if nothing had happened.
+        remedy: who does its work.
     """
 
     sampler: str
@@ -29,12 +30,40 @@ class Replacement(NamedTuple):
     round: int
     why: str
     exact: bool = True
+    remedy: str = "a new one repeats"
+
+    @classmethod
+    def of_node(cls, node: str, round_: int, why: str) -> Replacement:
+        """A node of a cluster whose samplers are started elsewhere, before that round."""
+        who = f"node {node}"
+        return cls(who, timestamp(), round_, why, remedy="its lanes are collected again from")
 
     @property
     def line(self) -> str:
         """What the terminal shows."""
         inexact = "" if self.exact else " (free-running: the run is not the same bit for bit)"
-        return f"{self.sampler} {self.why}; a new one repeats round {self.round}{inexact}"
+        return f"{self.sampler} {self.why}; {self.remedy} round {self.round}{inexact}"
+
+
+class NodesInUse(NamedTuple):
+    """The nodes of a cluster that collect from a round on, as run.json lists them.
+
+    Attributes:
+        round: the first round.
+        nodes: name, address, number of samplers, processor and cores of each node.
+    """
+
+    round: int
+    nodes: list[dict[str, Any]]
+
+    @property
+    def line(self) -> str:
+        """What the terminal shows."""
+        who = ", ".join(f"{node['name']} ({node['samplers']})" for node in self.nodes)
+        return f"from round {self.round} on these nodes collect (with so many samplers): {who}"
+
+
+Told = Replacement | NodesInUse | str
 
 
 class Restarts:
@@ -68,16 +97,16 @@ class News:
 
     def __init__(self) -> None:
         """Keeps everything at first."""
-        self._kept: list[Replacement | str] = []
-        self._tell: Callable[[Replacement | str], None] = self._kept.append
+        self._kept: list[Told] = []
+        self._tell: Callable[[Told], None] = self._kept.append
 
-    def listen(self, tell: Callable[[Replacement | str], None]) -> None:
+    def listen(self, tell: Callable[[Told], None]) -> None:
         """Sends what was kept, and everything from now on, to `tell`."""
         self._tell = tell
         while self._kept:
             tell(self._kept.pop(0))
 
-    def tell(self, found: Replacement | str) -> None:
+    def tell(self, found: Told) -> None:
         """Passes on what happened elsewhere."""
         self._tell(found)
 

@@ -45,8 +45,10 @@ class Sampling(Protocol):
     Attributes:
         lanes: the state of all lanes after the last round that was received.
         news: what happened to samplers.
+        owners: the sampler of each lane in the last round that was received; changes in place.
     """
 
+    owners: list[int]
     lanes: LaneBook
     news: News
 

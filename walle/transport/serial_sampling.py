@@ -49,6 +49,7 @@ class SerialSampling:
         self._watch = Watch(others.sentinels, others.report) if others else None
         self._task = task
         self._round = task.first_round
+        self.owners = [0] * len(task.lanes)
         self.lanes = LaneBook([task.blocks], saved=shape.lane_state > 0)
         self.news, self._watchdog = news, watchdog
         if self._filler.anew:

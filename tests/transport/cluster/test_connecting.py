@@ -1,0 +1,17 @@
+import socket
+
+import pytest
+
+from walle.errors import ConfigError
+from walle.transport.cluster.connecting import Connection
+
+
+@pytest.mark.parametrize("port", ["closed", "1", "99999", "no-number"])
+def test_an_address_where_nobody_listens_is_one_line(port):
+    if port == "closed":
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+    with pytest.raises(ConfigError, match=r"no connection to Ray.*start") as refusal:
+        Connection(f"127.0.0.1:{port}", 0)
+    assert f"sampler.address=127.0.0.1:{port}" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
