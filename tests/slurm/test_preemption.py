@@ -15,7 +15,7 @@ from tests.slurm.cluster import wait_until
 from tests.test_resume import assert_same_run
 from walle.agent.run_directory import has_checkpoint, read_status
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = (0, 1)
 ON_SLURM = (

@@ -25,6 +25,7 @@ from walle.launcher.jobs.client import PreparationError, preparation
 from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.lock import LockedError
+from walle.launcher.overrides.quick_loader import quick_loader
 from walle.launcher.planning import Plan, Planner, oversubscribed_warning, plan_lines
 from walle.launcher.records import (
     LOG,
@@ -83,6 +84,7 @@ class Launch:
             SystemExit: with code 2, when a setting is wrong.
         """
         self._settings, self._context, self._config = settings, context, config
+        quick_loader(context)  # before the sweeper composes its jobs
         self.watch: Watch | None = None  # set by a sweeper that prunes
         self._task_function = task_function
         try:
@@ -167,7 +169,7 @@ class Launch:
         place, resources = self._backend.place(plan), self._backend.resources
         for line in plan_lines(plan, resources, self._sweep_dir, place):
             log.info(line)
-        return [job_return(job, Verdict("completed")) for job in plan.jobs]
+        return [unknown_return(job) for job in plan.jobs]
 
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
         self._planner.confirm(plan)
@@ -183,7 +185,7 @@ class Launch:
         finally:
             write_index(self._sweep_dir)
         if verdicts is None:  # the jobs run elsewhere, and nobody waits for them
-            return [job_return(job, Verdict("completed")) for job in plan.jobs]
+            return [unknown_return(job) for job in plan.jobs]
         return self._report(plan, verdicts, signals)
 
     def _run_jobs(
@@ -261,6 +263,12 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
         status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
         _return_value=verdict.value if completed else error,
     )
+
+
+def unknown_return(job: Job) -> JobReturn:
+    """The result of a job that was only planned, or that goes on elsewhere: no value."""
+    overrides = [str(override) for override in job.config.hydra.overrides.task]
+    return JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
 
 
 def _kept_text(plan: Plan) -> str:

@@ -19,6 +19,7 @@ from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
 from walle.launcher.identity import as_json, assign_numbers, refuse_other_base
 from walle.launcher.overrides.choices import OwnSettingError, OwnSettings
+from walle.launcher.overrides.quick_loader import quick_loader
 from walle.launcher.overrides.swept import swept_keys
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
@@ -91,6 +92,7 @@ class Planner:
             composed = [
                 composing.compose(self._context, self._config, job, ignore) for job in resolved
             ]
+            quick_loader(self._context).forget()
             own.refuse_absent(overrides, [job.config for job in composed])
         except OwnSettingError as error:
             raise PlanError(str(error)) from None

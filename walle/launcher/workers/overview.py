@@ -52,5 +52,5 @@ def overview(sweep: Path) -> Overview:
     }
     counts = Counter(states.values())
     words = ", ".join(f"{count} {state.lower()}" for state, count in counts.most_common())
-    text = f"workers in Slurm: {words} ({', '.join(newest.arrays)})" if words else None
-    return Overview(alive, text, left=bool(states))
+    shown = f"workers in Slurm: {words} ({', '.join(newest.arrays)})" if words else None
+    return Overview(alive, shown, left=bool(states))

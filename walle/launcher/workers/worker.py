@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ def main(directory: Path) -> int:
     Asked to end, it waits until its jobs have written their checkpoints, gives them back, and asks
     to be started again.
     """
+    logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stdout)
     stored, name = read_stored(directory), slurm.worker_name(os.environ)
     os.chdir(stored.cwd)
     sys.path[:] = stored.path
@@ -40,14 +42,14 @@ def main(directory: Path) -> int:
     try:
         is_over = _work(directory, stored, _resources(name, os.environ), ending, saving)
     except ClaimLostError as error:
-        print(f"this worker was frozen: {error}", file=sys.stderr)
+        logging.warning(f"this worker was frozen: {error}")
         return 1
     if is_over:
         write_index(stored.sweep)
         if arrays := read_submission(directory).arrays:
             slurm.cancel_waiting(arrays)
     elif ending and name is not None and slurm.requeue(name):
-        print("asked Slurm to start this worker again", flush=True)
+        logging.info("asked Slurm to start this worker again")
     return 0
 
 
