@@ -17,14 +17,16 @@ CHOICES = {
 class SlurmConf:
     """Every key of `hydra.launcher.slurm`, with its default: what to ask Slurm for."""
 
-    # Partition, account, quality of service and constraint, as sbatch takes them; null: Slurm's own
-    # choice.
+    # Partition, as sbatch takes it; null: the cluster's default. `sinfo` lists them.
     partition: Optional[str] = None  # noqa: UP045
+    # Account to charge; null: your default.
     account: Optional[str] = None  # noqa: UP045
+    # Quality of service; null: your default.
     qos: Optional[str] = None  # noqa: UP045
+    # Features that the nodes must have, such as "amd&fast"; null: any node.
     constraint: Optional[str] = None  # noqa: UP045
-    # Time limit of a worker, as sbatch takes it: minutes, or "2:00:00" in quotation marks. A worker
-    # that reaches it is started again, and its jobs go on from their checkpoints. null: the limit
+    # Time limit of a worker, as sbatch takes it: minutes, or 2:00:00, which a file needs in quotation
+    # marks. A worker that reaches it is started again, and its jobs go on from their checkpoints. null: the limit
     # of the partition.
     time: Optional[str] = None  # noqa: UP045
     # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.

@@ -103,10 +103,9 @@ class QuickLoader:
 def quick_loader(context: HydraContext) -> QuickLoader:
     """Makes Hydra's own sweeper, and everything else, compose jobs quickly; returns the loader."""
     loader: Any = context.config_loader
-    if not isinstance(loader, QuickLoader):
-        loader = QuickLoader(loader)
-        context.config_loader = cast(Any, loader)
-    return loader
+    quick = loader if isinstance(loader, QuickLoader) else QuickLoader(loader)
+    context.config_loader = cast(Any, quick)
+    return quick
 
 
 def _record(config: DictConfig, parsed: Sequence[Override]) -> None:
