@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python
 
-.PHONY: sweep test slow gpu ray mutants docs lint types format clean
+.PHONY: sweep test slow ray slurm gpu mutants docs lint types format clean
 .DEFAULT_GOAL := test
 
 # The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
@@ -23,11 +23,16 @@ sweep: .venv/ready
 
 # What a user runs: two tests at a time, for most of them wait.
 test: .venv/ready
-	$(RUN) -m pytest -q -n 2 -m "not slow and not gpu and not ray"
+	$(RUN) -m pytest -q -n 2 -m "not slow and not gpu and not ray and not slurm"
 
 # The rest: minutes each.
 slow: .venv/ready
-	$(RUN) -m pytest -q -n 2 -m "slow and not gpu and not ray"
+	$(RUN) -m pytest -q -n 2 -m "slow and not gpu and not ray and not slurm"
+
+# Sweeps on a real Slurm, which the tests set up on this host and take down; needs root.
+slurm: .venv/ready
+	command -v slurmctld slurmd sbatch >/dev/null || apt-get install -qq -y slurmctld slurmd slurm-client
+	$(RUN) -m pytest -q -m slurm tests/slurm
 
 # What needs a CUDA device.
 gpu: .venv/ready

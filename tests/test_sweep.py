@@ -11,6 +11,9 @@ from walle.agent.run_directory import update_status
 from walle.launcher.identity import Identity
 from walle.launcher.lock import locked
 from walle.launcher.records import JobRecord, Manifest, read_manifest, write_manifest
+from walle.launcher.workers import slurm
+from walle.launcher.workers.claims import Claims
+from walle.launcher.workers.submitted import Submission, record_submission
 from walle.sweep import job_rows, main
 
 
@@ -94,3 +97,33 @@ def test_a_directory_that_is_no_sweep(tmp_path, capsys):
     assert "holds no manifest.json" in capsys.readouterr().err
     assert main(["index", str(tmp_path)]) == 2
     assert "is damaged" in capsys.readouterr().err
+
+
+def test_a_job_is_lost_when_slurm_no_longer_knows_its_worker(sweep, monkeypatch, capsys):
+    claims = Claims(sweep / ".workers" / "1", "12_0-node7-99")
+    claims.take(0, 0)
+    record_submission(Submission(sweep / ".workers" / "1", ["12"], [0, 1]))
+    asked = []
+
+    def queue(states):
+        monkeypatch.setattr(slurm, "states", lambda arrays: asked.append(arrays) or states)
+        assert main(["status", str(sweep)]) == 0
+        return capsys.readouterr().out
+
+    shown = queue({"12_0": "RUNNING", "12_1": "PENDING"})
+    assert "running" in shown.splitlines()[1]
+    assert "workers in Slurm: 1 running, 1 pending (12)" in shown
+    assert "To go on" not in shown
+    shown = queue({})
+    assert "lost" in shown.splitlines()[1]
+    assert "To go on" in shown
+    shown = queue(None)  # from a machine without Slurm
+    assert "running" in shown.splitlines()[1]
+    assert "Slurm cannot be asked from here" in shown
+    assert asked == [["12"]] * 3  # one question a command
+
+    for job in (0, 1):
+        claims.take(job, 0)
+        claims.end(job, 0, "completed")
+    queue({})
+    assert len(asked) == 3  # all jobs have ended: there is nothing to ask

@@ -21,22 +21,31 @@ from walle.launcher.records import (
 )
 from walle.launcher.screen import Row, job_table
 from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
+from walle.launcher.workers.overview import Overview, overview
 from walle.processes.signals import reader_may_leave
 
 BAD_INPUT = 2
 
 
-def job_rows(sweep: Path) -> list[Row]:
+def job_rows(sweep: Path, workers: Overview | None = None) -> list[Row]:
     """Reads the state and the progress of every job of the sweep.
 
-    A job in state `running` is shown as `lost` when no launcher runs the sweep: the job died with
-    its launcher.
+    A job in state `running` is shown as `lost` when neither a launcher nor a worker runs it: the
+    job died with it.
+
+    Args:
+        sweep: the directory.
+        workers: of the sweep, if they were looked at already.
 
     Raises:
         ValueError: the directory holds no sweep.
     """
-    alive, manifest = has_launcher(sweep), read_manifest(sweep)
-    return [_row(sweep, job, manifest.swept, alive=alive) for job in manifest.jobs]
+    manifest, launcher = read_manifest(sweep), has_launcher(sweep)
+    held = (overview(sweep) if workers is None else workers).alive
+    return [
+        _row(sweep, job, manifest.swept, alive=held.get(job.identity.num, launcher) is not False)
+        for job in manifest.jobs
+    ]
 
 
 def _row(sweep: Path, job: JobRecord, swept: Sequence[str], *, alive: bool) -> Row:
@@ -62,10 +71,13 @@ def show_status(sweep: Path) -> None:
     """
     from rich.console import Console
 
-    jobs = job_rows(sweep)
+    workers = overview(sweep)
+    jobs = job_rows(sweep, workers)
     Console().print(job_table(jobs))
     print(f"{sweep}: {states_text(job.state for job in jobs)}")
-    if not has_launcher(sweep) and any(job.state != "completed" for job in jobs):
+    if workers.text:
+        print(workers.text)
+    if not (workers.left or has_launcher(sweep)) and any(job.state != "completed" for job in jobs):
         print(_how_to_resume(sweep))
 
 

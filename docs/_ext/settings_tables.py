@@ -53,15 +53,22 @@ def settings_of(file: Path) -> list[Setting]:
 
 def launcher_settings() -> list[Setting]:
     """The keys of `hydra.launcher`, each with the comment above it."""
+    text = LAUNCHER.read_text(encoding="utf-8")
+    slurm = _fields(text.partition("class SlurmConf")[2].partition("@dataclass")[0])
+    found = _fields(text.partition("_target_")[2].partition("\ndef ")[0])
+    nested = [one._replace(key=f"slurm.{one.key}") for one in slurm]
+    return [one for one in found if one.key != "slurm"] + nested
+
+
+def _fields(text: str) -> list[Setting]:
+    """The fields of a dataclass, each with the comment above it."""
     found, comment = [], ""
-    for line in LAUNCHER.read_text(encoding="utf-8").partition("_target_")[2].splitlines():
+    for line in text.splitlines():
         if line.startswith("    # "):
             comment = f"{comment} {line.strip('# ')}".strip()
         elif match := _LAUNCHER_FIELD.match(line):
             found.append(Setting(match[1], _plain(match[2]), comment))
             comment = ""
-        elif line.startswith("def "):
-            break
     return found
 
 

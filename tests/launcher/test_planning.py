@@ -19,7 +19,7 @@ def test_a_plan_in_words():
         for n, cores in enumerate([1, 2, 3, None])
     ]
     plan = Plan(jobs, {0: 1.5}, [2, 1, 3], [1], Manifest((), {}, (), ()), exclusive=False)
-    assert plan_lines(plan, Resources([0, 1], []), Path("out")) == [
+    assert plan_lines(plan, Resources([0, 1], []), Path("out"), "on cores 0-1") == [
         "4 jobs in out, side by side where cores allow, on cores 0-1",
         "skip  #0 (done, returned 1.5): seed=0",
         "run   #2 on 3 core(s) (oversubscribed) in out/2: seed=2",
@@ -35,7 +35,7 @@ def test_a_plan_in_blocks():
     ]
     manifest = Manifest((), {"repeat": "seed"}, (), ())
     plan = Plan(jobs, {}, [0, 1], [], manifest, exclusive=True)
-    assert plan_lines(plan, Resources([0], []), Path("out"))[0] == (
+    assert plan_lines(plan, Resources([0], []), Path("out"), "on cores 0")[0] == (
         "2 jobs in out, one at a time, on cores 0, in 2 blocks, each a value of seed in "
         "an order of its own"
     )

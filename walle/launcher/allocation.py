@@ -63,12 +63,14 @@ class Grant(NamedTuple):
         cores: numbers of its cores, ascending.
         gpus: names of its GPUs; a name may appear twice.
         oversubscribed: the job needs more than the sweep has; it runs alone on everything.
+        again: another worker has started the job before.
     """
 
     job: int
     cores: tuple[int, ...]
     gpus: tuple[str, ...]
     oversubscribed: bool
+    again: bool = False
 
 
 class Allocator:
@@ -122,13 +124,7 @@ class Allocator:
     def next(self) -> Grant | None:
         """Grants the next job its cores and GPUs; None if it cannot start now."""
         grant = self._grant(self._waiting[0]) if self._waiting else None
-        if grant is None:
-            return None
-        self._waiting.popleft()
-        self._granted[grant.job] = grant
-        self._free_cores = [core for core in self._free_cores if core not in grant.cores]
-        self._free_gpus = self._free_gpus[len(grant.gpus) :]
-        return grant
+        return None if grant is None else self._given(grant)
 
     def release(self, job: int) -> None:
         """Takes back the cores and GPUs of a job that ended."""
@@ -136,6 +132,17 @@ class Allocator:
         freed = {*self._free_cores, *grant.cores}
         self._free_cores = [core for core in self._cores if core in freed]
         self._free_gpus = [*grant.gpus, *self._free_gpus]
+
+    def settle(self, job: int, state: str) -> None:
+        """Learns in which state a job has ended for good; nobody else waits for it here."""
+
+    def _given(self, grant: Grant) -> Grant:
+        """Hands out the cores and GPUs of a grant."""
+        self._waiting.remove(grant.job)
+        self._granted[grant.job] = grant
+        self._free_cores = [core for core in self._free_cores if core not in grant.cores]
+        self._free_gpus = self._free_gpus[len(grant.gpus) :]
+        return grant
 
     def _grant(self, job: int) -> Grant | None:
         wanted = self._needs[job]

@@ -18,7 +18,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
-from walle.launcher.identity import Identity, comparable_leaves, config_hash, flatten, same
+from walle.launcher.identity import (
+    Identity,
+    as_json,
+    comparable_leaves,
+    config_hash,
+    flatten,
+    same,
+)
+from walle.launcher.overrides.quick_loader import quick_loader
 
 MESSAGES_SHOWN = 10
 
@@ -77,11 +85,17 @@ def compose(
         overrides: the job's overrides.
         ignore: keys that do not belong to a job's identity.
     """
-    config = context.config_loader.load_sweep_config(master, list(overrides))
-    values = comparable_values(config)
-    written = OmegaConf.to_container(task_config(config), resolve=False, enum_to_str=True)
-    flat = comparable_leaves(values, cast(Any, written), ignore)
+    config = quick_loader(context).take(master, overrides)
+    written = _written(config)
+    values = comparable_values(config) if "${" in as_json(written) else written
+    flat = comparable_leaves(values, written, ignore)
     return Composed(config, values, Identity(-1, tuple(overrides), config_hash(flat), flat))
+
+
+def _written(config: DictConfig) -> dict[str, Any]:
+    """The task's config as it is written, with its interpolations."""
+    content = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    return {key: value for key, value in cast(dict[str, Any], content).items() if key != "hydra"}
 
 
 def comparable_values(config: DictConfig, num: int = 0) -> dict[str, Any]:
@@ -162,7 +176,7 @@ def task_config(config: DictConfig) -> DictConfig:
 def _hydra_config(config: DictConfig) -> Iterator[None]:
     """Makes `${hydra:...}` read `config` in the body."""
     before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
+    HydraConfig.instance().cfg = cast(Any, config)  # `set_config` would copy it
     try:
         yield
     finally:

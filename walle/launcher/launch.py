@@ -18,14 +18,14 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, se
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from walle.launcher.allocation import Allocator
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError, distinct, task_config
 from walle.launcher.identity import ConfigChangedError
-from walle.launcher.jobs.client import ForkServer, PreparationError
+from walle.launcher.jobs.client import PreparationError, preparation
 from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.lock import LockedError, locked
+from walle.launcher.lock import LockedError
+from walle.launcher.overrides.quick_loader import quick_loader
 from walle.launcher.planning import Plan, Planner, oversubscribed_warning, plan_lines
 from walle.launcher.records import (
     LOG,
@@ -35,15 +35,7 @@ from walle.launcher.records import (
     write_index,
     write_manifest,
 )
-from walle.launcher.resources import (
-    Resources,
-    job_environment,
-    sweep_cores,
-    thread_settings,
-    visible_gpus,
-)
-from walle.launcher.runner import Runner, Watch, collected_signals
-from walle.launcher.screen import open_screen
+from walle.launcher.runner import Watch, collected_signals
 from walle.launcher.settings import WalleLauncherConf, check_settings
 from walle.launcher.texts import (
     count_text,
@@ -52,13 +44,21 @@ from walle.launcher.texts import (
     repeats_text,
     resume_text,
 )
-from walle.launcher.timed.machine_check import MachineCheck
+from walle.launcher.workers.backends import make_backend
+from walle.launcher.workers.slurm import SlurmError
 
 log = logging.getLogger(__name__)
 
-LOCK_WAIT_S = 15.0
 MULTIRUN = "multirun.yaml"
 BAD_INPUT = 2
+REFUSALS = (
+    PlanError,
+    ConfigChangedError,
+    RecordError,
+    LockedError,
+    PreparationError,
+    SlurmError,
+)
 NOT_STARTED = Verdict("pending", "not started: the sweep was stopped before its turn")
 
 
@@ -84,20 +84,22 @@ class Launch:
             SystemExit: with code 2, when a setting is wrong.
         """
         self._settings, self._context, self._config = settings, context, config
+        quick_loader(context)  # before the sweeper composes its jobs
         self.watch: Watch | None = None  # set by a sweeper that prunes
         self._task_function = task_function
         try:
             check_system()
             check_settings(settings)
-            cores = sweep_cores(settings.cores)
+            self._backend = make_backend(settings)
         except ValueError as error:
             refuse(error)
-        self._resources = Resources(cores, visible_gpus(settings.gpus, os.environ))
+        if not (settings.wait or self._own_sweeper):
+            refuse("hydra.launcher.wait=false has no results for this sweeper: leave wait out")
         moved_to = _unused_directory(self._sweep_dir) if settings.resume is False else None
         if moved_to is not None:
             with read_write(config), open_dict(config):
                 config.hydra.sweep.dir = moved_to
-        self._planner = Planner(settings, context, config, self._resources, moved_to)
+        self._planner = Planner(settings, context, config, self._backend.resources, moved_to)
         # Hydra's sweeper replaces this file before it calls the launcher; `_restore` undoes that.
         multirun = self._sweep_dir / MULTIRUN
         self._multirun = multirun.read_bytes() if multirun.exists() else None
@@ -105,6 +107,10 @@ class Launch:
     @property
     def _sweep_dir(self) -> Path:
         return Path(str(self._config.hydra.sweep.dir))
+
+    @property
+    def _own_sweeper(self) -> bool:
+        return str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
 
     def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
         """Runs the jobs.
@@ -126,7 +132,7 @@ class Launch:
             if len(jobs) < len(asked):
                 log.info(repeats_text(overrides, places))
             results = self._results(jobs, first_num)
-        except (PlanError, ConfigChangedError, RecordError, LockedError, PreparationError) as error:
+        except REFUSALS as error:
             self._restore()
             refuse(error, self._cure(error))
         except KeyboardInterrupt:  # while planning; `collected_signals` takes over when jobs run
@@ -138,7 +144,7 @@ class Launch:
     def _results(self, jobs: Sequence[Composed], first_num: int) -> list[JobReturn]:
         if self._settings.dry_run:
             return self._show(self._planner.plan(jobs, first_num))
-        with locked(self._sweep_dir, LOCK_WAIT_S) as lock_fd:
+        with self._backend.locked(self._sweep_dir) as lock_fd:
             return self._run(self._planner.plan(jobs, first_num), lock_fd)
 
     def _cure(self, error: Exception) -> str:
@@ -160,9 +166,10 @@ class Launch:
     def _show(self, plan: Plan) -> list[JobReturn]:
         """Prints the plan."""
         self._restore()
-        for line in plan_lines(plan, self._resources, self._sweep_dir):
+        place, resources = self._backend.place(plan), self._backend.resources
+        for line in plan_lines(plan, resources, self._sweep_dir, place):
             log.info(line)
-        return [job_return(job, Verdict("completed")) for job in plan.jobs]
+        return [unknown_return(job) for job in plan.jobs]
 
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
         self._planner.confirm(plan)
@@ -170,42 +177,24 @@ class Launch:
         signals: list[int] = []
         saving: list[int] = []
         log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep_dir}{_kept_text(plan)}")
-        if warning := oversubscribed_warning(plan, self._resources):
+        if warning := oversubscribed_warning(plan, self._backend.resources):
             log.warning(warning)
         try:
             with collected_signals(signals, saving):
-                verdicts = self._run_checked(plan, lock_fd, signals, saving) if plan.order else {}
+                verdicts = self._run_jobs(plan, lock_fd, signals, saving) if plan.order else {}
         finally:
             write_index(self._sweep_dir)
+        if verdicts is None:  # the jobs run elsewhere, and nobody waits for them
+            return [unknown_return(job) for job in plan.jobs]
         return self._report(plan, verdicts, signals)
-
-    def _run_checked(
-        self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]
-    ) -> dict[int, Verdict]:
-        """Runs the jobs, with a check of the machine around them where they measure time."""
-        asked = self._settings.check_cores
-        enabled = plan.exclusive if asked is None else asked
-        machine = MachineCheck(self._sweep_dir, plan, self._resources.cores, enabled=enabled)
-        machine.before(ending)
-        verdicts = self._run_jobs(plan, lock_fd, ending, saving)
-        machine.after(ending)
-        return verdicts
 
     def _run_jobs(
         self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]
-    ) -> dict[int, Verdict]:
+    ) -> dict[int, Verdict] | None:
         state = HydraState(self._task_function, self._context, Singleton.get_state())
-        environ = job_environment(os.environ, thread_settings(self._settings.threads))
-        server = ForkServer(state, self._settings.preload, environ, lock_fd)
-        needs = [job.need for job in plan.jobs]
-        allocator = Allocator(needs, plan.order, self._resources, exclusive=plan.exclusive)
-        screen = open_screen(len(plan.jobs), len(plan.done))
-        try:
-            runner = Runner(plan, allocator, self._settings, server.start, screen, self.watch)
-            return runner.run(ending, saving)
-        finally:
-            screen.close()
-            server.close()
+        wanted = preparation(state, self._settings.preload)
+        run = self._backend.run
+        return run(plan, self._sweep_dir, wanted, lock_fd, ending, saving, self.watch)
 
     def _report(
         self, plan: Plan, verdicts: Mapping[int, Verdict], signals: Sequence[int]
@@ -220,8 +209,7 @@ class Launch:
         if bad:
             print(failure_list(bad, len(plan.jobs)), file=sys.stderr, flush=True)
         # Hydra's own sweeper would print a traceback below the list.
-        own = str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
-        if bad and (signals or own):
+        if bad and (signals or self._own_sweeper):
             resumable = sum(can_resume(job) for job, _ in bad)
             advice = resume_text(resume_command(plan.manifest), resumable)
             print(advice, file=sys.stderr, flush=True)
@@ -252,7 +240,7 @@ def _remove_empty(directory: Path) -> None:
             path.rmdir()
 
 
-def refuse(error: Exception, cure: str = "") -> NoReturn:
+def refuse(error: Exception | str, cure: str = "") -> NoReturn:
     """Ends the program with one message and exit code 2."""
     print(f"{error}{cure}", file=sys.stderr)
     raise SystemExit(BAD_INPUT)
@@ -275,6 +263,12 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
         status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
         _return_value=verdict.value if completed else error,
     )
+
+
+def unknown_return(job: Job) -> JobReturn:
+    """The result of a job that was only planned, or that goes on elsewhere: no value."""
+    overrides = [str(override) for override in job.config.hydra.overrides.task]
+    return JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
 
 
 def _kept_text(plan: Plan) -> str:

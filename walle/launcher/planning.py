@@ -19,11 +19,12 @@ from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
 from walle.launcher.identity import as_json, assign_numbers, refuse_other_base
 from walle.launcher.overrides.choices import OwnSettingError, OwnSettings
+from walle.launcher.overrides.quick_loader import quick_loader
 from walle.launcher.overrides.swept import swept_keys
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
-from walle.launcher.texts import count_text, job_label, ranges_text
+from walle.launcher.texts import count_text, job_label
 from walle.launcher.timed.order import in_order, measures_time, repeat_numbers
 from walle.timing import timestamp
 
@@ -91,6 +92,7 @@ class Planner:
             composed = [
                 composing.compose(self._context, self._config, job, ignore) for job in resolved
             ]
+            quick_loader(self._context).forget()
             own.refuse_absent(overrides, [job.config for job in composed])
         except OwnSettingError as error:
             raise PlanError(str(error)) from None
@@ -251,11 +253,11 @@ def _done(jobs: Sequence[Job], recorded: Sequence[int]) -> dict[int, Any]:
     }
 
 
-def plan_lines(plan: Plan, resources: Resources, sweep: Path) -> list[str]:
-    """The text of a dry run: the jobs in order, with their cores and directories."""
+def plan_lines(plan: Plan, resources: Resources, sweep: Path, place: str) -> list[str]:
+    """The text of a dry run: the jobs in order, with their cores and directories; `place` first."""
     side = "one at a time" if plan.exclusive else "side by side where cores allow"
-    jobs, cores = count_text(len(plan.jobs), "job"), ranges_text(resources.cores)
-    lines = [f"{jobs} in {sweep}, {side}, on cores {cores}{_blocks_text(plan)}"]
+    jobs = count_text(len(plan.jobs), "job")
+    lines = [f"{jobs} in {sweep}, {side}, {place}{_blocks_text(plan)}"]
     for index, value in plan.done.items():
         job = plan.jobs[index]
         lines.append(f"skip  #{job.num} (done, returned {value}): {job.label}")
@@ -291,4 +293,5 @@ def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:
 
 
 def _is_oversubscribed(job: Job, resources: Resources) -> bool:
-    return (job.need.cores or 0) > len(resources.cores)
+    """Whether it needs more cores than there are; a worker elsewhere has cores for its jobs."""
+    return bool(resources.cores) and (job.need.cores or 0) > len(resources.cores)

@@ -151,10 +151,10 @@ class Runner:
         job = self._plan.jobs[grant.job]
         if self._watch is not None and (reason := self._watch(job)):
             update_status(job.directory, state="pruned", error=reason)
-            self._verdicts[grant.job] = Verdict("pruned", reason)
             self._allocator.release(grant.job)
+            self._conclude(grant.job, Verdict("pruned", reason))
             return
-        again = grant.job in self._plan.resumed or self._tries[grant.job] > 0
+        again = grant.again or grant.job in self._plan.resumed or self._tries[grant.job] > 0
         record = attempts.prepare(job, grant, resume=again and attempts.can_resume(job))
         self._screen.started(job, grant, start_text(record["attempts"], resumed=record["resume"]))
         limit = self._settings.timeout_s
@@ -227,14 +227,14 @@ class Runner:
     def _conclude(self, index: int, verdict: Verdict) -> None:
         """Tries a failed job again, or counts the failure; stops the sweep after too many."""
         self._verdicts[index] = verdict
-        if verdict.state != "failed":
-            return
-        if self._tries[index] <= self._settings.retries and not self._allocator.stopped:
+        failed = verdict.state == "failed"
+        if failed and self._tries[index] <= self._settings.retries and not self._allocator.stopped:
             self._allocator.requeue(index)
             return
-        self._failures += 1
+        self._allocator.settle(index, verdict.state)
+        self._failures += failed
         most = 1 if self._settings.on_failure == "stop" else self._settings.max_failures
-        if most is not None and self._failures >= most:
+        if failed and most is not None and self._failures >= most:
             if waiting := self._allocator.waiting:
                 self._screen.stop(
                     f"{self._failures} failed: the {count_text(waiting, 'job')} still waiting will "

@@ -9,7 +9,48 @@ DEFAULT_REPEAT = "seed"
 CHOICES = {
     "order": (None, "given", "interleaved", "blocks", "shuffled"),
     "on_failure": ("continue", "stop"),
+    "backend": ("local", "slurm"),
 }
+
+
+@dataclass
+class SlurmConf:
+    """Every key of `hydra.launcher.slurm`, with its default: what to ask Slurm for."""
+
+    # Partition, as sbatch takes it; null: the cluster's default. `sinfo` lists them.
+    partition: Optional[str] = None  # noqa: UP045
+    # Account to charge; null: your default.
+    account: Optional[str] = None  # noqa: UP045
+    # Quality of service; null: your default.
+    qos: Optional[str] = None  # noqa: UP045
+    # Features that the nodes must have, such as "amd&fast"; null: any node.
+    constraint: Optional[str] = None  # noqa: UP045
+    # Time limit of a worker, as sbatch takes it: minutes, or 2:00:00, which a file needs in quotation
+    # marks. A worker that reaches it is started again, and its jobs go on from their checkpoints. null: the limit
+    # of the partition.
+    time: Optional[str] = None  # noqa: UP045
+    # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.
+    save_s: int = 120
+    # Workers to submit; null: as many as can run all jobs at once, and 16 at most; one in a sweep
+    # that measures time, as times of one node are compared.
+    workers: Optional[int] = None  # noqa: UP045
+    # Cores of a worker, which runs as many jobs side by side as fit; null: what the largest job
+    # needs. Sweeps that measure time, and jobs that take all cores, get whole nodes instead.
+    cores: Optional[int] = None  # noqa: UP045
+    # GPUs of a worker.
+    gpus: int = 0
+    # Memory of a worker, such as 8G; null: Slurm's own choice.
+    memory: Optional[str] = None  # noqa: UP045
+    # Further options of sbatch, such as --nice=100.
+    options: List[str] = field(default_factory=list)  # noqa: UP006
+    # Lines of shell to run in a worker before walle, such as `module load python`.
+    setup: List[str] = field(default_factory=list)  # noqa: UP006
+    # A batch script of your own, with the words @OPTIONS@ (the lines of #SBATCH), @SETUP@ and
+    # @COMMAND@; null: the launcher's.
+    template: Optional[str] = None  # noqa: UP045
+    # Seconds between two signs of life of a worker. Its jobs are claimed by others when there was
+    # none for nine times as long.
+    heartbeat_s: float = 10.0
 
 
 @dataclass
@@ -17,6 +58,14 @@ class WalleLauncherConf:
     """Every key of `hydra.launcher`, with its default."""
 
     _target_: str = "hydra_plugins.walle_launcher.launcher.WalleLauncher"
+    # Where the jobs run: local, on this machine; slurm, in workers that Slurm starts on its nodes,
+    # which share the sweep's directory with this machine.
+    backend: str = "local"
+    # false: with backend=slurm, submit the workers and return; `walle sweep status` tells how far
+    # they are.
+    wait: bool = True
+    # What to ask Slurm for.
+    slurm: SlurmConf = field(default_factory=SlurmConf)
     # Cores that the sweep may use; null: every core this process may run on.
     cores: Optional[List[int]] = None  # noqa: UP006, UP045
     # GPUs that the sweep may use; two jobs share a GPU that is named twice. null: the GPUs in
@@ -91,4 +140,9 @@ def check_settings(settings: WalleLauncherConf) -> None:
         raise ValueError(
             f"hydra.launcher.on_failure=stop ends at the first failure, which contradicts "
             f"max_failures={settings.max_failures}: leave one of them out"
+        )
+    if settings.backend == "local" and not settings.wait:
+        raise ValueError(
+            "hydra.launcher.wait=false needs workers that go on without this process: add "
+            "hydra.launcher.backend=slurm"
         )

@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection
 
 import cloudpickle
 
-from walle.agent.provenance import COMMAND_VARIABLE, command_line
 from walle.launcher.jobs.fork_server import Ended, Preparation
 from walle.launcher.jobs.job import HydraState, Request
 
@@ -55,25 +54,33 @@ class RunningJob:
         return ended
 
 
+def preparation(state: HydraState, preload: Sequence[str]) -> Preparation:
+    """What a fork server does before the first job, for jobs with this process's main module.
+
+    Args:
+        state: what Hydra needs in every job.
+        preload: modules to import.
+    """
+    main = spawn.get_preparation_data("MainProcess")
+    main.pop("authkey")  # it cannot be pickled, and the jobs need no key
+    return Preparation(main, tuple(preload), cloudpickle.dumps(state))
+
+
 class ForkServer:
     """A process that has imported everything, and forks one job after the other."""
 
-    def __init__(
-        self, state: HydraState, preload: Sequence[str], environ: Mapping[str, str], lock_fd: int
-    ) -> None:
+    def __init__(self, wanted: Preparation, environ: Mapping[str, str], lock_fd: int) -> None:
         """Starts the process and waits until it is ready.
 
         Args:
-            state: what Hydra needs in every job.
-            preload: modules to import.
+            wanted: what the process does before the first job.
             environ: the whole environment of the process and its jobs.
             lock_fd: the jobs' lock on the sweep's directory.
 
         Raises:
             PreparationError: an import failed; the text holds the traceback.
         """
-        self._state, self._preload = state, tuple(preload)
-        self._environ, self._lock_fd = dict(environ), lock_fd
+        self._wanted, self._environ, self._lock_fd = wanted, dict(environ), lock_fd
         self._start_process()
 
     def _start_process(self) -> None:
@@ -82,7 +89,7 @@ class ForkServer:
             command = COMMAND.format(path=sys.path, link=theirs.fileno(), lock=self._lock_fd)
             self._process = subprocess.Popen(
                 [sys.executable, "-c", command],
-                env={**self._environ, COMMAND_VARIABLE: command_line()},
+                env=self._environ,
                 pass_fds=[theirs.fileno(), self._lock_fd],
                 start_new_session=True,  # a Ctrl-C on the terminal reaches the launcher alone
             )
@@ -94,11 +101,8 @@ class ForkServer:
             raise
 
     def _prepare(self) -> None:
-        main = spawn.get_preparation_data("MainProcess")
-        main.pop("authkey")  # it cannot be pickled, and the jobs need no key
-        wanted = Preparation(main, self._preload, cloudpickle.dumps(self._state))
         try:
-            self._link.send_bytes(pickle.dumps(wanted))
+            self._link.send_bytes(pickle.dumps(self._wanted))
             failure: str | None = self._link.recv()
         except (EOFError, ConnectionError):
             code = self._process.wait()

@@ -84,6 +84,8 @@ def main(link_fd: int, lock_fd: int) -> None:
     link = Connection(link_fd)
     for number in SAVING:
         signal.signal(number, signal.SIG_IGN)  # here, and in a job until it handles them
+    # Slurm signals every process of its job: the launcher alone decides, and asks the jobs to end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     adopt_orphans()
     try:
         state = _prepare(link)

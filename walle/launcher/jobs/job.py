@@ -121,6 +121,7 @@ def _set_up_process(request: Request) -> None:
     os.environ.update(request.environ)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
     _redirect(request.log)
     if "numpy" in sys.modules:  # all forks have the same state of NumPy's global generator
         sys.modules["numpy"].random.seed()

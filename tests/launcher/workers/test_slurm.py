@@ -1,0 +1,159 @@
+"""What the launcher asks of Slurm, with commands that only pretend to be Slurm's."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_settings
+from walle.launcher.workers import slurm
+from walle.launcher.workers.backends import make_backend
+from walle.launcher.workers.batch_script import batch_script
+from walle.launcher.workers.slurm import SlurmError
+from walle.launcher.workers.submission import array_sizes
+
+SHOWN = (
+    "JobId=2 ArrayJobId=1 JobState=RUNNING NumNodes=1   Nodes=n1 CPU_IDs=0-1,4 Mem=0 GRES= \n"
+    "JobId=3 ArrayJobId=1 JobState=RUNNING NumNodes=1   Nodes=n2 CPU_IDs=3 Mem=0 GRES= \n"
+)
+SBATCH = r"""#!/bin/bash
+# Starts every element of the array at once, on this machine.
+for option in "$@"; do case "$option" in --array=0-*) last="${option#--array=0-}";; esac; done
+script="$PRETENDED/script"; cat > "$script"
+for ((i = 0; i <= last; i++)); do
+    SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$i bash "$script" > "$PRETENDED/log$i" 2>&1 &
+done
+echo 7
+"""
+OTHERS = {
+    "squeue": "#!/bin/bash\necho 7_0 RUNNING",
+    "sinfo": "#!/bin/bash\necho low; echo high",
+    "scontrol": "#!/bin/bash\necho MaxArraySize = 1001",
+    "scancel": "#!/bin/bash",
+}
+
+
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    directory = tmp_path / "slurm"
+    directory.mkdir()
+    for name, text in {"sbatch": SBATCH, **OTHERS}.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    monkeypatch.setenv("PRETENDED", str(directory))
+    return directory
+
+
+def test_a_sweep_of_two_workers_on_one_directory(app, pretended):
+    two = ("hydra.launcher.slurm.workers=2", "hydra.launcher.slurm.heartbeat_s=0.2")
+    code, output = app.run("job=range(4)", "sleep_s=0.2", "hydra.launcher.backend=slurm", *two)
+    assert code == 0, output
+    assert app.ran() == [0, 1, 2, 3]
+    assert [row["return_value"] for row in app.index()] == ["0", "10", "20", "30"]
+    assert "submitted 2 workers to Slurm: 7" in output
+    assert "4 of 4 jobs are complete" in output
+    assert re.search(r"#3 starts on cores \d: job=3", output)
+    claims = sorted(path.name for path in (app.out / ".workers/1/claims").iterdir())
+    assert claims == [name for job in range(4) for name in (f"{job}.0", f"{job}.0.completed")]
+    app.wait_until(lambda: app.processes() == [])
+
+
+def test_without_slurm_one_line_says_what_is_missing(app):
+    code, output = app.run("job=0,1", "hydra.launcher.backend=slurm", PATH="/nowhere")
+    assert code == 2
+    assert output == (
+        "hydra.launcher.backend=slurm needs Slurm's commands, and sbatch, squeue, sinfo, scontrol, "
+        "scancel cannot be found: start the sweep on a login node of the cluster, or leave the "
+        "backend local\n"
+    )
+    assert not (app.out / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_slurm", "reason"),
+    [
+        ({"cores": [0]}, {}, "use hydra.launcher.slurm.cores"),
+        ({"check_cores": True}, {}, "leave it out"),
+        ({}, {"partition": "fast"}, "no partition fast; choose among high, low"),
+        ({}, {"workers": 0}, "must be at least 1"),
+        ({}, {"heartbeat_s": 0}, "must be above 0"),
+        ({}, {"template": "nowhere"}, "cannot be read"),
+    ],
+)
+def test_wrong_settings_are_refused_in_one_line(pretended, settings, of_slurm, reason):
+    asked = WalleLauncherConf(backend="slurm", slurm=SlurmConf(**of_slurm), **settings)
+    with pytest.raises(ValueError, match=reason) as refused:
+        make_backend(asked)
+    assert "\n" not in str(refused.value)
+
+
+def test_only_workers_go_on_without_the_command():
+    with pytest.raises(ValueError, match=r"wait=false needs workers .* add .*backend=slurm"):
+        check_settings(WalleLauncherConf(wait=False))
+    with pytest.raises(ValueError, match="backend=pbs: choose one of local, slurm"):
+        check_settings(WalleLauncherConf(backend="pbs"))
+
+
+def test_the_cores_of_an_allocation():
+    assert slurm.allocated_cores(SHOWN, "n1") == [0, 1, 4]
+    assert slurm.allocated_cores(SHOWN, "n2") == [3]
+    assert slurm.allocated_cores(SHOWN, "n3") == []
+
+
+def test_a_worker_takes_the_cores_that_slurm_gave_it(monkeypatch):
+    monkeypatch.setattr(slurm, "_call", lambda *command: SHOWN)
+    environ = {"SLURM_CPUS_ON_NODE": "3", "SLURMD_NODENAME": "n1"}
+    assert slurm.own_cores("1_0", environ, [2, 3, 5]) == [2, 3, 5]  # Slurm has bound it
+    assert slurm.own_cores("1_0", environ, range(8)) == [0, 1, 4]
+    assert slurm.own_cores("1_0", environ, range(8, 16)) == [8, 9, 12]
+    unknown = environ | {"SLURMD_NODENAME": "n9"}
+    assert slurm.own_cores("1_0", unknown, range(8)) == [0, 1, 2]
+
+
+def test_the_name_of_a_worker():
+    last = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3"}
+    assert slurm.worker_name(last) == "12_3"
+    assert slurm.worker_name({"SLURM_JOB_ID": "12"}) == "12"
+    assert slurm.worker_name({}) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"),
+    [("RUNNING", True), ("PREEMPTED", True), ("TIMEOUT", True), ("CANCELLED", False)],
+)
+def test_a_worker_that_its_user_cancelled_does_not_start_again(monkeypatch, state, asked):
+    calls = []
+    monkeypatch.setattr(slurm, "_call", lambda *call: calls.append(call) or f"JobState={state} ")
+    assert slurm.requeue("1_0") is asked
+    assert (("scontrol", "requeue", "1_0") in calls) is asked
+
+
+def test_a_batch_script(tmp_path):
+    settings = SlurmConf(partition="low", time="30", options=["--nice=5"], setup=["module load x"])
+    text = batch_script(settings, "python -m worker", name="walle-x", log="log", cores=4)
+    lines = text.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    for option in ("--partition=low", "--time=30", "--cpus-per-task=4", "--requeue", "--nice=5"):
+        assert f"#SBATCH {option}" in lines
+    assert "--exclusive" not in text
+    assert lines[-2:] == ["module load x", "exec python -m worker"]
+    assert "--exclusive" in batch_script(settings, "x", name="", log="", cores=None)
+
+    settings.template = str(tmp_path / "own.sh")
+    (tmp_path / "own.sh").write_text("#!/bin/sh\n#SBATCH -A me\nexec nice @COMMAND@\n")
+    assert batch_script(settings, "run", name="", log="", cores=1) == (
+        "#!/bin/sh\n#SBATCH -A me\nexec nice run\n"
+    )
+    (tmp_path / "own.sh").write_text("#!/bin/sh\n")
+    with pytest.raises(SlurmError, match="does not contain @COMMAND@"):
+        batch_script(settings, "run", name="", log="", cores=1)
+
+
+def test_workers_over_the_limit_of_an_array_are_split(caplog):
+    assert array_sizes(4, 4) == [4]
+    assert caplog.text == ""
+    assert array_sizes(10, 4) == [4, 4, 2]
+    assert "submitted as arrays of 4, 4, 2" in caplog.text

@@ -1,0 +1,39 @@
+"""Sweeps on other machines: workers that a scheduler starts, and that claim jobs.
+
+    running.py        the loop of a launch or of a worker around the fork server and the runner
+    local.py          the backend of this machine: one launch, all jobs
+    claims.py         which worker runs which job: claims and heartbeats in a shared directory
+    claimed_jobs.py   hands out claimed jobs, as `Allocator` hands out the jobs of a launch
+    stored_plan.py    what a worker needs to know, in files
+    submitted.py      the submissions of a sweep, and the scheduler's numbers of their workers
+    worker.py         the worker's process
+    slurm.py          Slurm's commands
+    batch_script.py   the text that sbatch gets
+    submission.py     the backend of Slurm: submits workers
+    following.py      follows their jobs
+    overview.py       how workers and their jobs are, for `walle sweep status`
+    backends.py       the choice between the two backends
+
+A worker is an element of an array of batch jobs. It has some cores of one node, and runs jobs on
+them until none is left, with the runner of the local backend: only where jobs come from differs.
+All that workers share lies in `.workers/K/` of the sweep's directory, where K counts the
+submissions:
+
+    jobs/, common.pkl    the plan, written once by the command
+    submitted.json       the scheduler's numbers of the workers, and how many
+    claims/7.0           the worker that claimed job 7 first
+    claims/7.0.completed how job 7 ended
+    alive/WORKER         a number that grows every `heartbeat_s` as long as the worker lives
+    logs/                what the workers print
+
+A claim is a file that only one process can create. A claim whose worker has vanished, or whose
+worker gave the job back with a checkpoint (`7.0.released`), is followed by the claim `7.1`, which
+again only one process can create. No clock of one machine is compared with that of another one: a
+worker has vanished when its number has not changed for `stale_s` seconds while somebody watched.
+A job whose directory is still locked by its run is never claimed: its worker is only slow.
+
+When Slurm takes the cores back (preemption, a time limit), the worker asks its jobs to end, which
+write their checkpoints; it gives the jobs back and asks Slurm to start it again. submitit is not
+used: it would put a process of its own between Slurm and the worker which swallows SIGTERM, and it
+asks for the accounting of jobs, which many clusters do not have.
+"""

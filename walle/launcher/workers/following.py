@@ -1,0 +1,113 @@
+"""Follows the jobs of a submission, from the machine on which it was made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from walle.agent.run_directory import read_status
+from walle.launcher.allocation import Grant
+from walle.launcher.composing import Job
+from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.planning import Plan
+from walle.launcher.records import LOG, last_lines
+from walle.launcher.screen import Screen
+from walle.launcher.texts import count_text
+from walle.launcher.workers import slurm
+from walle.launcher.workers.claims import Claim, Claims
+from walle.launcher.workers.submitted import Submission
+
+POLL_S = 1.0
+ASK_S = 30.0  # between two questions to Slurm
+LOST = Verdict("interrupted", "its worker vanished, and no other worker was left")
+
+
+class Follower:
+    """Shows the jobs of a submission as they start and end."""
+
+    def __init__(self, plan: Plan, submission: Submission, screen: Screen) -> None:
+        """Has seen nothing yet."""
+        self._plan, self._submission, self._screen = plan, submission, screen
+        self._claims = Claims(submission.directory)
+        self._shown: dict[int, Claim] = {}  # the claim shown last, by the job's index
+        self._verdicts: dict[int, Verdict] = {}
+
+    def follow(self, ending: Sequence[int]) -> dict[int, Verdict]:
+        """Waits until all jobs have ended, no worker is left, or a signal arrives.
+
+        Args:
+            ending: signals; grows.
+
+        Returns:
+            how each job ended, by index; a job that never started is left out.
+        """
+        ask_at, gone = time.monotonic() + ASK_S, False
+        while not ending:
+            self._look()
+            if gone or len(self._verdicts) == len(self._plan.order):
+                break
+            if time.monotonic() > ask_at:
+                gone = slurm.states(self._submission.arrays) == {}
+                ask_at = time.monotonic() + ASK_S
+            else:
+                time.sleep(POLL_S)
+        if gone:
+            self._tell_lost()
+        return self._verdicts
+
+    def _look(self) -> None:
+        """Shows what is new."""
+        newest = self._claims.newest()
+        for index in self._plan.order:
+            claim = newest.get(self._plan.jobs[index].num)
+            if claim is not None and claim != self._shown.get(index):
+                self._show(index, claim)
+        running = [
+            (job, _grant(index, job))
+            for index, claim in self._shown.items()
+            if claim.state is None and (job := self._plan.jobs[index])
+        ]
+        waiting = len(self._plan.order) - len(self._verdicts) - len(running)
+        self._screen.update(running, waiting)
+
+    def _show(self, index: int, claim: Claim) -> None:
+        job, before = self._plan.jobs[index], self._shown.get(index)
+        if before is None or before.turn < claim.turn:
+            if before is not None and before.state is None:
+                self._screen.warn(f"#{job.num} changed hands: its worker was stopped or vanished")
+            grant = _grant(index, job)
+            if not grant.cores:
+                return  # claimed a moment ago: its status.json is not there yet
+            self._screen.started(job, grant, "goes on" if claim.turn else "starts")
+        self._shown[index] = claim
+        if claim.is_over:
+            verdict = recorded_verdict(job)
+            self._verdicts[index] = verdict
+            wanted = verdict.state in ("completed", "pruned")
+            self._screen.ended(job, verdict, [] if wanted else last_lines(job.directory / LOG))
+
+    def _tell_lost(self) -> None:
+        """Counts jobs that were running as lost, for they end with their workers."""
+        lost = {i for i, claim in self._shown.items() if not claim.is_over}
+        self._verdicts |= dict.fromkeys(lost, LOST)
+        left = len(self._plan.order) - len(self._verdicts) + len(lost)
+        if left:
+            self._screen.warn(f"no worker is left for {count_text(left, 'job')}")
+
+
+def recorded_verdict(job: Job) -> Verdict:
+    """How a job ended, as its worker wrote it into status.json."""
+    status = read_status(job.directory)
+    return Verdict(
+        status.get("state", "failed"),
+        status.get("error"),
+        status.get("exit_code"),
+        status.get("signal"),
+        status.get("return_value"),
+    )
+
+
+def _grant(index: int, job: Job) -> Grant:
+    status = read_status(job.directory)
+    over = bool(status.get("oversubscribed"))
+    return Grant(index, tuple(status.get("cores") or ()), tuple(status.get("gpus") or ()), over)

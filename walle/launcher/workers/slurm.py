@@ -1,0 +1,167 @@
+"""Slurm's commands: what the launcher and its workers ask of the scheduler, each in one call."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+
+from walle.launcher.resources import parse_cpu_list
+
+TIMEOUT_S = 60.0
+NEEDED = ("sbatch", "squeue", "sinfo", "scontrol", "scancel")
+DEFAULT_ARRAY_SIZE = 1001  # Slurm's own default of MaxArraySize
+WANT_REQUEUE = ("RUNNING", "PREEMPTED", "TIMEOUT")
+
+
+class SlurmError(ValueError):
+    """Slurm is missing, does not answer or refuses; the message is one line."""
+
+
+def check_installed() -> None:
+    """Checks that Slurm's commands are there.
+
+    Raises:
+        SlurmError: some are not.
+    """
+    if absent := [name for name in NEEDED if shutil.which(name) is None]:
+        raise SlurmError(
+            f"hydra.launcher.backend=slurm needs Slurm's commands, and {', '.join(absent)} cannot "
+            "be found: start the sweep on a login node of the cluster, or leave the backend local"
+        )
+
+
+def partitions() -> list[str]:
+    """The names of the cluster's partitions.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    return sorted({name for line in _call("sinfo", "-h", "-o", "%R").split() if (name := line)})
+
+
+def max_array_size() -> int:
+    """The number of elements that one array of jobs may have.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    found = re.search(r"MaxArraySize\s*=\s*(\d+)", _call("scontrol", "show", "config"))
+    return int(found[1]) if found else DEFAULT_ARRAY_SIZE
+
+
+def submit(script: str, elements: int, options: Sequence[str]) -> str:
+    """Submits an array of jobs; returns its number.
+
+    Args:
+        script: the batch script.
+        elements: the number of jobs in the array.
+        options: of sbatch, before those in the script.
+
+    Raises:
+        SlurmError: Slurm refuses.
+    """
+    array = f"--array=0-{elements - 1}"
+    said = _call("sbatch", "--parsable", array, *options, given=script)
+    return said.strip().splitlines()[-1].partition(";")[0]
+
+
+def states(arrays: Sequence[str]) -> dict[str, str] | None:
+    """The state of every worker in the queue, by its name such as `12_0`, in one call.
+
+    Args:
+        arrays: numbers of arrays of jobs.
+
+    Returns:
+        None where Slurm cannot be asked: it is not installed here, or does not answer.
+    """
+    try:
+        said = _call("squeue", "-h", "-r", "-o", "%i %T", "-j", ",".join(arrays))
+    except SlurmError as error:
+        return {} if "Invalid job id" in str(error) else None  # all have left the queue
+    return dict(line.split() for line in said.splitlines() if line.strip())
+
+
+def cancel_waiting(arrays: Iterable[str]) -> None:
+    """Cancels the workers that have not started; what Slurm answers is of no importance."""
+    command = ["scancel", "--state=PENDING", *arrays]
+    subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S)
+
+
+def worker_name(environ: Mapping[str, str]) -> str | None:
+    """The name of this worker for Slurm, such as `12_0`; None outside of Slurm.
+
+    `SLURM_JOB_ID` would not do: of the last element it is the number of the whole array.
+    """
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
+
+
+def requeue(name: str) -> bool:
+    """Asks Slurm to start a worker again, unless its user cancelled it or Slurm does so by itself.
+
+    Returns:
+        whether Slurm was asked.
+
+    Raises:
+        SlurmError: Slurm refuses.
+    """
+    found = re.search(r"JobState=(\w+)", _call("scontrol", "show", "job", "-o", name))
+    wanted = found is not None and found[1] in WANT_REQUEUE
+    if wanted:
+        _call("scontrol", "requeue", name)
+    return wanted
+
+
+def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> list[int]:
+    """The cores of this worker's allocation.
+
+    Where Slurm binds its jobs to cores, they are those on which this process may run. Where it does
+    not, Slurm's numbers of the allocated cores are taken, which are different for every job of a
+    node.
+
+    Args:
+        name: of the worker.
+        environ: variables that Slurm has set.
+        usable: cores on which this process may run.
+    """
+    count = int(environ.get("SLURM_CPUS_ON_NODE", len(usable)))
+    if len(usable) <= count:
+        return list(usable)
+    shown = _call("scontrol", "show", "job", "-d", "-o", name)
+    allocated = allocated_cores(shown, environ.get("SLURMD_NODENAME", os.uname().nodename))
+    if not allocated:
+        return list(usable)[:count]
+    if set(allocated) <= set(usable):
+        return allocated
+    return sorted({usable[core % len(usable)] for core in allocated})  # others of as many cores
+
+
+def allocated_cores(shown: str, node: str) -> list[int]:
+    """The cores of a job on a node, as `scontrol show job -d -o` tells; empty if unknown."""
+    for nodes, cores in re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", shown):
+        if nodes == node:
+            return parse_cpu_list(cores)
+    return []
+
+
+def _call(*command: str, given: str | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except FileNotFoundError:
+        raise SlurmError(f"Slurm's command {command[0]} cannot be found") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{command[0]} has not answered for {TIMEOUT_S:g} s") from None
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
+        raise SlurmError(f"{' '.join(command[:2])}: {said[-1]}")
+    return done.stdout
