@@ -22,6 +22,7 @@ SCRIPTS = {
     "compare",
     "iteration_time",
     "lag",
+    "plan",
     "plot",
     "published_returns",
     "report",

@@ -15,6 +15,7 @@ FIGURES = Path("_build") / "gallery"  # below docs/; `make docs` draws them
 COMMITTED = Path("figures")
 FLAGS = {  # of the scripts that need more than a sweep
     "compare": " --by sampler.max_lag=0,1",
+    "plan": "/0",  # one of its runs
     "speedup": " --by sampler.n",
 }
 SOURCE = "https://github.com/walle-rl/walle/blob/main"

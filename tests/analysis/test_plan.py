@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +18,8 @@ from walle.analysis.planning.measured import read
 from walle.analysis.planning.points import base_point, points
 from walle.analysis.planning.simulation import predict
 from walle.analysis.runs import load
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,7 @@ def test_a_short_run_is_planned_for_more_samplers(run: Path) -> None:
     assert table.loc[("lag 1", 8), "lag"] == 1
     rates = table["steps_per_s"] * table["iteration_s"]
     assert rates.tolist() == pytest.approx([65536] * len(table))
-    assert any("In lock-step nothing is gained beyond 64 samplers" in said for said in study.sentences)
+    assert any("lock-step nothing is gained beyond 64" in said for said in study.sentences)
 
 
 def test_measured_runs_are_drawn_where_they_ran_on_the_planned_machine(
@@ -54,14 +60,14 @@ def test_measured_runs_are_drawn_where_they_ran_on_the_planned_machine(
 def test_the_command_writes_a_figure_and_its_numbers(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--samplers", "1", "100000", "--lag", "0", "null", "--machines", "2000"]
+    flags = ["--samplers", "1", "100000", "--lag", "0", "--machines", "2000"]
     flags += ["--cores", "64", "--learners", "2", "-o", str(tmp_path / "plan.png")]
     assert plan.main([str(run), *flags]) == 0
     said = capsys.readouterr().out
     assert "Planned: 2 learners, 2000 machines of 64 cores." in said
     assert "Next: " in said
     numbers = pd.read_csv(tmp_path / "plan.csv")
-    assert numbers["samplers"].tolist() == [1, 100_000] * 2
+    assert numbers["samplers"].tolist() == [1, 100_000]
     assert (tmp_path / "plan.png").stat().st_size > 10_000
 
 
@@ -114,3 +120,28 @@ def test_intervals_come_from_the_spread_of_the_iterations(run: Path) -> None:
     seconds = point.seconds(65536)
     assert 0.005 < (seconds.high - seconds.low) / seconds.value < 0.05  # 2% over 10 iterations
     assert base_point(measured, measured.setup).speedup(point).value == pytest.approx(1)
+
+
+def printed() -> list[str]:
+    """The commands of the section about plans."""
+    text = (ROOT / "docs" / "cluster.md").read_text()
+    section = text.partition("## Plan before you buy")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```sh\n(.+?)```", section, re.DOTALL)
+    return [line for block in blocks for line in block.strip().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+    small = {"env.step_ms=20": "env.step_ms=1", "env.step_ms_std=10": "env.step_ms_std=0.5"}
+    quick = ["algo.epochs=1", "algo.compile=false", "logger.progress=quiet"]
+    for line in printed():
+        walle, name, *rest = (small.get(word, word) for word in shlex.split(line))
+        assert walle == "walle"
+        words = [name, *rest, *(quick if name == "run" else [])]
+        ended = subprocess.run(
+            [sys.executable, "-m", "walle", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert ended.returncode == 0, (line, ended.stderr)
+    assert (tmp_path / "outputs" / "short" / "figures" / "plan.png").exists()
+    assert "(trace.csv)" in ended.stdout

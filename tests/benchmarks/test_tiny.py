@@ -103,6 +103,18 @@ def test_balance(tmp_path):
     assert len(json.loads((tmp_path / "found.json").read_text())["one busy core"]) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_plan(tmp_path):
+    small = ("--tasks", "stragglers", "--samplers", "2", "--lags", "1", "--seconds", "0.1")
+    small += ("--json", tmp_path / "found.json", "env.step_ms=1", "env.step_ms_std=0.5")
+    said = output("plan", *small, cwd=tmp_path)
+    assert said.splitlines()[-1].endswith("of 1 points within what is promised")
+    (point,) = json.loads((tmp_path / "found.json").read_text())["points"]
+    assert (point["samplers"], point["lag"]) == (2, 1)
+    assert 0.02 < point["planned_s"][0] < 20
+
+
 def test_every_benchmark_is_tried():
     commands = {
         path.stem
