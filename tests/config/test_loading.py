@@ -70,6 +70,9 @@ def test_slow_passes_its_step_on():
         (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
         (["net.scale=states"], r"did you mean 'state'"),
         (["net.scale=state", "algo=sac"], r"algo=sac, which has another kind of policy"),
+        (["net.policy_init=normal", "algo=td3"], r"=normal with algo=td3.*policy_init=orthogonal$"),
+        (["net.log_std_copies=2*obs"], r"net.log_std_copies='2\*obs' must be a positive number or"),
+        (["net.critic_init=zero"], r"net.critic_init='zero' is unknown; choose one of: normal, or"),
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
         (
             ["algo=a3c", "sampler=serial"],

@@ -261,7 +261,8 @@ class Data(NamedTuple):
 
 
 @pytest.mark.slow
-def test_compiling_needs_no_example_of_the_remainder():
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_compiling_needs_no_example_of_the_remainder(amsgrad):
     vector = torch.zeros(3)
     data = Data(torch.randn(10, 3), torch.randn(10))
 
@@ -271,13 +272,13 @@ def test_compiling_needs_no_example_of_the_remainder():
 
     results = []
     for warm in (False, True):
-        optimizer = Optimizer(loss, AdamSettings(max_grad_norm=0.1))
+        optimizer = Optimizer(loss, AdamSettings(max_grad_norm=0.1, amsgrad=amsgrad))
         if warm:
             optimizer.compile(vector, data, 4)
         results.append(
             optimizer.minimise(
                 vector,
-                AdamState.zeros_like(vector),
+                AdamState.zeros_like(vector, amsgrad=amsgrad),
                 data,
                 epochs=67,
                 minibatch_size=4,

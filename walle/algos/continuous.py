@@ -50,10 +50,11 @@ class ContinuousOffPolicy(OffPolicy):
         actions = continuous_actions(settings.name, problem)
         net.encoder(problem)  # refuses images
         act = activation(net.activation)
-        make = partial(policy, problem.obs_dim, actions, net.policy_hidden, act)
+        make = partial(policy, problem.obs_dim, actions, net.policy_widths(problem), act)
         self.policy = make()
         self.policy_factory = partial(_random_first, make, actions)
-        self.critic = QFunctions(problem.obs_dim, actions, net.critic_hidden, act, critics)
+        hidden = net.critic_widths(problem)
+        self.critic = QFunctions(problem.obs_dim, actions, hidden, act, critics)
         generator = problem.generator()
         policy_vector, critic_vector = (
             network.init(generator).to(problem.device) for network in (self.policy, self.critic)

@@ -81,7 +81,7 @@ class DQN(OffPolicy):
             net.encoder(problem),
             net.features(problem),
             discrete_actions(settings.name, problem),
-            net.policy_hidden,
+            net.policy_widths(problem),
             activation(net.activation),
         )
         self.policy = self.policy_factory()

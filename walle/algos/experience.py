@@ -90,8 +90,19 @@ class Normalizers:
         gamma: float,
         observations: bool = True,
         rewards: bool = True,
+        reward_scale: float = 1.0,
     ) -> None:
-        """Switches each normaliser on or off; `clip` bounds normalised observations."""
+        """Switches each normaliser on or off.
+
+        Args:
+            problem: sizes of the run.
+            clip: bound on normalised observations.
+            gamma: discount of the returns that scale rewards.
+            observations: whether observations are normalised.
+            rewards: whether rewards are divided by the running deviation of returns.
+            reward_scale: a constant factor on rewards.
+        """
+        self._reward_scale = np.float32(reward_scale)
         self.obs_clip = clip if observations else None
         self._layout = layout = problem.obs_layout
         self._observations = ObservationNormalizer(
@@ -109,12 +120,14 @@ class Normalizers:
             rewards=settings.normalize_rewards,
             clip=settings.obs_clip,
             gamma=settings.gamma,
+            reward_scale=settings.reward_scale,
         )
 
     def experience(self, rollout: Rollout) -> Experience:
         """Normalises a rollout with the observation moments that the samplers used."""
         ended = rollout.ended
-        reward = self._rewards(rollout.reward, ended, rollout.lane, rollout.begins)
+        raw_reward = rollout.reward * self._reward_scale
+        reward = self._rewards(raw_reward, ended, rollout.lane, rollout.begins)
         mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
         needs_final_obs = ended.copy()
         needs_final_obs[-1] = True

@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+from gymnasium.spaces import flatdim
 
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
+from walle.nets import widths
 from walle.nets.critics import Critic
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.encoders import EncodedPolicy, Encoder
@@ -32,7 +34,7 @@ class NetSettings(NamedTuple):
     """The `net` group.
 
     Attributes:
-        policy_hidden: widths of the policy's hidden layers.
+        policy_hidden: widths of the policy's hidden layers, see `nets.widths`.
         critic_hidden: widths of the critic's hidden layers.
         activation: the function between layers.
         log_std: initial log standard deviation of a Gaussian policy.
@@ -41,16 +43,22 @@ class NetSettings(NamedTuple):
             of the state.
         own: makes a net of the user's own from the width of an observation; None without.
         image_features: features of each image, if the observations have images; else 0.
+        policy_init: how the policy's weights are drawn, a key of `nets.mlp.INITS`.
+        critic_init: the same for the critic.
+        log_std_copies: number of parameters whose sum is a log standard deviation, or K*act.
     """
 
-    policy_hidden: tuple[int, ...]
-    critic_hidden: tuple[int, ...]
+    policy_hidden: tuple[int | str, ...]
+    critic_hidden: tuple[int | str, ...]
     activation: str
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
     own: Callable[[int], OwnNet] | None = None
     image_features: int = 0
+    policy_init: str = "orthogonal"
+    critic_init: str = "orthogonal"
+    log_std_copies: int | str = 1
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -64,6 +72,9 @@ class NetSettings(NamedTuple):
             net.scale,
             partial(imported("net.name", net.name), net) if ":" in net.name else None,
             net.image_features if net.name == "cnn" else 0,
+            net.policy_init,
+            net.critic_init,
+            net.log_std_copies,
         )
 
     def features(self, problem: Problem) -> int:
@@ -98,6 +109,18 @@ class NetSettings(NamedTuple):
             return self.own(problem.obs_dim).features
         return self.features(problem)
 
+    def policy_widths(self, problem: Problem) -> tuple[int, ...]:
+        """Widths of the policy's hidden layers, as numbers."""
+        return self._numbers("net.policy_hidden", self.policy_hidden, problem)
+
+    def critic_widths(self, problem: Problem) -> tuple[int, ...]:
+        """Widths of the critic's hidden layers, as numbers."""
+        return self._numbers("net.critic_hidden", self.critic_hidden, problem)
+
+    def _numbers(self, key: str, given: tuple[int | str, ...], problem: Problem) -> tuple[int, ...]:
+        obs, act = self._encoded(problem), int(flatdim(problem.action_space))
+        return widths.numbers(key, given, obs=obs, act=act)
+
     @property
     def state_size(self) -> int:
         """S, the width of the memory; 0 without one."""
@@ -115,26 +138,40 @@ class NetSettings(NamedTuple):
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
-        act, width = activation(self.activation), self._encoded(problem)
-        space = problem.action_space
+        space, width = problem.action_space, self._encoded(problem)
+        layers = (self.policy_widths(problem), activation(self.activation))
         if not isinstance(space, gym.spaces.Box) and self.scale == "state":
             raise ConfigError(
                 "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
             )
+        if self.log_std_copies != 1 and not self._has_log_std(space):
+            raise ConfigError(
+                f"net.log_std_copies={self.log_std_copies} with a policy without log standard"
+                " deviations among its parameters; use net.log_std_copies=1, or net.scale=constant"
+                " with continuous actions"
+            )
+        init = self.policy_init
         if isinstance(space, gym.spaces.Discrete):
-            return partial(CategoricalPolicy, width, int(space.n), self.policy_hidden, act)
+            return partial(CategoricalPolicy, width, int(space.n), *layers, init=init)
         if isinstance(space, gym.spaces.MultiDiscrete):
             counts = tuple(space.nvec.tolist())
-            return partial(MultiCategoricalPolicy, width, counts, self.policy_hidden, act)
+            return partial(MultiCategoricalPolicy, width, counts, *layers, init=init)
         size = int(space.shape[0])
         if isinstance(space, gym.spaces.MultiBinary):
-            return partial(BernoulliPolicy, width, size, self.policy_hidden, act)
-        policy = StateScalePolicy if self.scale == "state" else GaussianPolicy
-        return partial(policy, width, size, self.policy_hidden, act, self.log_std)
+            return partial(BernoulliPolicy, width, size, *layers, init=init)
+        (copies,) = self._numbers("net.log_std_copies", (self.log_std_copies,), problem)
+        if self.scale == "constant":
+            make = partial(GaussianPolicy, width, size, *layers, self.log_std)
+            return partial(make, copies=copies, init=init)
+        return partial(StateScalePolicy, width, size, *layers, self.log_std, init=init)
+
+    def _has_log_std(self, space: gym.Space[Any]) -> bool:
+        return isinstance(space, gym.spaces.Box) and self.scale == "constant"
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
-        critic = Critic(self._encoded(problem), self.critic_hidden, activation(self.activation))
+        layers = (self.critic_widths(problem), activation(self.activation))
+        critic = Critic(self._encoded(problem), *layers, self.critic_init)
         if self.own is None:
             return critic
         return OwnCritic(self.own(problem.obs_dim), critic)

@@ -16,7 +16,7 @@ from walle.algos.compiling import Compiling
 from walle.algos.experience import Experience, Normalizers, values
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.errors import not_negative, one_of, positive, within
+from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
 from walle.learning.optimizer import Optimizer
@@ -34,9 +34,19 @@ class OnPolicySettings(CompilableSettings):
     normalize_advantages: bool
     normalize_observations: bool
     normalize_rewards: bool
+    reward_scale: float = positive()
     obs_clip: float = positive()
     correction: str = one_of("none", "truncated", "vtrace")
     max_staleness: int | None = not_negative()
+
+    def __post_init__(self) -> None:
+        """Checks the bounds; refuses two scales of rewards."""
+        super().__post_init__()
+        if self.normalize_rewards and self.reward_scale != 1:
+            raise ConfigError(
+                f"algo.reward_scale={self.reward_scale} with algo.normalize_rewards=true, which"
+                " divides it out again; use algo.normalize_rewards=false"
+            )
 
     @property
     def staleness_bound(self) -> int | None:

@@ -27,6 +27,7 @@ Departures from WALL-E's code:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -41,9 +42,9 @@ from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.problem import Problem
-from walle.errors import not_negative, positive
+from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings
+from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer, Result
 from walle.types import Rollout
@@ -65,6 +66,8 @@ class PPOKLSettings(OnPolicySettings):
     value_epochs: int = positive()
     value_minibatch_size: int = positive()
     value_learning_rate: float = positive()
+    optimizer: str = one_of("adam", "amsgrad")
+    rate_per_root_width: bool
 
     @property
     def shared_minibatches(self) -> dict[str, int]:
@@ -98,6 +101,14 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
     return beta, rate
 
 
+def per_root_width(rate: float, hidden: Sequence[int]) -> float:
+    """α / √h for the middle one of the hidden layers, of width h; α without hidden layers.
+
+    WALL-E's step sizes: 9e-4 / √h₂ for the policy, 1e-2 / √h₂ for the value function (its code).
+    """
+    return rate / math.sqrt(hidden[len(hidden) // 2]) if hidden else rate
+
+
 class PPOKL(OnPolicy):
     """PPO with a KL penalty; policy and value function have separate vectors and optimizers."""
 
@@ -106,11 +117,15 @@ class PPOKL(OnPolicy):
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        fit = FitSettings(
-            settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
-        )
+        value_rate, self.learning_rate = settings.value_learning_rate, settings.learning_rate
+        if settings.rate_per_root_width:
+            value_rate = per_root_width(value_rate, net.critic_widths(problem))
+            self.learning_rate = per_root_width(self.learning_rate, net.policy_widths(problem))
+        fit = FitSettings(settings.value_epochs, settings.value_minibatch_size, value_rate)
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
-        self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
+        adam = AdamSettings(amsgrad=settings.optimizer == "amsgrad")
+        self.adam = AdamState.zeros_like(self.vector, amsgrad=adam.amsgrad)
+        self.optimizer = Optimizer(self.loss, adam, stop=self.too_far)
         steps = problem.rounds * settings.epochs
         policy = Compilable("policy", steps, problem.batch_size, self.compile, problem.rounds_vary)
         parts = [policy, *self.value.compilable(problem, rounds=2)]
@@ -157,7 +172,7 @@ class PPOKL(OnPolicy):
         """Improves the policy, adapts β and the step size, fits the value function."""
         batch = self.batch(experience)
         steps = batch.steps
-        used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
+        used = {"beta": self.beta, "learning_rate": self.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
         kl = self.kl(batch)
         self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)

@@ -237,12 +237,22 @@ def _check_staleness(config: Config) -> None:
     )
 
 
+_OF_ON_POLICY = {  # settings of nets that only on-policy algorithms use, with their defaults
+    "scale": "constant",
+    "policy_init": "orthogonal",
+    "critic_init": "orthogonal",
+    "log_std_copies": 1,
+}
+
+
 def _check_net(config: Config) -> None:
-    if config.net.scale == "state" and _capabilities(config).replay:
-        raise ConfigError(
-            f"net.scale=state with algo={config.algo.name}, which has another kind of policy; "
-            "use net.scale=constant"
-        )
+    net, replay = config.net, _capabilities(config).replay
+    for key, usual in _OF_ON_POLICY.items():
+        if replay and getattr(net, key) != usual:
+            raise ConfigError(
+                f"net.{key}={getattr(net, key)} with algo={config.algo.name}, which has another "
+                f"kind of policy; use net.{key}={usual}"
+            )
     if ":" in config.net.name and _capabilities(config).replay:
         raise ConfigError(
             f"net.name={config.net.name} with algo={config.algo.name}, which makes its networks of "

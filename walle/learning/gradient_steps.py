@@ -165,15 +165,16 @@ class CompiledStep:
         self.names = ("loss", "grad_norm", *info_names(loss, vector, batch))
 
         def step(vector: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-            *adam, rate = rest[:4]
+            adam, rate, columns = rest[:moments], rest[moments], rest[moments + 1 :]
             grad, (value, info) = grad_and_value(loss, has_aux=True)(
-                vector, rebuild(batch, iter(rest[4:]))
+                vector, rebuild(batch, iter(columns))
             )
             after = clip_and_step(vector, grad, AdamState(*adam), rate, settings)
             vector, state, norm, sizes = after
-            return vector, *state, torch.stack([value, norm, *info.values()]), sizes
+            return vector, *state.tensors(), torch.stack([value, norm, *info.values()]), sizes
 
-        state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
+        state = AdamState.zeros_like(vector, amsgrad=settings.amsgrad).tensors()
+        moments, rate = len(state), torch.zeros((), device=vector.device)
         described = None if description is None else f"step {settings} of {description}"
         self._program = compile_function(step, (vector, *state, rate, *leaves(batch)), described)
 
@@ -186,5 +187,5 @@ class CompiledStep:
         columns = [x.contiguous() for x in leaves(batch)]
         if [x.shape for x in columns] != self._shapes:
             return self._eager(vector, state, rate, batch)
-        vector, *adam, numbers, _ = self._program(vector, *state, rate, *columns)
+        vector, *adam, numbers, _ = self._program(vector, *state.tensors(), rate, *columns)
         return vector, AdamState(*adam), numbers

@@ -90,7 +90,8 @@ class ShardedStep:
             return (torch.cat((grad, torch.stack([value, *info.values()]))),)
 
         program = compile_function(gradient, (vector, *leaves(shard)), of_loss)
-        state, rate = AdamState.zeros_like(vector), torch.zeros((), device=vector.device)
+        state = AdamState.zeros_like(vector, amsgrad=self._settings.amsgrad).tensors()
+        rate = torch.zeros((), device=vector.device)
         gradients = torch.zeros(self._shards, self._width(vector), device=vector.device)
         example = (vector, *state, rate, gradients, gradients[:, 0].clone())
         self._apply = compile_function(self._add_and_step, example, of_step)
@@ -139,7 +140,9 @@ class ShardedStep:
             self._width(vector),
             lambda shard: self._gradient_of(vector, batch.shards[shard - first]),
         )
-        vector, *adam, numbers, _ = self._apply(vector, *state, rate, gradients, batch.weights)
+        vector, *adam, numbers, _ = self._apply(
+            vector, *state.tensors(), rate, gradients, batch.weights
+        )
         return vector, AdamState(*adam), numbers
 
     def _width(self, vector: Tensor) -> int:
@@ -162,4 +165,4 @@ class ShardedStep:
         grad, info = total[: len(vector)], total[len(vector) :]
         after = clip_and_step(vector, grad, AdamState(*adam), rate, self._settings)
         vector, state, norm, sizes = after
-        return vector, *state, torch.cat((info[:1], norm.unsqueeze(0), info[1:])), sizes
+        return vector, *state.tensors(), torch.cat((info[:1], norm.unsqueeze(0), info[1:])), sizes

@@ -24,12 +24,18 @@ class MultiCategoricalPolicy(Policy):
     """
 
     def __init__(
-        self, obs_dim: int, actions: Sequence[int], hidden: Sequence[int], act: Activation
+        self,
+        obs_dim: int,
+        actions: Sequence[int],
+        hidden: Sequence[int],
+        act: Activation,
+        *,
+        init: str = "orthogonal",
     ) -> None:
-        """`actions` are the numbers of actions K_a."""
+        """`actions` are the numbers K_a; `init` names the way to draw weights (`mlp.INITS`)."""
         self._counts = list(actions)
         self.dist_params_size = sum(self._counts)
-        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act)
+        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act, init)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -83,10 +89,18 @@ class MultiCategoricalPolicy(Policy):
 class BernoulliPolicy(Policy):
     """A independent switches, each 0 or 1. `dist` holds the A logits z, where p(1) = σ(z)."""
 
-    def __init__(self, obs_dim: int, switches: int, hidden: Sequence[int], act: Activation) -> None:
-        """`switches` is A."""
+    def __init__(
+        self,
+        obs_dim: int,
+        switches: int,
+        hidden: Sequence[int],
+        act: Activation,
+        *,
+        init: str = "orthogonal",
+    ) -> None:
+        """`switches` is A; `init` names the way to draw weights (`mlp.INITS`)."""
         self.dist_params_size = switches
-        self._mlp = MLP("policy", (obs_dim, *hidden, switches), act)
+        self._mlp = MLP("policy", (obs_dim, *hidden, switches), act, init)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
