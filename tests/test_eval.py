@@ -57,6 +57,26 @@ def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, train
     assert out.count("2 episodes") == 2
 
 
+def test_a_run_that_was_broken_off_is_in_no_mean(walle_eval, trained, tmp_path):  # noqa: F811
+    for seed, name in enumerate("abc"):
+        run = tmp_path / "sweep" / name
+        shutil.copytree(trained("discrete"), run)
+        about = (run / "run.json").read_text()
+        (run / "run.json").write_text(about.replace('"seed": 0', f'"seed": {seed}'))
+    status = tmp_path / "sweep" / "b" / "status.json"
+    status.write_text(status.read_text().replace('"completed"', '"interrupted"'))
+    code, out, err = walle_eval(tmp_path / "sweep", "episodes=2", f"csv={tmp_path / 'a.csv'}")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:3]] == ["a", "b", "c"]
+    assert [line.endswith(", interrupted run") for line in lines[:3]] == [False, True, False]
+    assert lines[3].startswith("all: mean return of 2 runs ")
+    assert lines[4] == "in no mean, as they did not complete: b (interrupted)"
+    with (tmp_path / "a.csv").open() as file:
+        states = [row["state"] for row in csv.DictReader(file)]
+    assert states == ["completed", "interrupted", "completed"]
+
+
 def test_typed_settings_that_differ_name_the_runs():
     shared = ["env=hopper"]
     assert varying([[*shared, "seed=1"], [*shared, "seed=2", "+env.kwargs.a=b"]]) == [

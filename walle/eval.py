@@ -13,11 +13,13 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
@@ -25,6 +27,8 @@ from walle.policy.arguments import Setting, parse
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
+T = TypeVar("T")
+SAY_EVERY_S = 10.0  # while a video is drawn
 SETTINGS = {
     "episodes": Setting(int, 100, "episodes of each policy"),
     "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
@@ -45,11 +49,18 @@ class Target(NamedTuple):
         name: how the table names it.
         path: a run's directory or a checkpoint file.
         settings: what was typed for its run and differs between the runs of the sweep.
+        state: how its run ended; empty where nobody says.
     """
 
     name: str
     path: Path
     settings: Mapping[str, str]
+    state: str = ""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its run was broken off, or still runs."""
+        return self.state not in ("", "completed")
 
 
 def main() -> int:
@@ -60,6 +71,9 @@ def main() -> int:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
     try:
         return _main(sys.argv[1:])
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (ConfigError, OSError) as error:
         print(f"walle eval: {error}", file=sys.stderr)
         return 2
@@ -85,7 +99,6 @@ def _main(arguments: Sequence[str]) -> int:
             continue
         results.append((target, found))
         print(_line(target, found), flush=True)
-    results.sort(key=lambda each: targets.index(each[0]))
     for line in summary(results):
         print(line)
     if table and results:
@@ -93,7 +106,7 @@ def _main(arguments: Sequence[str]) -> int:
         print(f"numbers: {table}")
     if make_video:
         print("drawing the video: about 0.1 s a MuJoCo step without a graphics card", flush=True)
-        print(f"video: {video}, {make_video():.1f} s")
+        print(f"video: {video}, {make_video():.1f} s", flush=True)
     return 1 if failed else 0
 
 
@@ -126,7 +139,17 @@ def _film(
         most_fps=most_fps(path),
         most_steps=most_steps,
     )
-    return lambda: write(found, path)
+    return lambda: write(found._replace(pictures=_counted(found.pictures)), path)
+
+
+def _counted(pictures: Iterator[T]) -> Iterator[T]:
+    """Passes pictures on, and says now and then how many there are."""
+    said = time.monotonic()
+    for count, picture in enumerate(pictures, 1):
+        yield picture
+        if time.monotonic() - said > SAY_EVERY_S:
+            said = time.monotonic()
+            print(f"  {count:,} pictures", flush=True)
 
 
 def find_targets(path: Path, *, several: bool) -> list[Target]:
@@ -148,7 +171,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     place = f"{path}/" if several else ""
     typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
     return [
-        Target(f"{place}{run.name}", run.path, settings)
+        Target(f"{place}{run.name}", run.path, settings, run.state)
         for run, settings in zip(sweep.runs, typed, strict=True)
     ]
 
@@ -164,7 +187,7 @@ def varying(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
 def evaluate_all(
     targets: Sequence[Target], values: Mapping[str, Any], processes: int | None
 ) -> Iterator[tuple[Target, Result | str]]:
-    """Yields each target's result as soon as it is there, or one line that says why it has none.
+    """Yields each target's result, or one line that says why it has none, in the targets' order.
 
     Args:
         targets: what to evaluate.
@@ -190,9 +213,9 @@ def evaluate_all(
     pool = ProcessPoolExecutor(count, context, initializer=become_worker, initargs=(1,))
     try:
         tasks = {pool.submit(attempt, each.path, values): each for each in targets}
-        for task in as_completed(tasks):
+        for task, target in tasks.items():
             error = task.exception()
-            yield tasks[task], str(error) if error else task.result()
+            yield target, str(error) if error else task.result()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         end_all_processes()
@@ -213,21 +236,31 @@ def attempt(path: Path, values: Mapping[str, Any]) -> Result | str:
 
 
 def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
-    """A line for all runs that differ in their seed alone: the mean of their means, by settings."""
+    """A line for all runs that differ in their seed alone: the mean of their means, by settings.
+
+    Runs that did not complete are left out, and named.
+    """
     from walle.analysis.measuring.stats import mean_interval
 
     groups: dict[str, list[float]] = {}
+    unfinished = [target for target, _ in results if target.unfinished]
     for target, found in results:
+        if target.unfinished:
+            continue
         rest = {key: value for key, value in target.settings.items() if key != "seed"}
         groups.setdefault(_settings(rest), []).append(found.mean.value)
     for name, means in groups.items():
         if len(means) > 1:
             yield f"{name or 'all'}: mean return of {len(means)} runs {mean_interval(means)}"
+    if unfinished:
+        named = ", ".join(f"{target.name} ({target.state})" for target in unfinished)
+        yield f"in no mean, as they did not complete: {named}"
 
 
 def _line(target: Target, found: Result) -> str:
     settings = _settings(target.settings)
-    return f"{target.name}: {f'{settings}: ' if settings else ''}{found}"
+    broken_off = f", {target.state} run" if target.unfinished else ""
+    return f"{target.name}: {f'{settings}: ' if settings else ''}{found}{broken_off}"
 
 
 def _settings(values: Mapping[str, Any]) -> str:
@@ -237,7 +270,10 @@ def _settings(values: Mapping[str, Any]) -> str:
 def _write(path: Path, results: Sequence[tuple[Target, Result]]) -> None:
     import pandas as pd
 
-    rows = [{"run": target.name, **target.settings, **found.row()} for target, found in results]
+    rows = [
+        {"run": target.name, **target.settings, "state": target.state, **found.row()}
+        for target, found in results
+    ]
     pd.DataFrame(rows).to_csv(path, index=False)
 
 

@@ -9,8 +9,9 @@ from PIL import Image
 import walle
 from walle import eval as command
 from walle.errors import ConfigError
-from walle.policy import rendering
-from walle.policy.rendering import Film, choose_mujoco_backend, film
+from walle.policy import drawing, rendering
+from walle.policy.drawing import choose_mujoco_backend
+from walle.policy.rendering import Film, film
 from walle.policy.video import BYTES_PER_S, most_fps, write
 
 
@@ -71,6 +72,46 @@ def test_mujoco_is_drawn_off_screen(policy, tmp_path, name, monkeypatch):
     assert_shows_movement(pictures_of(path)[0])
 
 
+def test_a_robot_that_runs_away_stays_in_the_picture(policy):
+    """Hopper at the start and after 200 m: the same picture, on a floor that does not end."""
+    env = policy("mujoco").env("rgb_array", width=96, height=72)
+    env.reset(seed=0)
+    inner, begin = env.unwrapped, env.render().astype(int)
+    ahead = np.eye(inner.model.nq)[0]
+    period = 40 / 60  # metres; the floor repeats its texture 60 times in 40 m
+    inner.set_state(inner.data.qpos + 300 * period * ahead, inner.data.qvel)
+    away = env.render().astype(int)
+    inner.set_state(inner.data.qpos + period / 2 * ahead, inner.data.qvel)
+    moved = env.render().astype(int)
+    env.close()
+    assert begin.std() > 30
+    assert abs(away - begin).mean() < 3  # but for the shadow
+    assert abs(moved - begin).mean() > 6  # the floor below it moves
+
+
+def test_drawing_changes_no_step(policy):
+    """The floor's drawn size is nothing to the simulation."""
+    drawn, plain = (policy("mujoco").env(mode) for mode in ("rgb_array", None))
+    found = []
+    for env in (drawn, plain):
+        obs, _ = env.reset(seed=1)
+        actions = np.random.default_rng(0).uniform(-1, 1, (60, *env.action_space.shape))
+        found.append([obs, *(env.step(action.astype(np.float32))[0] for action in actions)])
+        env.close()
+    assert np.array_equal(*map(np.array, found))
+
+
+def test_a_film_that_is_broken_off_leaves_no_file(tmp_path):
+    def pictures():
+        yield from np.full((9, 64, 64, 3), 200, np.uint8)
+        raise KeyboardInterrupt
+
+    for name in ("a.mp4", "a.gif"):
+        with pytest.raises(KeyboardInterrupt):
+            write(Film(pictures(), 9.0), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_several_policies_stand_in_a_grid(policy, tmp_path):
     names = ["discrete", "ppo", "sac"]
     found = list(film([policy(name) for name in names], names).pictures)
@@ -122,7 +163,7 @@ def test_what_cannot_be_drawn_is_explained(policy, tmp_path, monkeypatch):
 
 def test_without_egl_and_osmesa_the_message_says_what_to_install(monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(rendering, "_TRIAL", "import no_such_module_{0}")
+    monkeypatch.setattr(drawing, "_TRIAL", "import no_such_module_{0}")
     with pytest.raises(ConfigError, match=r"install libegl1 \(EGL\) or libosmesa6.*apt-get"):
         choose_mujoco_backend()
 

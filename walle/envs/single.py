@@ -116,20 +116,17 @@ class RobotEnv(gym.Env[Any, Any]):
         if self._renderer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
-            camera = None if "track" in _cameras(self.model) else _following(self.model)
+            names = [self.model.camera(i).name for i in range(self.model.ncam)]
+            own = names.index("track") if "track" in names else None
+            camera = _following(self.model) if own is None else None
             self._renderer = MujocoRenderer(self.model, self.data, camera, *self._size)
-            if camera is not None:
-                self._renderer.camera_id = None  # the camera that follows, and not a fixed one
+            self._renderer.camera_id = own  # Gymnasium's own choice is a view that stands still
         return self._renderer.render(self.render_mode)
 
     def close(self) -> None:
         """Frees the renderer."""
         if self._renderer is not None:
             self._renderer.close()
-
-
-def _cameras(model: mujoco.MjModel) -> list[str]:
-    return [model.camera(i).name for i in range(model.ncam)]
 
 
 def _following(model: mujoco.MjModel) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from walle.envs.transforms import ActionMap
 from walle.errors import ConfigError
 from walle.nets.policies import ActingPolicy
 from walle.nets.recurrent import memory_of
+from walle.policy.drawing import prepare_drawing
 from walle.types import ActionSpace, AnyArray, FloatArray, ObsLayout, PolicySnapshot, layout_of
 
 Action = AnyArray | np.generic
@@ -217,9 +218,14 @@ class Policy:
             kwargs: further arguments of the environment, which replace those of the run.
 
         Raises:
-            ConfigError: the environment does not exist or refuses its arguments.
+            ConfigError: the environment does not exist, refuses its arguments, or cannot be drawn
+                off screen here.
         """
         from walle.envs.single import make_single
 
-        drawing = {} if render_mode is None else {"render_mode": render_mode}
-        return make_single(self.spec, pack=False, **drawing, **kwargs)
+        if render_mode is None:
+            return make_single(self.spec, pack=False, **kwargs)
+        env = make_single(self.spec, pack=False, render_mode=render_mode, **kwargs)
+        if render_mode != "human":
+            prepare_drawing(env)
+        return env

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -19,13 +17,12 @@ from walle.agent.evaluation import LONGEST
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError, what_went_wrong
 from walle.policy.acting import Policy
+from walle.policy.drawing import has_display
 from walle.streams import afterwards_seed
 
 Picture = npt.NDArray[np.uint8]
 MOST_FPS = 30
 _WIDTHS = {1: 480, 2: 360, 3: 240}  # of a picture, by the columns of the grid
-_BACKENDS = {"egl": "libegl1 (EGL)", "osmesa": "libosmesa6 (OSMesa)"}
-_TRIAL = "import mujoco.{0} as gl; gl.GLContext(8, 8).make_current()"
 
 
 class Film(NamedTuple):
@@ -152,14 +149,7 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
         env = policy.env("rgb_array", **_size_arguments(policy, size))
     except ConfigError as error:
         raise ConfigError(f'{error} (for render_mode="rgb_array")') from error
-    if hasattr(env.unwrapped, "model") and hasattr(env.unwrapped, "data"):
-        choose_mujoco_backend()
     return env
-
-
-def has_display() -> bool:
-    """Whether a window can be opened."""
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _size_arguments(policy: Policy, size: tuple[int, int]) -> dict[str, int]:
@@ -173,28 +163,6 @@ def _size_arguments(policy: Policy, size: tuple[int, int]) -> dict[str, int]:
         return sizes if find_robot(policy.spec.id) is not None else {}
     entry = "" if registered is None else str(registered.entry_point)
     return sizes if entry.startswith("gymnasium.envs.mujoco") else {}
-
-
-def choose_mujoco_backend() -> None:
-    """Sets MUJOCO_GL to what draws off screen here, unless it is set.
-
-    Each way is tried in a process of its own, since a library that fails cannot be unloaded.
-
-    Raises:
-        ConfigError: none works; the message says what to install.
-    """
-    if "MUJOCO_GL" in os.environ:
-        return
-    for name in _BACKENDS:
-        trial = [sys.executable, "-c", _TRIAL.format(name)]
-        if subprocess.run(trial, capture_output=True, check=False).returncode == 0:
-            os.environ["MUJOCO_GL"] = name
-            return
-    raise ConfigError(
-        f"MuJoCo cannot draw off screen here: install {' or '.join(_BACKENDS.values())}, on Debian "
-        "and Ubuntu with `apt-get install libegl1 libgl1-mesa-dri libopengl0`; where there is a "
-        "display, set MUJOCO_GL=glfw"
-    )
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

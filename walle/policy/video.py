@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,26 +41,34 @@ def most_fps(path: Path) -> int:
 
 
 def write(film: Film, path: Path) -> float:
-    """Writes `film` to `path`, which ends with .mp4 or .gif; returns its seconds."""
+    """Writes `film` to `path`, which ends with .mp4 or .gif; returns its seconds.
+
+    The file has its name only when it is whole.
+    """
     most_fps(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     writer: Callable[[Film, Path], int] = _write_gif if path.suffix == ".gif" else _write_mp4
-    return writer(film, path) / film.fps
+    part = path.with_name(f".{path.stem}.part{path.suffix}")
+    try:
+        count = writer(film, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return count / film.fps
 
 
 def _write_mp4(film: Film, path: Path) -> int:
     import imageio_ffmpeg
 
-    writer, count = None, 0
-    for picture in film.pictures:
-        if writer is None:
-            height, width = (side - side % 2 for side in picture.shape[:2])
-            writer = imageio_ffmpeg.write_frames(str(path), (width, height), **_mp4_options(film))
-            writer.send(None)
-        writer.send(np.ascontiguousarray(picture[:height, :width]))
-        count += 1
-    if writer is not None:
-        writer.close()
+    first = next(film.pictures)
+    height, width = (side - side % 2 for side in first.shape[:2])
+    writer = imageio_ffmpeg.write_frames(str(path), (width, height), **_mp4_options(film))
+    writer.send(None)
+    count = 0
+    with closing(writer):
+        for picture in chain([first], film.pictures):
+            writer.send(np.ascontiguousarray(picture[:height, :width]))
+            count += 1
     return count
 
 

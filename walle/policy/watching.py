@@ -12,7 +12,7 @@ from walle.agent.evaluation import LONGEST
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError
 from walle.policy.acting import Policy
-from walle.policy.rendering import has_display
+from walle.policy.drawing import has_display
 from walle.streams import afterwards_seed
 
 Show = Callable[[], bool]
