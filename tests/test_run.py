@@ -15,6 +15,7 @@ from tests.conftest import largest_file, read
 from tests.test_training import learned
 from walle import training
 from walle.agent import checkpoint
+from walle.agent.provenance import command_of
 from walle.agent.run_directory import read_status
 from walle.processes import forkserver
 from walle.run import _into_its_directory
@@ -198,7 +199,7 @@ def test_ctrl_c_says_how_to_go_on(completed, tmp_path, command, capsys, monkeypa
         command(f"resume={directory}", "total_steps=512", "logger.progress=lines")
     assert ended.value.code == 130
     way = capsys.readouterr().out.splitlines()[-1]
-    assert way == f"go on with: python -m walle.run resume='{os.path.relpath(directory)}'"
+    assert way == f"go on with: {command_of('run')} resume='{os.path.relpath(directory)}'"
 
 
 def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):

@@ -93,7 +93,9 @@ def _run(composed: DictConfig) -> float | None:
 
 
 def _how_to_go_on(directory: Path) -> str:
-    return f"go on with: python -m walle.run resume={shlex.quote(os.path.relpath(directory))}"
+    from walle.agent.provenance import command_of
+
+    return f"go on with: {command_of('run')} resume={shlex.quote(os.path.relpath(directory))}"
 
 
 def _identity(composed: DictConfig) -> str:
