@@ -267,3 +267,22 @@ def test_flags_may_stand_between_settings(command, capsys, monkeypatch, tmp_path
     assert stop.value.code == 2
     assert "algo.clip=7" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("fault", ["algo.clip=7", "callbacks=[nowhere:Name]", "algo=sac"])
+def test_a_refused_run_leaves_no_directory(refused, monkeypatch, tmp_path, fault):
+    monkeypatch.chdir(tmp_path)
+    refused(*(word for word in SMALL if not fault.startswith("algo=")), "env=cartpole", fault)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_run_leaves_the_files_of_others(refused, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    refused(*SMALL, "algo.clip=7", f"hydra.run.dir={tmp_path}")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_setting_of_sweeps_is_refused_without_a_sweep(refused, tmp_path):
+    said = refused(*SMALL, "hydra.launcher.dry_run=true", f"hydra.run.dir={tmp_path / 'run'}")
+    assert "hydra.launcher.dry_run=true is a setting of sweeps, and this is one run: add -m" in said
+    assert not (tmp_path / "run").exists()

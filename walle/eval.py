@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
+from walle.policy.which import check_which
 
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
@@ -87,6 +88,7 @@ def _main(arguments: Sequence[str]) -> int:
     if steps is not None and (steps < 1 or not video):
         raise ConfigError(f"video_steps={steps} must be 1 at least, beside video=FILE")
     processes = values.pop("processes")
+    check_which(values["which"])
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         return _watch(targets[0], values)
@@ -94,7 +96,8 @@ def _main(arguments: Sequence[str]) -> int:
     results, failed = [], 0
     for target, found in evaluate_all(targets, values, processes):
         if isinstance(found, str):
-            print(f"walle eval: {target.name}: {found}", file=sys.stderr)
+            name = "" if found.startswith(target.name) else f"{target.name}: "
+            print(f"walle eval: {name}{found}", file=sys.stderr)
             failed += 1
             continue
         results.append((target, found))

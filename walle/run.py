@@ -26,6 +26,7 @@ def run(composed: DictConfig) -> float | None:
     try:
         return _run(composed)
     except ConfigError as error:
+        _leave_no_directory(composed)
         sys.exit(_report(error, 2))
     except WalleError as error:
         sys.exit(_report(error, 1))
@@ -90,6 +91,18 @@ def _run(composed: DictConfig) -> float | None:
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
+
+
+def _leave_no_directory(composed: DictConfig) -> None:
+    """Removes the directory that Hydra made for a run that was refused."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from walle.agent.run_directory import remove_refused
+
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.RUN and composed.resume is None:
+        remove_refused(Path(hydra.runtime.output_dir))
 
 
 def _how_to_go_on(directory: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import NamedTuple
 
 from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
@@ -85,6 +86,9 @@ def restricted(sweep: Sweep, asked: Question) -> Sweep:
 def match(sweep: Sweep, asked: Question) -> list[Group]:
     """The groups that have runs on both sides; notes the other runs.
 
+    Runs are compared that agree in all keys which both sides have. A key of one side alone, such as
+    PPO's clip beside A2C, makes a group for each of its values, all with the same other side.
+
     Args:
         sweep: the runs of both sides, see `restricted`.
         asked: the key and its two values.
@@ -93,25 +97,52 @@ def match(sweep: Sweep, asked: Question) -> list[Group]:
         BadInputError: no group has both sides.
     """
     keys = line_keys(sweep, asked.key)
-    found: dict[str, tuple[list[Run], list[Run]]] = {}
+    sides: tuple[list[Run], list[Run]] = ([], [])
     for run in sweep.runs:
-        here = found.setdefault(_label(run, keys), ([], []))
-        here[run.config.get(asked.key, "null") == asked.b].append(run)
-    groups = [_group(label, a, b, keys) for label, (a, b) in sorted(found.items()) if a and b]
-    one_sided = [run.name for a, b in found.values() if not (a and b) for run in (*a, *b)]
+        sides[run.config.get(asked.key, "null") == asked.b].append(run)
+    of_a, of_b = (_of_side(side, keys) for side in sides)
+    shared = [key for key in keys if key in of_a and key in of_b]
+    groups: list[Group] = []
+    used: set[str] = set()
+    for a, b in product(*(_alike(side, keys) for side in sides)):
+        if _label(a[0].config, shared) == _label(b[0].config, shared):
+            both = {key: (a if key in of_a else b)[0].config.get(key, "null") for key in keys}
+            groups.append(_group(both, a, b, keys))
+            used |= {run.name for run in (*a, *b)}
+    if len(shared) < len(keys) and len(groups) > 1:
+        sweep.note(
+            f"A run that lacks {listed([key for key in keys if key not in shared])} is compared "
+            "with the other side's runs of every value"
+        )
+    groups.sort(key=lambda group: group.label)
+    one_sided = [run.name for run in sweep.runs if run.name not in used]
     if not groups:
         raise BadInputError(
             f"no run with {asked.key}={asked.a} has a partner with {asked.key}={asked.b} that "
-            f"agrees in {' and '.join(keys)}: compare sweeps that share tasks and settings"
+            f"agrees in {' and '.join(shared)}: compare sweeps that share tasks and settings"
         )
     if one_sided:
         sweep.note(f"Not compared, as the other side has no such run: {listed(one_sided)}")
     return groups
 
 
-def _group(label: str, a: list[Run], b: list[Run], keys: list[str]) -> Group:
-    learning = _label(a[0], [key for key in keys if key not in WORKERS])
-    task = _label(a[0], [key for key in keys if key.startswith("env.")])
+def _of_side(runs: list[Run], keys: list[str]) -> list[str]:
+    """The keys that the runs of a side have."""
+    return [key for key in keys if any(key in run.config for run in runs)]
+
+
+def _alike(runs: list[Run], keys: list[str]) -> list[list[Run]]:
+    """The runs that agree in the keys, together."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(_label(run.config, keys), []).append(run)
+    return list(found.values())
+
+
+def _group(settings: Mapping[str, Scalar], a: list[Run], b: list[Run], keys: list[str]) -> Group:
+    label = _label(settings, keys)
+    learning = _label(settings, [key for key in keys if key not in WORKERS])
+    task = _label(settings, [key for key in keys if key.startswith("env.")])
     starts = {_start(run) for run in (*a, *b)}
     return Group(label, learning, task, _by_seed(a), _by_seed(b), len(starts) == 1)
 
@@ -153,9 +184,9 @@ def _nothing_varies(sweep: Sweep, key: str) -> str:
     return f"{text}: name two sweeps, or --by {' or '.join(also) or 'KEY'}"
 
 
-def _label(run: Run, keys: list[str]) -> str:
+def _label(config: Mapping[str, Scalar], keys: list[str]) -> str:
     parts = []
     for key in keys:
-        leaf, value = key.split(".")[-1], run.config.get(key, "null")
+        leaf, value = key.split(".")[-1], config.get(key, "null")
         parts.append(str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}")
     return ", ".join(parts)

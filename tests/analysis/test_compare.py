@@ -297,12 +297,32 @@ def test_runs_without_a_partner_are_said() -> None:
     assert [run.name for run in chosen.runs] == ["0", "1"]
 
 
+def test_a_setting_of_one_side_alone_makes_a_group_for_each_of_its_values() -> None:
+    """PPO with two values of clip beside A2C, which has none: both are compared with its run."""
+    sweep = load_fake(
+        {"algo.name": ["ppo", "ppo", "a2c"], "algo.clip": [0.1, 0.2, ABSENT], "env.id": ["x"] * 3}
+    )
+    groups = match(sweep, question(sweep, "algo.name=ppo,a2c"))
+    assert [group.label for group in groups] == ["clip 0.1", "clip 0.2"]
+    assert [list(group.a.values()) for group in groups] == [["0"], ["1"]]
+    assert [list(group.b.values()) for group in groups] == [["2"], ["2"]]
+    assert sweep.notes == [
+        "A run that lacks algo.clip is compared with the other side's runs of every value"
+    ]
+
+
+ABSENT = object()
+
+
 def load_fake(values: dict[str, list[object]]) -> compare.Sweep:
     """A sweep in memory with these configurations."""
     from walle.analysis.loading.directories import Run
 
     count = len(next(iter(values.values())))
-    configs = [{key: column[i] for key, column in values.items()} for i in range(count)]
+    configs = [
+        {key: column[i] for key, column in values.items() if column[i] is not ABSENT}
+        for i in range(count)
+    ]
     runs = [
         Run(Path(str(i)), str(i), json.loads(json.dumps(config)), {}, {"state": "completed"})
         for i, config in enumerate(configs)

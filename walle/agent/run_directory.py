@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from walle.processes.signals import stopped_by
 from walle.timing import timestamp
 
 FAILURE = "failure.txt"
-_STATUS, _ATTEMPTS = "status.json", "attempts"
+_STATUS, _ATTEMPTS, _HYDRA = "status.json", "attempts", ".hydra"
 _TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
 _TYPES |= dict.fromkeys(("error", "reason", "signal", "started", "ended"), str)
 _CHECKPOINTS = ("last.pt", "previous.pt")
@@ -206,3 +207,21 @@ class Status:
                 write_atomically(self._directory.path / FAILURE, f"{text.strip()}\n")
         except OSError as disk:  # the run's own error says more
             error.add_note(f"{_STATUS} could not be written: {disk}")
+
+
+def remove_empty(directory: Path) -> None:
+    """Removes the directory, and those above it up to the working directory, that are empty."""
+    with suppress(OSError):  # one of them is not empty, or does not exist
+        for path in (directory, *directory.parents):
+            if path.resolve() == Path.cwd():
+                return
+            path.rmdir()
+
+
+def remove_refused(directory: Path) -> None:
+    """Removes the directory of a run that was refused, if Hydra alone has written into it."""
+    if not directory.is_dir() or {path.name for path in directory.iterdir()} - {_HYDRA, RUN_LOCK}:
+        return
+    shutil.rmtree(directory / _HYDRA, ignore_errors=True)
+    (directory / RUN_LOCK).unlink(missing_ok=True)
+    remove_empty(directory)

@@ -24,6 +24,7 @@ class RefuseDirectory(Callback):
         with _reported():
             _refuse_name(config)
             refuse_own_settings(config)
+            _refuse_sweep_settings(config)
             directory = Path(config.hydra.run.dir)
             _refuse("hydra.run.dir", directory)
             _refuse("hydra.output_subdir", Path(config.hydra.output_subdir or ""))
@@ -52,6 +53,14 @@ def _reported() -> Iterator[None]:
     except ConfigError as error:  # Hydra would turn it into a warning
         print(f"walle: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _refuse_sweep_settings(config: DictConfig) -> None:
+    """A single run would take settings of the launcher without a word."""
+    typed = [str(word) for word in config.hydra.overrides.hydra or ()]
+    of_sweeps = [word for word in typed if word.lstrip("+").startswith("hydra.launcher.")]
+    if of_sweeps:
+        raise ConfigError(f"{of_sweeps[0]} is a setting of sweeps, and this is one run: add -m")
 
 
 def _refuse_name(config: DictConfig) -> None:

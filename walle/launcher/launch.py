@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +17,7 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, se
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from walle.agent.run_directory import remove_empty
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError, distinct, task_config
 from walle.launcher.identity import ConfigChangedError
@@ -161,7 +161,7 @@ class Launch:
             (self._sweep_dir / MULTIRUN).write_bytes(self._multirun)
         elif not (self._sweep_dir / MANIFEST).exists():
             (self._sweep_dir / MULTIRUN).unlink(missing_ok=True)
-            _remove_empty(self._sweep_dir)
+            remove_empty(self._sweep_dir)
 
     def _show(self, plan: Plan) -> list[JobReturn]:
         """Prints the plan."""
@@ -229,15 +229,6 @@ def check_system() -> None:
             f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "
             f"is {sys.platform}: use hydra/launcher=basic"
         )
-
-
-def _remove_empty(directory: Path) -> None:
-    """Removes the directory, and those above it up to the working directory, that are empty."""
-    with suppress(OSError):  # one of them is not empty, or does not exist
-        for path in (directory, *directory.parents):
-            if path.resolve() == Path.cwd():
-                return
-            path.rmdir()
 
 
 def refuse(error: Exception | str, cure: str = "") -> NoReturn:

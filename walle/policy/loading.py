@@ -20,11 +20,10 @@ from walle.envs import EnvSpec, make_lanes
 from walle.envs.lanes import from_zero
 from walle.envs.single import make_single
 from walle.envs.transforms import ActionMap
-from walle.errors import ConfigError, nearest
+from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy, Spaces
+from walle.policy.which import check_which
 from walle.types import ActionSpace, PolicySnapshot
-
-WHICH = ("best", "last")
 
 
 def load(path: str | Path, which: str | None = None) -> Policy:
@@ -48,8 +47,7 @@ def load(path: str | Path, which: str | None = None) -> Policy:
 
 def find_checkpoint(path: Path, which: str | None = None) -> Path:
     """The file that `load` reads; raises as it does."""
-    if which is not None and which not in WHICH:
-        raise ConfigError(f"which={which!r} is unknown; {nearest(which, WHICH)}")
+    check_which(which)
     if path.is_file():
         return path
     directory = path / "checkpoints"

@@ -213,3 +213,13 @@ def test_a_state_that_no_checkpoint_can_hold_is_refused():
 def test_the_checks_know_all_methods():
     public = [name for name in vars(walle.Callback) if not name.startswith("_")]
     assert sorted(CALLBACK_METHODS) == sorted(public)
+
+
+class Misspelt(walle.Callback):
+    def on_rounds(self, info):
+        raise AssertionError("nobody calls this")
+
+
+def test_a_method_that_looks_like_a_hook_is_refused():
+    with pytest.raises(ConfigError, match=r"Misspelt' has a method on_rounds.*'on_round'"):
+        make_callbacks([f"{HERE}:Misspelt"])

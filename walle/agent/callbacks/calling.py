@@ -14,7 +14,7 @@ from walle.agent.callbacks.base import Callback, CheckpointInfo, EndInfo, Evalua
 from walle.agent.checkpoint import LAST
 from walle.agent.evaluation import Evaluation
 from walle.agent.recorder import Iteration, Recorder
-from walle.errors import CallbackError, ConfigError, what_went_wrong
+from walle.errors import CallbackError, ConfigError, nearest, what_went_wrong
 from walle.processes.importing import imported
 from walle.timing import Timer
 
@@ -31,11 +31,23 @@ def make_callbacks(names: Sequence[str]) -> dict[str, Callback]:
     for name in names:
         try:
             made[name] = imported("callbacks", name)()
+            _check_hooks(name, type(made[name]))
         except ConfigError:
             raise
         except Exception as error:
             raise ConfigError(f"callbacks={name!r}: {what_went_wrong(error)}") from error
     return made
+
+
+def _check_hooks(name: str, kind: type) -> None:
+    """Refuses a method whose name looks like a hook's, since nobody would call it."""
+    hooks = [hook for hook in vars(Callback) if hook.startswith("on_")]
+    for method in dir(kind):
+        if method.startswith("on_") and method not in hooks:
+            raise ConfigError(
+                f"callbacks={name!r} has a method {method}, which is no hook; "
+                f"{nearest(method, hooks)}"
+            )
 
 
 class Callbacks:
