@@ -1,8 +1,9 @@
 """What inductor does besides compiling a function, and what is left out here to save seconds.
 
-Of 28 s in which a quiet core compiled PPO's two libraries, 6 went into programs that only try
-vector instructions, 7 into precompiled headers that no later library repaid, and 3 into
-`std::regex`, with which torch's header reads the word "cpu". The kernels took 3 s.
+Of 52 CPU seconds in which shared cores compiled PPO's two libraries, 11 went into programs that
+only try vector instructions, 14 into headers compiled in advance, which later saved 5, and 6 into
+`std::regex`, with which torch's header reads the word "cpu". Kernels and their flags stay as they
+are, and so does every bit of the results.
 """
 
 from __future__ import annotations
