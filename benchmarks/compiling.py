@@ -66,28 +66,28 @@ def described(found: dict[str, float]) -> str:
 
 def in_new_process(overrides: Sequence[str], cores: list[int], cache: str) -> dict[str, float]:
     """The seconds of `warm_up` in a new process on `cores`, with libraries kept in `cache`."""
-    command = [sys.executable, __file__, *overrides, "--in-this-process"]
-    with tempfile.TemporaryDirectory() as name:
-        compiler = watched_compiler(Path(name))
-        run = subprocess.run(
-            command,
-            env={**os.environ, "XDG_CACHE_HOME": cache, "CXX": str(compiler)},
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        found = dict.fromkeys(PARTS, 0.0) | json.loads(run.stdout.splitlines()[-1])
-        for path in Path(name).glob("run.*"):
-            arguments, _, times = path.read_text().partition("\n")
-            found[part(arguments)] += cpu_of_children(times)
+    compiler = watched_compiler(Path(cache))
+    run = subprocess.run(
+        [sys.executable, __file__, *overrides, "--in-this-process"],
+        env={**os.environ, "XDG_CACHE_HOME": cache, "CXX": str(compiler)},
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = dict.fromkeys(PARTS, 0.0) | json.loads(run.stdout.splitlines()[-1])
+    for path in Path(cache).glob("run.*"):
+        arguments, _, times = path.read_text().partition("\n")
+        found[part(arguments)] += cpu_of_children(times)
+        path.unlink()
     return found
 
 
 def watched_compiler(directory: Path) -> Path:
     """A script that runs the compiler, and writes its arguments and CPU times into `directory`.
 
-    The script's name is that of the compiler, by which torch knows what kind it is.
+    The script's name is that of the compiler, by which torch knows what kind it is. Its path is a
+    part of what names a library in the cache, so a cache has one script.
     """
     real = os.environ.get("CXX", "g++")
     script = directory / Path(real.split()[0]).name
