@@ -79,6 +79,14 @@ def test_the_header_finds_the_cpu_and_nothing_else(tmp_path, monkeypatch):
     assert subprocess.run([str(binary)]).returncode == 0
 
 
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_a_library_for_a_gpu_keeps_the_real_header(tmp_path, monkeypatch, on_cpu):
+    monkeypatch.setattr(quick_builds, "_reads_cpu_only", lambda _: True)
+    with quick_builds.quick_builds(tmp_path, on_cpu=on_cpu) as settings:
+        assert (tmp_path / "regex").exists() == on_cpu
+    assert not settings.get("aot_inductor.precompile_headers")
+
+
 class Builder:
     """Stands for torch's builder of one file, which is a program of a shell here."""
 

@@ -56,10 +56,11 @@ inline bool regex_match(const string& text, smatch& found, const regex&) {
 
 
 @contextmanager
-def quick_builds(directory: Path) -> Iterator[dict[str, Any]]:
+def quick_builds(directory: Path, *, on_cpu: bool) -> Iterator[dict[str, Any]]:
     """Makes builds quicker in the body, which passes the settings yielded here to inductor.
 
-    `directory` gets a header, and compilers run there; it must exist as long as the body.
+    `directory` gets a header, and compilers run there; it must exist as long as the body. `on_cpu`
+    tells whether the library computes on the CPU.
     """
     from torch._inductor import config, cpu_vec_isa
 
@@ -67,7 +68,7 @@ def quick_builds(directory: Path) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(cpu_vec_isa.VecISA, "check_build", _taken_by_compiler))
         stack.enter_context(_side_by_side(directory))
-        if _reads_cpu_only(Path(torch.__file__).parent / _HEADER):
+        if on_cpu and _reads_cpu_only(Path(torch.__file__).parent / _HEADER):
             stack.enter_context(_include_first(directory, "regex", _REGEX))
         yield {name: value for name, value in _SETTINGS.items() if name in known}
 
