@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -65,21 +66,56 @@ def described(found: dict[str, float]) -> str:
 
 def in_new_process(overrides: Sequence[str], cores: list[int], cache: str) -> dict[str, float]:
     """The seconds of `warm_up` in a new process on `cores`, with libraries kept in `cache`."""
-    command = [sys.executable, __file__, *overrides, "--in-this-process"]
+    compiler = watched_compiler(Path(cache))
     run = subprocess.run(
-        command,
-        env={**os.environ, "XDG_CACHE_HOME": cache},
+        [sys.executable, __file__, *overrides, "--in-this-process"],
+        env={**os.environ, "XDG_CACHE_HOME": cache, "CXX": str(compiler)},
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    found = dict.fromkeys(PARTS, 0.0) | json.loads(run.stdout.splitlines()[-1])
+    for path in Path(cache).glob("run.*"):
+        arguments, _, times = path.read_text().partition("\n")
+        found[part(arguments)] += cpu_of_children(times)
+        path.unlink()
     return found
 
 
+def watched_compiler(directory: Path) -> Path:
+    """A script that runs the compiler, and writes its arguments and CPU times into `directory`.
+
+    The script's name is that of the compiler, by which torch knows what kind it is. Its path is a
+    part of what names a library in the cache, so a cache has one script.
+    """
+    real = os.environ.get("CXX", "g++")
+    script = directory / Path(real.split()[0]).name
+    files = shlex.quote(str(directory / "run"))
+    lines = ("#!/bin/sh", f'{real} "$@"', "code=$?", f'{{ echo "$*"; times; }} >{files}.$$')
+    script.write_text("\n".join((*lines, "exit $code", "")))
+    script.chmod(0o755)
+    return script
+
+
+def cpu_of_children(times: str) -> float:
+    """CPU seconds of a shell's children, the last two numbers of what its `times` prints."""
+    found = [60 * int(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", times)]
+    return sum(found[2:4])
+
+
+def part(arguments: str) -> str:
+    """What a run of the compiler is for."""
+    if "c++-header" in arguments:
+        return "headers"
+    if "-shared" in arguments:
+        return "linking" if ".wrapper.o" in arguments else "other"
+    compiled = [name for name in ("wrapper", "kernel") if f".{name}.cpp" in arguments]
+    return compiled[0] if compiled else "other"
+
+
 def warm_up(overrides: Sequence[str]) -> dict[str, float]:
-    """Makes the algorithm of a run and compiles it; returns the seconds of each part."""
+    """Makes the algorithm of a run and compiles it; returns the seconds of this process."""
     import torch
 
     from walle.config import compose
@@ -88,47 +124,9 @@ def warm_up(overrides: Sequence[str]) -> dict[str, float]:
     torch.set_num_threads(1)
     config = compose(["sampler=serial", *overrides, "algo.compile=true"])
     algorithm = make_algorithm(config, make_problem(config)[0])
-    found = count_compiler_runs()
-    cpu, wall = own_cpu(), time.monotonic()
+    cpu, wall = time.process_time(), time.monotonic()
     algorithm.warm_up()
-    return found | {"python": own_cpu() - cpu, "wall": time.monotonic() - wall}
-
-
-def count_compiler_runs() -> dict[str, float]:
-    """CPU seconds of the programs that this process starts from now on, by `part`."""
-    found = dict.fromkeys(PARTS, 0.0)
-    run = subprocess.run
-
-    def counted(command: Any, *args: Any, **kwargs: Any) -> Any:
-        before = cpu_of(resource.RUSAGE_CHILDREN)
-        try:
-            return run(command, *args, **kwargs)
-        finally:
-            found[part(str(command))] += cpu_of(resource.RUSAGE_CHILDREN) - before
-
-    subprocess.run = counted
-    return found
-
-
-def part(command: str) -> str:
-    """What a run of the compiler is for."""
-    if "c++-header" in command:
-        return "headers"
-    if "-shared" in command:
-        return "linking" if ".wrapper.o" in command else "other"
-    compiled = [name for name in ("wrapper", "kernel") if f".{name}.cpp" in command]
-    return compiled[0] if compiled else "other"
-
-
-def own_cpu() -> float:
-    """CPU seconds of this process."""
-    return cpu_of(resource.RUSAGE_SELF)
-
-
-def cpu_of(who: int) -> float:
-    """CPU seconds of this process, or of its children that ended."""
-    used = resource.getrusage(who)
-    return used.ru_utime + used.ru_stime
+    return {"python": time.process_time() - cpu, "wall": time.monotonic() - wall}
 
 
 if __name__ == "__main__":

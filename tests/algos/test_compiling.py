@@ -70,6 +70,7 @@ def test_the_choice_knows_nothing_of_the_cache(tmp_path, monkeypatch):
         (("env=hopper", "total_steps=20_000"), False),
         (("env=hopper", "algo=sac", "total_steps=12_000"), True),
         (("env=hopper", "algo=sac", "total_steps=6_000"), False),
+        (("env=cartpole", "algo=dqn", "total_steps=6_000"), False),
     ],
 )
 def test_an_algorithm_tells_its_steps_and_rows(monkeypatch, settings, compiled):

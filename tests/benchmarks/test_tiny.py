@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import compiling
+
 ROOT = Path(__file__).resolve().parents[2]
 COVERED = {"end_to_end", "learn", "off_policy", "soak"}  # by tests named after them
 
@@ -36,6 +38,15 @@ def test_starting(tmp_path):
     said = output("startup", *small, "--json", tmp_path / "found.json", cwd=tmp_path)
     assert "MiB" in said
     assert (tmp_path / "found.json").exists()
+
+
+def test_the_parts_of_compiling():
+    assert compiling.part("a.wrapper.cpp -O1 -c -o a.wrapper.o") == "wrapper"
+    assert compiling.part("a.kernel.cpp -O3 -c -o a.kernel.o") == "kernel"
+    assert compiling.part("-x c++-header a.h -o a.h.gch") == "headers"
+    assert compiling.part("a.wrapper.o a.kernel.o -shared -o a.so") == "linking"
+    assert compiling.part("probe.cpp -shared -o probe.so") == "other"
+    assert compiling.cpu_of_children("0m0.25s 0m0.5s\n1m2.25s 0m0.125s\n") == 62.375
 
 
 @pytest.mark.slow

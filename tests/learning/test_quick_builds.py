@@ -1,11 +1,14 @@
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-import threading
+import time
+from contextlib import suppress
 
+import psutil
 import pytest
-from torch._inductor.cpp_builder import CppBuilder
+from torch._inductor import cpp_builder
 from torch._inductor.cpu_vec_isa import VecAVX2, VecAVX512VNNI
 from torch._inductor.exc import CppCompileError
 
@@ -76,42 +79,60 @@ def test_the_header_finds_the_cpu_and_nothing_else(tmp_path, monkeypatch):
     assert subprocess.run([str(binary)]).returncode == 0
 
 
-class Builder:
-    """Stands for torch's builder of one file."""
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_a_library_for_a_gpu_keeps_the_real_header(tmp_path, monkeypatch, on_cpu):
+    monkeypatch.setattr(quick_builds, "_reads_cpu_only", lambda _: True)
+    with quick_builds.quick_builds(tmp_path, on_cpu=on_cpu) as settings:
+        assert (tmp_path / "regex").exists() == on_cpu
+    assert not settings.get("aot_inductor.precompile_headers")
 
-    def __init__(self, command):
-        self.command = command
+
+class Builder:
+    """Stands for torch's builder of one file, which is a program of a shell here."""
+
+    def __init__(self, program, name):
+        self.command = ["sh", "-c", program, "-c", name]
 
     def get_command_line(self):
-        return self.command
+        return shlex.join(self.command)
+
+    def build(self):
+        subprocess.run(self.command, check=True)
 
 
-def test_wrapper_and_kernels_are_compiled_at_the_same_time(monkeypatch):
-    both, built = threading.Barrier(2, timeout=60), []
-
-    def build(builder):
-        if " -c " in builder.command:
-            both.wait()  # for ever, if one came after the other
-        built.append(builder.command)
-
-    monkeypatch.setattr(CppBuilder, "build", build)
-    with _side_by_side():
-        for command in ("g++ a.wrapper.cpp -c -o a.o", "g++ b.kernel.cpp -c -o b.o", "g++ a.o b.o"):
-            CppBuilder.build(Builder(command))
-    assert len(built) == 3
-    assert built[-1] == "g++ a.o b.o"
-    assert CppBuilder.build is build
+@pytest.fixture
+def builder(monkeypatch):
+    monkeypatch.setattr(cpp_builder, "CppBuilder", Builder)
+    return Builder
 
 
-def test_a_failure_to_compile_ends_the_build(monkeypatch):
-    def build(builder):
-        raise CppCompileError(builder.command.split(), "no such type")
+def waiting(own, other):
+    """A program that makes a file and ends when another one is there too."""
+    return f"touch {own}; while [ ! -e {other} ]; do sleep 0.01; done"
 
-    monkeypatch.setattr(CppBuilder, "build", build)
-    with _side_by_side():
-        CppBuilder.build(Builder("g++ a.wrapper.cpp -c -o a.o"))
+
+def test_wrapper_and_kernels_are_compiled_at_the_same_time(builder, tmp_path):
+    with _side_by_side(tmp_path):
+        builder(waiting("wrapper", "kernel"), "a.wrapper.cpp").build()
+        builder(waiting("kernel", "wrapper"), "a.kernel.cpp").build()
+        builder(f"cd {tmp_path} && cat wrapper kernel >library", "a.o").build()
+    assert (tmp_path / "library").exists()
+
+
+def test_a_failure_to_compile_ends_the_build(builder, tmp_path):
+    with _side_by_side(tmp_path):
+        builder("echo no such type; exit 1", "a.wrapper.cpp").build()
         with pytest.raises(CppCompileError, match="no such type"):
-            CppBuilder.build(Builder("g++ a.o"))
+            builder("touch library", "a.o").build()
+
+
+def test_an_interruption_ends_the_compiler(builder, tmp_path):
+    with suppress(KeyboardInterrupt), _side_by_side(tmp_path):
+        builder("echo $$ >pid.new; mv pid.new pid; exec sleep 600", "a.wrapper.cpp").build()
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 BUILD = """

@@ -43,7 +43,10 @@ class Cost(NamedTuple):
 
 # A library serves later runs too, for example other seeds, so half of its cost must be saved.
 RUNS_OF_A_LIBRARY = 2
-# From the table of learning speed in docs/results.md: nets of 64x64 and 64 to 4,096 rows.
+# Seconds of compiling are estimates: those of a quiet core with all that `quick_builds` leaves out
+# (22 s; 25 s for a block of updates; 50 and 80 s for a memory), less the 10 to 13 s that it saves.
+# Seconds saved are from the table of learning speed in docs/results.md: nets of 64x64, 64 to 4,096
+# rows.
 GRADIENT_STEP = Cost(compile_s=10.0, call_s=0.75e-3, row_s=0.4e-6)
 # From the table of off-policy updates there, for TD3; an update has several gradients.
 OFF_POLICY_UPDATE = Cost(compile_s=12.0, call_s=4.7e-3)

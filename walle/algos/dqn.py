@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.algos.base import Capabilities
+from walle.algos.compiling import GRADIENT_STEP, Cost
 from walle.algos.networks import NetSettings
 from walle.algos.off_policy import OffPolicy, OffPolicySettings
 from walle.algos.problem import Problem
@@ -73,6 +74,7 @@ class DQN(OffPolicy):
 
     capabilities: ClassVar[Capabilities] = Capabilities(DQNSettings, replay=True, images=True)
     metrics = DQNMetrics
+    cost: ClassVar[Cost] = GRADIENT_STEP
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.compiling import OFF_POLICY_UPDATE, Compilable, Compiling, describe
+from walle.algos.compiling import OFF_POLICY_UPDATE, Compilable, Compiling, Cost, describe
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, positive, within
@@ -81,6 +81,7 @@ class OffPolicy(ABC):
 
     capabilities: ClassVar[Capabilities]
     metrics: ClassVar[type[tuple[Any, ...]]]
+    cost: ClassVar[Cost] = OFF_POLICY_UPDATE
     obs_clip: float | None = None
     state: Any
 
@@ -121,8 +122,8 @@ class OffPolicy(ABC):
         self._updates = Updates(self.block)
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
         due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
-        rows, cost = settings.minibatch_size, OFF_POLICY_UPDATE
-        part = Compilable("learning", max(0, due), rows, self._compile, cost=cost)
+        rows = settings.minibatch_size
+        part = Compilable("learning", max(0, due), rows, self._compile, cost=self.cost)
         self.compiling = Compiling(
             settings.compile,
             problem.device,

@@ -148,12 +148,13 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
         building = TemporaryDirectory(path.parent, ".building")
         stack.callback(building.remove)
         stack.enter_context(building.used())
+        on_cpu = all(x.device.type == "cpu" for x in example)
         headers = building.path / "include"
         headers.mkdir()
         stack.enter_context(onednn.lowered())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # torch warns about its own code
-        settings = stack.enter_context(quick_builds(headers))
+        settings = stack.enter_context(quick_builds(headers, on_cpu=on_cpu))
         exported = torch.export.export(graph, tuple(example), strict=False)
         package = aoti_compile_and_package(
             exported, package_path=str(building.path / path.name), inductor_configs=settings
