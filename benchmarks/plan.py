@@ -7,8 +7,10 @@ Of each task one short run with one sampler in lock-step, `trace=true`, is measu
 knows nothing else. Then a run follows for each number of samplers and each lag. `slow` waits 20 ms
 a step, `stragglers` as long on average with a deviation of 10 ms, and `halfcheetah` computes, with
 at most as many samplers as there are cores. Printed are the seconds of an iteration, planned and
-measured (the mean after three iterations), and the share of all cores that other programs took
-meanwhile: the plan knows nothing of them. Promised are 10% in lock-step and 15% else.
+measured (the mean after three iterations). Promised are 10% in lock-step and 15% else. The plan
+knows nothing of other programs, so three columns tell of them: the share of all cores that they
+took meanwhile; how long learning took over what it took in the short run, the same work; and, in
+lock-step, the error of the plan if learning had taken in the short run what it took in this one.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ COMMON = (
 )
 WAITING = (
     *("env=slow", "env.step_ms=20", "sampler.lanes=64", "batch_size=256"),
-    *("algo.minibatch_size=64", "algo.compile=false"),
+    *("algo.minibatch_size=64", "algo.epochs=2", "algo.compile=false"),
 )
 TASKS = {
     "slow": WAITING,
@@ -64,6 +66,8 @@ class Found(NamedTuple):
         planned_s: seconds of an iteration in the plan, with the ends of its interval.
         measured_s: the mean of the run's, with its interval.
         others: the share of all cores that other programs took.
+        learning: seconds of learning over those of the short run.
+        learn_s: seconds of learning in the short run.
     """
 
     task: str
@@ -72,11 +76,19 @@ class Found(NamedTuple):
     planned_s: tuple[float, float, float]
     measured_s: tuple[float, float, float]
     others: float
+    learning: float
+    learn_s: float
 
     @property
     def error(self) -> float:
         """How much longer the plan is than the run, as a fraction of the run."""
         return self.planned_s[0] / self.measured_s[0] - 1
+
+    @property
+    def error_without_learning(self) -> float:
+        """The same error, had learning taken as long in the short run as in this one."""
+        planned_s = self.planned_s[0] + (self.learning - 1) * self.learn_s
+        return planned_s / self.measured_s[0] - 1
 
     @property
     def promised(self) -> float:
@@ -88,7 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the points of the plan next to the runs'."""
     options = parsed(arguments)
     report: dict[str, Any] = {"provenance": provenance({}), "points": []}
-    print(f"{'':<24}{'planned':>24}{'measured':>24}{'error':>8}{'others':>8}")
+    print(
+        f"{'':<24}{'planned':>24}{'measured':>24}{'error':>8}{'others':>8}{'learning':>10}{'so':>8}"
+    )
     found = []
     with tempfile.TemporaryDirectory() as name:
         for point in compared(options, Path(name)):
@@ -131,9 +145,13 @@ def compared(options: argparse.Namespace, directory: Path) -> Iterator[Found]:
                 number = WARM_UP + min(MOST, max(FEWEST, number))
                 run = directory / f"{task}-{lag}-{samplers}"
                 others = walle(settings, samplers, lag, number, run)
-                ((_, step_s),) = seconds(load(run), WARM_UP)
+                sweep = load(run)
+                ((_, step_s),) = seconds(sweep, WARM_UP)
                 took_s = mean_interval(step_s * point.predicted.steps)
-                yield Found(task, lag, samplers, tuple(planned_s), tuple(took_s), others)
+                before_s = float(measured.learn_s.mean())
+                learning = float(sweep.iterations["learn_s"][WARM_UP:].mean()) / before_s
+                both = tuple(planned_s), tuple(took_s)
+                yield Found(task, lag, samplers, *both, others, learning, before_s)
 
 
 def walle(
@@ -164,7 +182,9 @@ def line(point: Found) -> str:
     planned, took = (
         f"{s:.4g} [{low:.4g}, {high:.4g}]" for s, low, high in (point.planned_s, point.measured_s)
     )
-    return f"{name:<24}{planned:>24}{took:>24}{point.error:>+8.1%}{point.others:>8.0%}{failed}"
+    numbers = f"{point.error:>+8.1%}{point.others:>8.0%}{point.learning:>10.2f}"
+    numbers += f"{point.error_without_learning:>+8.1%}" if point.lag == 0 else " " * 8
+    return f"{name:<24}{planned:>24}{took:>24}{numbers}{failed}"
 
 
 if __name__ == "__main__":

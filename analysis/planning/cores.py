@@ -67,6 +67,20 @@ def ends(
     return found if samplers == 1 else rng.permuted(found, axis=-1)
 
 
+def apart(
+    work: Work, samplers: int, cores: float, rounds: int, rng: np.random.Generator
+) -> FloatArray:
+    """[rounds, samplers] seconds of samplers that do not begin together, as in free-running.
+
+    Each takes its own time, and no less than what all of them together need of the cores.
+    """
+    shape, crowd = (rounds, samplers), max(1.0, samplers / cores)
+    if not work.wait_s:
+        return gamma(work.cpu_s, work.deviation_s, shape, rng) * crowd
+    alone = work.cpu_s + gamma(work.wait_s, work.deviation_s, shape, rng)
+    return np.asarray(np.maximum(alone, work.cpu_s * crowd))
+
+
 def gamma(
     mean: float, deviation: float, shape: tuple[int, ...], rng: np.random.Generator
 ) -> FloatArray:

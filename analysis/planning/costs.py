@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 # (AMD EPYC): reading and copying a rollout; waking a sampler; looking after all samplers each time
 # that the agent wakes.
 RECEIVE_S, PUBLISH_S, WAKE_S = 35e-6, 3e-6, 4.5e-6
-COPY_BYTES_S = 4e9  # of one core, for the arrays of other machines
+COPY_BYTES_S = 4e9  # of one core, for what other machines send: copying 32 to 128 MB took 3 to 8e9
 # A call for one lane and for K lanes more costs as (C + 1) to (C + 1 + K) with these C, the lanes
 # that the call itself is worth: `python benchmarks/lanes.py --tasks HalfCheetah` (64x64 nets).
 ACT_CALL_LANES, ENV_CALL_LANES = 36.0, 2.3

@@ -25,7 +25,7 @@ from walle.analysis.runs import Sweep
 
 MAY_DIFFER = {  # settings that a plan is about, and those without a part in its costs
     *("sampler.n", "sampler.max_lag", "sampler.slots", "sampler.name", "sampler.pin"),
-    *("learner.n", "total_steps", "schedule_steps", "name", "trace", "seed", "sampler.restarts"),
+    *("learner.n", "total_steps", "schedule_steps", "name", "trace", "seed", "sweep"),
 }
 SLOW_CPU_S = 0.15e-3  # of a core for a step of the environment `slow`, which only waits
 TRACE, ROUND, NONE = "the spans of trace.csv", "the samplers of each round", ""

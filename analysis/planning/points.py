@@ -13,6 +13,7 @@ from walle.analysis.planning.costs import Setup
 from walle.analysis.planning.measured import Measured
 from walle.analysis.planning.simulation import Predicted, play, rounds_of
 
+FEWEST, MOST_DRAWS = 6, 100_000  # rounds for intervals, and rollouts in them
 DRAWS, ROUNDS = 30, 16  # draws of the measured iterations, and the rounds that each is tried on
 
 
@@ -63,7 +64,7 @@ def points(measured: Measured, setups: Sequence[Setup]) -> list[Point]:
     found = []
     for setup in setups:
         rounds = rounds_of(costs, setup, spread)
-        few = rounds.first(ROUNDS)
+        few = rounds.first(max(FEWEST, min(ROUNDS, MOST_DRAWS // setup.samplers)))
         mean_s = play(few, setup.max_lag).step_s
         ratios = [
             play(few.at(costs, other, setup.samplers), setup.max_lag).step_s / mean_s

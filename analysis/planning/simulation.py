@@ -26,10 +26,10 @@ from itertools import cycle
 import numpy as np
 
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.planning.cores import Work, ends
+from walle.analysis.planning.cores import Work, apart, ends
 from walle.analysis.planning.costs import Costs, Setup
 
-MOST_DRAWS, MOST_ROUNDS, FEWEST_ROUNDS = 600_000, 200, 12
+MOST_DRAWS, MOST_ROUNDS, FEWEST_ROUNDS = 600_000, 200, 8
 WARM_UP = 0.25  # of the rounds, until the queues are as full as they stay
 CONVERGED, TURNS = 1e-4, 40
 
@@ -179,22 +179,23 @@ def _free_running(rounds: Rounds) -> Iterator[tuple[float, float, float]]:
     published = 0.0
     for r, learning_s in enumerate(rounds.learning_s):
         ready = published + rounds.after_s
-        arrivals, lags = np.maximum(end, ready), r - version
-        found, behind = [arrivals], [lags]
+        chains = [np.maximum(end, ready)]
+        times, taken = chains[0], float(chains[0].max())
         while True:  # a quick sampler may deliver several times
-            taken = float(np.partition(np.concatenate(found), count - 1)[count - 1])
-            arrivals = arrivals + next(draws) + rounds.publish_s
-            if not (arrivals < taken).any():
+            chains.append(chains[-1] + next(draws) + rounds.publish_s)
+            quick = chains[-1][chains[-1] < taken]
+            if not len(quick):
                 break
-            found.append(arrivals)
-            behind.append(np.zeros(count))
-        chains = np.array([*found, arrivals])
-        delivered = (chains[:-1] <= taken).sum(axis=0)
-        lag = np.concatenate(behind)[np.concatenate(found) <= taken].mean()
-        version = np.where(delivered > 0, r, version)
-        end = chains[delivered, np.arange(count)]
+            times = np.concatenate([times, quick])
+            taken = float(np.partition(times, count - 1)[count - 1])
+            times = times[times <= taken]
+        delivered = (np.array(chains[:-1]) <= taken).sum(axis=0)
+        first = delivered > 0
+        lag = float((r - version[first]).sum()) / float(delivered.sum())  # of later ones it is 0
+        version = np.where(first, r, version)
+        end = np.array(chains)[delivered, np.arange(count)]
         published = taken + rounds.arrival_s + rounds.taking_s + float(learning_s) + rounds.serial_s
-        yield published, float(rounds.collecting_s[r].mean()), float(lag)
+        yield published, float(rounds.collecting_s[r].mean()), lag
 
 
 def _arrival_s(costs: Costs, setup: Setup) -> float:
@@ -228,9 +229,10 @@ def _sharing(
     learners = min(setup.learners, costs.most_learners)
     if setup.max_lag != 0 and first + learners > cores and learn_s > 0:
         left, learn_s = _overlapped(work, first, cores, learners, learn_s)
-    found = [ends(work, first, left, rounds, rng)]
+    times = apart if setup.max_lag is None else ends
+    found = [times(work, first, left, rounds, rng)]
     for n, machines in Counter(others).items():
-        elsewhere = ends(work, n, cores, rounds * machines, rng)
+        elsewhere = times(work, n, cores, rounds * machines, rng)
         found.append(elsewhere.reshape(rounds, machines * n))
     return np.concatenate(found, axis=1), learn_s
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtri
 
 from walle.analysis.planning import cores
-from walle.analysis.planning.cores import Work, ends, first_come, shared_evenly
+from walle.analysis.planning.cores import Work, apart, ends, first_come, shared_evenly
 
 
 def rng():
@@ -108,3 +108,10 @@ def test_the_places_of_a_round_are_drawn():
     work = steady(bursts=2, wait_s=1.0, head_s=0.1, burst_s=0.1)
     last = ends(work, 8, 1, 200, rng()).argmax(axis=1)
     assert len(set(last.tolist())) == 8
+
+
+def test_samplers_that_do_not_begin_together_take_what_all_need_of_the_cores():
+    busy = steady(head_s=1.0, bursts=4, burst_s=1.0, wait_s=0.4)
+    assert apart(busy, 10, 2, 1, rng()).tolist() == [[25.0] * 10]
+    assert apart(busy, 2, 2, 1, rng()).tolist() == [[5.4] * 2]
+    assert apart(steady(burst_s=3.0), 6, 4, 1, rng()).tolist() == [[4.5] * 6]

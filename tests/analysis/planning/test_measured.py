@@ -104,3 +104,8 @@ def test_runs_of_several_tasks_are_refused(tmp_path):
 def test_a_run_that_is_too_short_is_refused(tmp_path):
     with pytest.raises(BadInputError, match="--warmup 1 leaves no iteration"):
         measured(tmp_path, Job(**QUIET | {"iterations": 1}))
+
+
+def test_runs_of_several_directories_make_one_plan(tmp_path):
+    roots = [write_sweep(tmp_path / f"{n}", [Job(n=n, **QUIET)]) for n in (1, 4)]
+    assert read(load(*roots), 1, None).setup.samplers == 1
