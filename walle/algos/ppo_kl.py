@@ -38,7 +38,7 @@ Departures from WALL-E's code, with sweeps/wall_e_2018.yaml:
     - experience that an older policy collected can be corrected (`correction`;
       OnPolicy.with_newest_log_probs); WALL-E's code, whose agent and samplers take turns, has none.
 By default there are also other networks, initial weights, step sizes and scales of rewards, Adam
-instead of AMSGrad, and no time among the observations: settings that learn more from fewer steps.
+instead of AMSGrad, and no time among the observations.
 """
 
 from __future__ import annotations
