@@ -14,6 +14,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from hydra_plugins.walle_launcher.launcher import up_to_cores
+from walle.algos.adaptive_rounds import BATCH_MAX, BATCH_MIN, KL_MAX, KL_MIN
 from walle.config import config_directory, validate
 from walle.tuning.space import read_space
 
@@ -31,7 +33,15 @@ TINY = (
 OWN_SIZES = {
     **dict.fromkeys(("off_policy", "replay"), ("total_steps=5440",)),  # 5,000 steps at random first
     "reproduce_parallel_trpo": ("batch_size=400", "total_steps=800"),  # 200 lanes
+    "parallel_trpo_2016": ("sampler.lanes=8", "batch_size=400", "total_steps=800"),
+    "batch_ppo_2017": ("batch_size=300", "total_steps=600"),  # 30 lanes
 }
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch):
+    """As many cores as the widest sweep asks for, so that no machine leaves a count out."""
+    monkeypatch.setattr("walle.machine.usable_cores", lambda: list(range(20)))
 
 
 def test_all_questions_are_there():
@@ -44,7 +54,7 @@ def test_each_composes_at_the_ends_of_its_axes(file):
     with initialize_config_dir(str(file.parent), version_base="1.3"):
         search = [f"hydra.searchpath=[file://{config_directory()}]"]
         composed = compose(file.stem, overrides=search, return_hydra_config=True)
-        params = OmegaConf.to_container(composed.hydra.sweeper.params)
+        params = OmegaConf.to_container(composed.hydra.sweeper.params, resolve=True)
         assert composed.name == file.stem
         assert composed.hydra.mode.name == "MULTIRUN"
         for end in (0, -1):
@@ -77,6 +87,26 @@ def test_no_sampler_of_a_sweep_over_n_has_so_few_lanes_that_python_sets_the_spee
     lanes = composed.sampler.lanes
     assert lanes // max(map(int, counts.split(","))) >= 8
     assert composed.batch_size % lanes == 0
+
+
+@pytest.mark.parametrize(("cores", "kept"), [(1, "2"), (2, "2"), (5, "2,4"), (64, "2,4,8")])
+def test_counts_above_the_cores_are_left_out_but_the_least_stays(cores, kept, monkeypatch):
+    monkeypatch.setattr("walle.machine.usable_cores", lambda: list(range(cores)))
+    assert up_to_cores(2, 4, 8) == kept
+    assert OmegaConf.create({"n": "${walle.up_to_cores:2,4,8}"}).n == kept
+
+
+@pytest.mark.parametrize("name", ["wall_e_2018", "parallel_trpo_2016", "chainerrl_2018"])
+def test_experiments_of_the_papers_run_at_their_counts_with_five_seeds(name):
+    params = OmegaConf.load(ROOT / "sweeps" / f"{name}.yaml").hydra.sweeper.params
+    assert params["sampler.n"] == "1,2,4,8,10,16,20"
+    assert params.seed == "0,1,2,3,4"
+
+
+def test_the_adaptive_rounds_begin_where_they_can_move_both_ways():
+    sweep = OmegaConf.load(ROOT / "sweeps" / "reproduce_adaptive_trpo.yaml")
+    assert KL_MIN < sweep.algo.max_kl < KL_MAX
+    assert BATCH_MIN < sweep.batch_size < BATCH_MAX
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,19 @@ def either(value: Any, otherwise: Any) -> Any:
     return otherwise if value is None else value
 
 
+def up_to_cores(*counts: int) -> str:
+    """`${walle.up_to_cores:1,2,4,8}` is "1,2" on two cores: the counts that have a core each.
+
+    The least count always stays. The values of a sweep over `sampler.n` can be written so.
+    """
+    from walle.machine import usable_cores  # not at the top: every application would load it
+
+    cores = max(len(usable_cores()), min(counts))
+    return ",".join(str(count) for count in counts if count <= cores)
+
+
 OmegaConf.register_new_resolver("walle.either", either, replace=True)
+OmegaConf.register_new_resolver("walle.up_to_cores", up_to_cores, replace=True)
 
 
 class WalleSearchPath(SearchPathPlugin):

@@ -10,7 +10,8 @@ Departures from the paper, besides the departures of `walle.algos.a2c`:
     - the lag between acting and newest parameters is measured (lag_mean, lag_max), and corrected
       by V-trace (Espeholt et al. 2018) unless `correction` chooses another way;
     - a sampler's rollout has many lanes, where a thread of the paper has one environment, and it is
-      complete before the gradient is taken, also where an episode ends within it;
+      complete before the gradient is taken, also where an episode ends within it; by default it has
+      16 steps;
     - rollouts older than `max_staleness` versions are dropped on request.
 """
 

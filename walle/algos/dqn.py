@@ -9,6 +9,7 @@ Departures from the paper:
     - `double` chooses the target's action by the network that learns (van Hasselt, Guez & Silver
       2016, eq. 4);
     - the step size falls linearly to 0, which quiets the policy's last changes (`schedule`);
+    - no random number of idle actions begins an episode;
     - the network is copied to its target every `target_interval` updates, by a share `tau` of the
       way (the paper's is 1);
     - ε falls linearly from 1 during `exploration_fraction` of the run, and changes with the rounds;

@@ -8,21 +8,37 @@ Departures from Heess et al. 2017 ("Emergence of locomotion behaviours in rich e
 which WALL-E took the algorithm:
     - one agent takes every gradient, on the rollouts of all samplers, instead of averaging the
       gradients of workers; a policy has no memory;
-    - advantages are generalised estimates instead of K-step returns, and are normalised;
-    - the step size adapts too, and the value function learns from two rounds: both come from
-      WALL-E's code, as do the constants of `adapt`.
+    - advantages are generalised estimates instead of K-step returns;
+    - rewards are divided by the running deviation of returns instead of their own;
+    - the step size adapts too, a round's steps end early, and the value function learns from two
+      rounds: all three come from WALL-E's code, as do the constants of `adapt`.
+
+Departures from Batch PPO (Hafner et al. 2017 and its code), with sweeps/batch_ppo_2017.yaml:
+    - the excess of the KL divergence is squared for the whole round instead of for each episode;
+    - β changes where the KL divergence is twice or half its target instead of 1.3 or 0.7 times, and
+      is bounded; the step size adapts, and a round's steps end early;
+    - the value function learns from two rounds; its loss has no factor of 1/2.
 
 Departures from the penalty of Schulman et al. 2017, section 4: β changes by 1.5 instead of 2, where
 the KL divergence is twice or half its target instead of 1.5 times; there is the squared excess; the
 policy's steps are full-batch.
 
-Departures from WALL-E's code:
+Departures from WALL-E's code, with sweeps/wall_e_2018.yaml:
     - an episode cut by its time limit bootstraps from the true successor instead of counting as
       terminal, so a rollout need not end with its episode;
-    - all samplers share one observation normaliser;
-    - the value function's targets are λ-returns, since rollouts hold parts of episodes;
+    - all samplers share one observation normaliser, x ← (x - μ) / σ bounded by `obs_clip`, the time
+      included; WALL-E's samplers each had (x - μ) / (3 (σ + 0.1)) without bound and with the time
+      unchanged;
+    - the policy's third hidden layer has its activation, which WALL-E's code leaves out; Ant and
+      the humanoids have the widths of the other tasks;
+    - a log standard deviation is the sum of several parameters (`net.log_std_copies`), where WALL-E
+      has a log variance;
+    - the value function's targets are λ-returns, since rollouts hold parts of episodes; each of its
+      passes sees both rounds, where WALL-E's takes as many minibatches as one round has;
     - experience that an older policy collected can be corrected (`correction`;
-      OnPolicy.with_newest_log_probs); WALL-E's asynchronous agent did not correct it.
+      OnPolicy.with_newest_log_probs); WALL-E's code, whose agent and samplers take turns, has none.
+By default there are also other networks, initial weights, step sizes and scales of rewards, Adam
+instead of AMSGrad, and no time among the observations.
 """
 
 from __future__ import annotations

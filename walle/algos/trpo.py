@@ -11,13 +11,19 @@ Departures from the papers:
       trust region of its own;
     - rollouts hold parts of episodes unless `sampler.collect=episodes`; a return that is cut by a
       time limit or by the end of a rollout is completed with the value function;
-    - observations are normalised, and rewards scaled, by running moments;
+    - observations are normalised, and rewards scaled, by running moments; Frans & Hafner's actors
+      normalised observations each by moments of its own, and scaled no rewards;
+    - the defaults of `max_kl` and `cg_damping`, 0.01 and 0.1, and the networks, of 64-64 with tanh
+      and orthogonal weights, are not Frans & Hafner's: their code has 0.001 and 0.001, ReLU, and
+      weights within ±0.05 (sweeps/parallel_trpo_2016.yaml);
     - Fisher's matrix is that of the whole round by default, where the paper took a tenth of it
       (`fisher_every`), and `cg_damping` is added to its diagonal;
     - the line search accepts a step that brings `accept_ratio` of the expected improvement, where
       the paper asks for any improvement;
     - if the line search accepts no step, the policy does not change; Frans & Hafner's code took the
-      full step even then;
+      full step always;
+    - an adapted KL bound or size of rounds stops at its limit (adaptive_rounds); Frans & Hafner's
+      could pass it by one change;
     - under lag the surrogate begins at the newest policy, and experience of an older policy is
       weighted (`correction`; OnPolicy.with_newest_log_probs).
 """

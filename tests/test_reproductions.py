@@ -1,0 +1,69 @@
+"""Commands of docs/reproductions.md: their sweeps, settings, scripts and flags exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from walle.config import config_directory, validate
+from walle.parts import make_algorithm, make_problem
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "docs" / "reproductions.md").read_text()
+SWEEPS = sorted({*re.findall(r"walle run (-cn (?!NAME)[^`\n]+)", TEXT)})
+SCRIPTS = sorted({*re.findall(r"python (analysis/(?!SCRIPT)\w+\.py[^`\n]*)", TEXT)})
+
+
+def composed(name, overrides=()):
+    with initialize_config_dir(str(ROOT / "sweeps"), version_base="1.3"):
+        search = f"hydra.searchpath=[file://{config_directory()}]"
+        first = [re.sub(r"=(?!\[)([^,]+),.*", r"=\1", each) for each in overrides]
+        return validate(compose(name, overrides=[search, *first]))
+
+
+@pytest.mark.parametrize("command", SWEEPS)
+def test_every_sweep_composes_as_printed(command):
+    _, name, *overrides = shlex.split(command)
+    assert composed(name, overrides).total_steps > 0
+
+
+@pytest.mark.parametrize("command", SCRIPTS)
+def test_every_script_has_the_flags_and_a_sweep_makes_its_directory(command):
+    script, directory, *arguments = shlex.split(command)
+    source = (ROOT / script).read_text() + (ROOT / "analysis" / "writing" / "cli.py").read_text()
+    flags = [each for each in arguments if each.startswith("-")]
+    assert [flag for flag in flags if f'"{flag}"' not in source] == []
+    names = {*(each.split()[1] for each in SWEEPS), *re.findall(r" name=(\w+)", TEXT)}
+    assert directory.removeprefix("multirun/") in names
+
+
+def test_the_sweep_of_wall_e_has_the_networks_and_step_sizes_of_its_code():
+    """By hand: O = 17 and the time, A = 6; √(180 · 60) = 103.9, √(180 · 5) = 30."""
+    config = composed("wall_e_2018", ["sampler.n=1"])
+    algorithm = make_algorithm(config, make_problem(config)[0])
+    shapes = algorithm.policy.layout.shapes
+    assert [shapes[f"policy.{i}.weight"] for i in range(4)] == [
+        *((180, 18), (103, 180), (60, 103), (6, 60)),
+    ]
+    assert shapes["log_std"] == (6, 6)  # 12 copies of a log variance move as fast
+    critic = algorithm.value._critic.layout.shapes
+    assert [critic[f"critic.{i}.weight"][0] for i in range(4)] == [180, 30, 5, 1]
+    assert algorithm.learning_rate == pytest.approx(9e-4 / 103**0.5)
+    assert algorithm.value._settings.learning_rate == pytest.approx(1e-2 / 30**0.5)
+    assert algorithm.adam.largest is not None
+    weights = algorithm.policy.layout.unflatten(algorithm.vector)
+    assert 0.049 < weights["policy.0.weight"].abs().max() <= 0.05
+
+
+def test_the_sweep_of_parallel_trpo_has_the_settings_of_its_code():
+    config = composed("parallel_trpo_2016", ["sampler.n=1"])
+    algo, net = config.algo, config.net
+    assert (algo.max_kl, algo.cg_damping, algo.gamma) == (0.001, 0.001, 0.99)
+    assert (algo.cg_iterations, algo.accept_ratio, algo.shrink, algo.tries) == (10, 0.1, 0.5, 10)
+    assert (algo.baseline, algo.ridge, algo.advantage) == ("linear", 2.0, "monte_carlo")
+    assert (net.activation, net.log_std, list(net.policy_hidden)) == ("relu", 0.0, [64, 64])
+    assert (config.sampler.collect, config.batch_size) == ("episodes", 20_000)
