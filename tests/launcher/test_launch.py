@@ -151,7 +151,7 @@ def test_a_gpu_is_handed_out_by_the_launcher_alone(app):
     (app.directory / "app.py").write_text(text)
     code, output = app.run("job=0,1", CUDA_VISIBLE_DEVICES="")
     assert code == 2
-    assert "#0 (job=0) asks for a GPU with device=cuda, and this machine shows none" in output
+    assert "#0 (job=0) asks for a GPU with device=cuda, and the sweep has none" in output
     code, output = app.run("job=0,1", "device=cuda:1", CUDA_VISIBLE_DEVICES="5,6")
     assert code == 2
     assert "use device=cuda" in output

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import pickle
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from hydra.errors import HydraException
@@ -132,9 +135,15 @@ def _refuse_missing(composed: DictConfig) -> None:
 def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     """The node as an instance of `schema`, each value converted to its type."""
     _refuse_unknown(prefix, node, schema)
-    values = _plain(node)
+    given = tuple(str(key) for key in node if key in node)
+    return deepcopy(_converted(prefix, pickle.dumps(_plain(node)), given, schema))
+
+
+@lru_cache(maxsize=256)
+def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -> Any:
+    """The same for pickled values; kept, as the jobs of a sweep have most groups in common."""
     structured = OmegaConf.structured(schema)
-    for key, value in values.items():
+    for key, value in pickle.loads(values).items():
         full = f"{prefix}.{key}" if prefix else key
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{full}={value} must be a finite number")
@@ -145,7 +154,7 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
             raise ConfigError(f"{full}={value!r}: {reason}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
         full = f"{prefix}.{key}" if prefix else key
-        plus = "" if key in node else "+"
+        plus = "" if key in given else "+"
         raise ConfigError(f"{full} has no value; give one: {plus}{full}=...")
     settings = OmegaConf.to_object(structured)
     check_bounds(settings, prefix)

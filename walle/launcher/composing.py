@@ -273,8 +273,9 @@ def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
         device = str(job.config.get("device"))
         if job.need.gpus and not gpus:
             raise PlanError(
-                f"#{job.num} ({job.label}) asks for a GPU with device={device}, and this machine "
-                "shows none: use device=cpu, or name them in hydra.launcher.gpus"
+                f"#{job.num} ({job.label}) asks for a GPU with device={device}, and the sweep has "
+                "none: use device=cpu, or name them in hydra.launcher.gpus (with backend=slurm ask "
+                "for slurm.gpus=1)"
             )
         if job.need.gpus and ":" in device:
             raise PlanError(

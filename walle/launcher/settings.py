@@ -25,9 +25,9 @@ class SlurmConf:
     qos: Optional[str] = None  # noqa: UP045
     # Features that the nodes must have, such as "amd&fast"; null: any node.
     constraint: Optional[str] = None  # noqa: UP045
-    # Time limit of a worker, as sbatch takes it: minutes, or 2:00:00, which a file needs in
-    # quotation marks. A worker that reaches it is started again, and its jobs go on from their
-    # checkpoints. null: the limit of the partition.
+    # Time limit of a worker, as sbatch takes it: minutes, or 2:00:00 (in a file with quotation
+    # marks). A worker that reaches it is started again, and its jobs go on from their checkpoints.
+    # null: the limit of the partition.
     time: Optional[str] = None  # noqa: UP045
     # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.
     save_s: int = 120

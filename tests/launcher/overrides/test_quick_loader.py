@@ -15,19 +15,12 @@ from walle.config import config_directory
 from walle.launcher.overrides.quick_loader import QuickLoader
 
 JOBS = [
-    ["seed=1"],
     ["seed=2", "algo.clip=0.3", "name=two words", "sampler.n=4"],
-    ["env=cartpole", "seed=3"],
-    ["seed=3", "env=cartpole", "total_steps=1e5", "eval.every=null"],
-    ["algo=trpo", "env=hopper", "algo.gamma=0.9"],
-    ["algo=a2c", "env=hopper", "seed=1", "env.episode_limit=10"],
+    ["env=cartpole", "seed=3", "total_steps=1e5", "eval.every=null"],
+    ["algo=trpo", "env=hopper", "algo.gamma=0.9", "env.episode_limit=10"],
     ["++algo.clip=0.25", "++env.kwargs.frame_skip=2"],
-    ["+env.kwargs.frame_skip=3", "seed=4"],  # left to Hydra
-    ["~callbacks", "seed=4"],
-    ["++env.kwargs={a: 1}", "seed=4"],
-    ["hydra.verbose=true", "seed=4"],
-    ["env=slow", "env.step_ms=2", "seed=7"],
-    ["net=gru", "+experiment=ppo_cartpole", "seed=5"],
+    ["+env.kwargs.frame_skip=3", "~callbacks", "hydra.verbose=true"],  # left to Hydra
+    ["++env.kwargs={a: 1}", "net=gru", "+experiment=ppo_cartpole"],
     [],
 ]
 
@@ -45,7 +38,7 @@ def hydra():
 def test_a_config_is_the_one_that_hydra_composes(hydra, job):
     loader, master = hydra
     quick = QuickLoader(loader)
-    quick.load_sweep_config(master, ["seed=99", *job[:1]] if job[:1] != ["seed=1"] else job)
+    quick.load_sweep_config(master, [*job[:1], "seed=99"])  # leaves nothing behind
     expected = loader.load_sweep_config(master, job)
     for found in (quick.load_sweep_config(master, job), quick.take(master, job)):
         assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(expected)
@@ -55,7 +48,7 @@ def test_a_config_is_the_one_that_hydra_composes(hydra, job):
             assert OmegaConf.get_type(ours) == OmegaConf.get_type(theirs), key
 
 
-@pytest.mark.parametrize("job", [["algo.clipp=1"], ["learner.n=x.y"], ["env=nowhere"]])
+@pytest.mark.parametrize("job", [["algo.clipp=1"], ["env=nowhere"]])
 def test_what_hydra_refuses_is_refused_in_its_words(hydra, job):
     loader, master = hydra
 

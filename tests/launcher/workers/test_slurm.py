@@ -11,8 +11,10 @@ from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_settings
 from walle.launcher.workers import slurm
 from walle.launcher.workers.backends import make_backend
 from walle.launcher.workers.batch_script import batch_script
+from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.slurm import SlurmError
-from walle.launcher.workers.submission import array_sizes
+from walle.launcher.workers.submission import _running_submission, array_sizes
+from walle.launcher.workers.submitted import Submission, new_directory, record_submission
 
 SHOWN = (
     "JobId=2 ArrayJobId=1 JobState=RUNNING NumNodes=1   Nodes=n1 CPU_IDs=0-1,4 Mem=0 GRES= \n"
@@ -157,3 +159,17 @@ def test_workers_over_the_limit_of_an_array_are_split(caplog):
     assert caplog.text == ""
     assert array_sizes(10, 4) == [4, 4, 2]
     assert "submitted as arrays of 4, 4, 2" in caplog.text
+
+
+def test_workers_of_an_earlier_command_run_only_jobs_that_have_not_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm, "states", lambda arrays: {"12_0": "COMPLETING"})
+    assert _running_submission(tmp_path) is None
+    submission = Submission(new_directory(tmp_path), ["12"], [0])
+    claims = Claims(submission.directory, "worker")
+    record_submission(submission)
+    assert _running_submission(tmp_path) == submission
+    claims.take(0, 0)
+    assert _running_submission(tmp_path) == submission
+    claims.end(0, 0, "completed")
+    assert _running_submission(tmp_path) is None
+    assert new_directory(tmp_path).name == "2"

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class Claims:
     """The claims of one submission, as one process sees and makes them."""
 
     def __init__(self, directory: Path, owner: str = "") -> None:
-        """Makes the directories.
+        """Makes the directories of a worker; an observer writes nothing.
 
         Args:
             directory: of the submission, shared by all its workers.
@@ -51,19 +51,24 @@ class Claims:
         """
         self._claims, self._alive = directory / CLAIMS, directory / ALIVE
         self._owner = owner
-        for path in (self._claims, self._alive):
+        for path in (self._claims, self._alive) if owner else ():
             path.mkdir(parents=True, exist_ok=True)
 
     def newest(self) -> dict[int, Claim]:
         """The newest claim of each job that has one, in one listing of the directory."""
         found: dict[int, Claim] = {}
-        for name in os.listdir(self._claims):
+        for name in os.listdir(self._claims) if self._claims.exists() else ():
             job, turn, state = (*name.split("."), None)[:3]
             claim = Claim(int(str(job)), int(str(turn)), state)
             best = found.get(claim.job)
             if best is None or (best.turn, best.state or "") < (claim.turn, state or ""):
                 found[claim.job] = claim
         return found
+
+    def all_over(self, jobs: Iterable[int]) -> bool:
+        """Whether all of these jobs have ended."""
+        found = self.newest()
+        return all(job in found and found[job].is_over for job in jobs)
 
     def take(self, job: int, turn: int) -> bool:
         """Claims the job for its given turn; False if another process did so before.

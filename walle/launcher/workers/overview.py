@@ -38,10 +38,9 @@ def overview(sweep: Path) -> Overview:
     if newest is None:
         return NOBODY
     claims = Claims(newest.directory)
-    found = claims.newest()
-    if all(num in found and found[num].is_over for num in newest.nums):
+    if claims.all_over(newest.nums):
         return NOBODY
-    held = {num: claims.owner(claim) for num, claim in found.items() if claim.state is None}
+    held = {n: claims.owner(claim) for n, claim in claims.newest().items() if claim.state is None}
     states = slurm.states(newest.arrays)
     if states is None:
         text = "workers: Slurm cannot be asked from here, so it is unknown which of them live"

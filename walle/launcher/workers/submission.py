@@ -20,6 +20,7 @@ from walle.launcher.settings import SlurmConf, WalleLauncherConf
 from walle.launcher.texts import count_text
 from walle.launcher.workers import slurm
 from walle.launcher.workers.batch_script import batch_script
+from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.slurm import SlurmError
 from walle.launcher.workers.stored_plan import store
@@ -208,9 +209,11 @@ def _check_partition(asked: str | None) -> None:
 
 
 def _running_submission(sweep: Path) -> Submission | None:
-    """The newest submission that has workers in Slurm's queue."""
-    newest = submissions(sweep)[-1:]
-    return next((one for one in newest if slurm.states(one.arrays)), None)
+    """The newest submission, if it has jobs that have not ended and workers in Slurm's queue."""
+    newest = next(reversed(submissions(sweep)), None)
+    if newest is None or Claims(newest.directory).all_over(newest.nums):
+        return None
+    return newest if slurm.states(newest.arrays) else None
 
 
 def _joined(earlier: Submission, plan: Plan) -> Submission:

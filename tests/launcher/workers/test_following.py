@@ -1,0 +1,114 @@
+"""Jobs in workers, as the command that submitted them follows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from walle.agent.run_directory import update_status
+from walle.launcher.allocation import Need
+from walle.launcher.composing import Job
+from walle.launcher.identity import Identity
+from walle.launcher.planning import Plan
+from walle.launcher.records import Manifest
+from walle.launcher.workers import following, slurm
+from walle.launcher.workers.claims import RELEASED, Claims
+from walle.launcher.workers.following import Follower
+from walle.launcher.workers.submitted import Submission
+
+
+class Screen:
+    def __init__(self):
+        self.told = []
+
+    def started(self, job, grant, how):
+        self.told.append(f"#{job.num} {how} on {grant.cores}")
+
+    def ended(self, job, verdict, tail):
+        self.told.append(f"#{job.num} {verdict.state}")
+
+    def warn(self, message):
+        self.told.append(message)
+
+    def update(self, running, waiting):
+        pass
+
+
+@pytest.fixture
+def follower(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "POLL_S", 0)
+    monkeypatch.setattr(following, "ASK_S", 0)
+    jobs = [
+        Job(f"seed={n}", {}, Path(tmp_path / str(n)), Identity(n, (), "", {}), Need())
+        for n in range(3)
+    ]
+    plan = Plan(jobs, {}, [0, 1, 2], [], Manifest((), {}, (), ()), exclusive=False)
+    return Follower(plan, Submission(tmp_path / "workers", ["12"], [0, 1, 2]), Screen())
+
+
+def running(follower, num, attempts=1):
+    directory = follower._plan.jobs[num].directory
+    update_status(directory, state="running", cores=[num], attempts=attempts)
+
+
+def test_jobs_that_start_change_hands_and_end(follower, monkeypatch):
+    claims = Claims(follower._submission.directory, "a")
+    steps = iter(range(9))
+
+    def ask(arrays):
+        step = next(steps)
+        if step == 0:
+            claims.take(0, 0)  # its status.json comes a moment later
+        elif step == 1:
+            running(follower, 0)
+        elif step == 2:
+            claims.end(0, 0, RELEASED)
+            claims.take(0, 1)
+        elif step == 3:
+            for num in range(3):
+                update_status(
+                    follower._plan.jobs[num].directory,
+                    state="completed",
+                    return_value=10 * num,
+                    cores=[num],
+                )
+                claims.take(num, 0)
+                claims.end(num, int(num == 0), "completed")
+        return {"12_0": "RUNNING"}
+
+    monkeypatch.setattr(slurm, "states", ask)
+    verdicts = follower.follow([])
+    assert {index: verdict.value for index, verdict in verdicts.items()} == {0: 0, 1: 10, 2: 20}
+    assert follower._screen.told == [
+        "#0 starts on (0,)",
+        "#0 changed hands: its worker was stopped or vanished",
+        "#0 goes on on (0,)",
+        "#0 completed",
+        "#1 starts on (1,)",
+        "#1 completed",
+        "#2 starts on (2,)",
+        "#2 completed",
+    ]
+
+
+def test_jobs_whose_workers_have_all_gone(follower, monkeypatch):
+    claims = Claims(follower._submission.directory, "a")
+    claims.take(0, 0)
+    running(follower, 0)
+    monkeypatch.setattr(slurm, "states", lambda arrays: {})
+    verdicts = follower.follow([])
+    assert list(verdicts) == [0]
+    assert verdicts[0].state == "interrupted"
+    assert follower._screen.told[-1] == "no worker is left for 3 jobs"
+
+
+def test_a_scheduler_that_does_not_answer_ends_nothing(follower, monkeypatch):
+    answers = iter([None, None, {}])
+    monkeypatch.setattr(slurm, "states", lambda arrays: next(answers))
+    assert follower.follow([]) == {}
+    assert next(answers, "asked three times") == "asked three times"
+
+
+def test_a_signal_ends_the_waiting(follower):
+    assert follower.follow([2]) == {}
