@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-COVERED = {"end_to_end", "learn", "off_policy", "soak"}  # by tests named after them
+COVERED = {"cluster", "end_to_end", "learn", "off_policy", "soak"}  # by tests named after them
 
 
 def output(name, *arguments, cwd):

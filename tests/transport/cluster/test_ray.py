@@ -156,6 +156,14 @@ def test_killed_processes_leave_no_trace_in_the_results(ray_run, reference, at_r
     assert actor["exact"]
 
 
+def test_rounds_of_whole_episodes_are_collected_elsewhere_too(ray_run, reference, at_round):
+    overrides = (*TINY, "env=cartpole", "sampler.collect=episodes")
+    at_round[2] = lambda _: actors()[0].send_signal(signal.SIGKILL)
+    directory = ray_run(*overrides, "sampler.nodes=2")
+    assert results(directory)["hash"] == reference(*overrides, "sampler.n=2")["hash"]
+    assert replacements(directory)[0]["round"] == 2
+
+
 def test_nodes_come_and_go(ray_run, reference, cluster, at_round):
     """A node is removed in the middle of a round, and another one is added."""
 
