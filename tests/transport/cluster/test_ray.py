@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.conftest import read
-from tests.transport.cluster.conftest import actors, fork_servers, wait_until
+from tests.transport.cluster.processes import actors, fork_servers, samplers, wait_until
 from walle.agent.checkpoint import earlier_state
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
@@ -32,6 +32,31 @@ TINY = (
     "env.episode_limit=50",
 )
 FAULTY = (*TINY, "env=halfcheetah", "batch_size=2048", "total_steps=16384", "algo.epochs=1")
+
+
+@pytest.fixture(autouse=True)
+def no_process_left():
+    """Ray keeps idle workers; a node's actor and its samplers must have ended."""
+    before = {process.pid for process in fork_servers()}
+    yield
+    wait_until(lambda: not actors() and {p.pid for p in fork_servers()} <= before, within_s=20)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without cores, and three nodes, for all tests of this module: Ray starts slowly."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    small = {"object_store_memory": 80_000_000}
+    found = Cluster(True, head_node_args={**small, "num_cpus": 0, "include_dashboard": False})
+    found.add = lambda: found.add_node(**small, num_cpus=1)
+    try:
+        for _ in range(3):
+            found.add()
+        yield found
+    finally:
+        found.shutdown()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -140,11 +165,7 @@ def test_killed_processes_leave_no_trace_in_the_results(ray_run, reference, at_r
     """A sampler is replaced on its node; the lanes of a dead actor are collected elsewhere."""
     overrides = (*FAULTY, "sampler.max_lag=1")
 
-    def kill_sampler(_):
-        samplers = [process for process in fork_servers() if not process.children()]
-        samplers[0].send_signal(signal.SIGKILL)
-
-    at_round[2] = kill_sampler
+    at_round[2] = lambda _: samplers()[0].send_signal(signal.SIGKILL)
     at_round[5] = lambda _: actors()[0].send_signal(signal.SIGKILL)
     directory = ray_run(*overrides, "sampler.nodes=2")
     assert results(directory)["hash"] == reference(*overrides, "sampler.n=2")["hash"]
@@ -154,6 +175,14 @@ def test_killed_processes_leave_no_trace_in_the_results(ray_run, reference, at_r
     assert actor["sampler"].startswith("node ")
     assert actor["round"] in (5, 6)
     assert actor["exact"]
+
+
+def test_rounds_of_whole_episodes_are_collected_elsewhere_too(ray_run, reference, at_round):
+    overrides = (*TINY, "env=cartpole", "sampler.collect=episodes")
+    at_round[2] = lambda _: actors()[0].send_signal(signal.SIGKILL)
+    directory = ray_run(*overrides, "sampler.nodes=2")
+    assert results(directory)["hash"] == reference(*overrides, "sampler.n=2")["hash"]
+    assert replacements(directory)[0]["round"] == 2
 
 
 def test_nodes_come_and_go(ray_run, reference, cluster, at_round):
@@ -232,6 +261,6 @@ def test_nothing_is_left_when_the_driver_is_killed(cluster, tmp_path, own):
         started += [p for p in fork_servers() if p.pid not in before]
         driver.kill()
     assert len(started) > (6 if own else 2)
-    gone, left = psutil.wait_procs(started, timeout=20)
+    gone, left = psutil.wait_procs(started, timeout=60)  # Ray's agents look for it now and then
     assert left == []
     assert os.getpid() not in {process.pid for process in gone}

@@ -188,6 +188,8 @@ def _signals_unchanged() -> Iterator[None]:
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in ENDING}
     with blocked_signals(*_GROUP_SIGNALS):
-        yield
-        for number, handler in before.items() if main else ():
-            signal.signal(number, handler)
+        try:
+            yield
+        finally:
+            for number, handler in before.items() if main else ():
+                signal.signal(number, handler)

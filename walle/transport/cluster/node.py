@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from walle.machine import cpu_model, usable_cores
 from walle.processes.forkserver import start_fork_server
 from walle.processes.process_tree import mark_processes
+from walle.processes.starting import without_collector
 
 if TYPE_CHECKING:
     from walle.transport.cluster.answer import Bytes
@@ -88,11 +89,13 @@ class NodeSampling:
     """The actor; its methods run one after the other, in the main thread of their process."""
 
     def __init__(self) -> None:
-        """Starts the fork server, which imports torch while this process does."""
+        """Starts the fork server, which imports torch while this process does the same."""
         # Samplers would import the script that Ray runs in this process.
         vars(sys.modules["__main__"]).pop("__file__", None)
         mark_processes()  # a mark of its own: the agent's is on all that a local Ray started
         start_fork_server()
+        with without_collector():
+            import walle.transport.process_sampling  # noqa: F401 - slow, so now and not later
         self._pools: dict[int, Pool] = {}
 
     def canary(self, start: Start, snapshot: PolicySnapshot) -> Facts:

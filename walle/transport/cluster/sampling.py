@@ -72,6 +72,7 @@ class RaySampling:
 
         Raises:
             ConfigError: there is no cluster or no node, or a node may not take part.
+            Interrupted: a signal came meanwhile.
         """
         self._lag, self._rounds = plan.task.lag, plan.task.rounds
         self._timeout_s, self._signals, self._others = plan.patience.timeout_s, signals, others
@@ -86,12 +87,13 @@ class RaySampling:
         self._top = self._round - 1  # the last that was asked for
         self._wants_deal = True
         whole = plan.shape(len(plan.task.lanes)).bytes
-        self._connection = connect(settings.address, 4 * plan.slots * whole)
         restarts = plan.patience.restarts
+        self._connection = connect(settings.address, 4 * plan.slots * whole)
         try:
-            canary = _canary(plan, snapshot)
-            self._members = Members(self._connection, settings, canary, restarts, self.news.say)
-            self._members.begin()
+            with signals.breaking_off():
+                canary = _canary(plan, snapshot)
+                self._members = Members(self._connection, settings, canary, restarts, self.news.say)
+                self._members.begin()
         except BaseException:
             self._connection.close()
             raise
@@ -175,22 +177,27 @@ class RaySampling:
             WorkerError: code failed on a node, or no node is left.
         """
         sentinels = self._others.sentinels if self._others else []
-        ready = wait([self._signals.waitable, *sentinels], 0)
-        if self._signals.waitable in ready:
+        ended = wait([self._signals.waitable, *sentinels], 0)
+        if self._signals.waitable in ended:
             raise Interrupted
-        if ready and self._others:
+        if ended and self._others:
             self._others.report()
         # First what is rare: Ray returns what stands first, so rounds would hide it.
         references = [*self._members.references(), *self._asked]
         owed = sum(asked.round == self._round for asked in self._asked.values())
-        for reference in self._connection.wait(references, POLL_S, max(1, owed)):
+        ready = self._connection.wait(references, POLL_S, max(1, owed))
+        for reference in ready:
             self._take(reference)
+        if not ready:  # else more may have come while the agent learned
+            self._set_aside_overdue()
+        self._look()
+        self._ask()
+
+    def _set_aside_overdue(self) -> None:
         for member in self._members.overdue(self.limit_s):
             seconds = time.monotonic() - member.since
             self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
             self._members.set_aside(member)
-        self._look()
-        self._ask()
 
     def _look(self) -> None:
         for member in self._members.look():

@@ -1,11 +1,10 @@
-"""A Ray cluster for the tests of a module, on this machine: a head without cores, three nodes."""
+"""Finds the processes of runs on a Ray cluster."""
 
 import os
 import time
 from contextlib import suppress
 
 import psutil
-import pytest
 
 ACTOR = "ray::NodeSampling"
 
@@ -13,6 +12,13 @@ ACTOR = "ray::NodeSampling"
 def actors():
     """The processes in which nodes of walle's runs live."""
     return [p for p in _processes() if p.info["cmdline"] and p.info["cmdline"][0].startswith(ACTOR)]
+
+
+def samplers():
+    """The samplers on all nodes: the children of the actors' fork servers."""
+    below = [process for actor in actors() for process in actor.children(recursive=True)]
+    servers = {process.pid for process in below if process.children()}
+    return [process for process in below if process.ppid() in servers]
 
 
 def fork_servers():
@@ -42,27 +48,3 @@ def wait_until(holds, within_s=60):
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-@pytest.fixture(autouse=True)
-def no_process_left():
-    """Ray keeps idle workers; a node's actor and its samplers must have ended."""
-    before = {process.pid for process in fork_servers()}
-    yield
-    wait_until(lambda: not actors() and {p.pid for p in fork_servers()} <= before, within_s=20)
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    from ray.cluster_utils import Cluster
-
-    small = {"object_store_memory": 80_000_000}
-    found = Cluster(True, head_node_args={**small, "num_cpus": 0, "include_dashboard": False})
-    found.add = lambda: found.add_node(**small, num_cpus=1)
-    try:
-        for _ in range(3):
-            found.add()
-        yield found
-    finally:
-        found.shutdown()
