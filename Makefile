@@ -31,7 +31,8 @@ slow: .venv/ready
 
 # Sweeps on a real Slurm, which the tests set up on this host and take down; needs root.
 slurm: .venv/ready
-	which slurmctld slurmd sbatch >/dev/null || apt-get install -qq -y slurmctld slurmd slurm-client
+	which slurmctld slurmd sbatch >/dev/null || \
+		{ apt-get update -qq && apt-get install -qq -y slurmctld slurmd slurm-client; }
 	$(RUN) -m pytest -q -m slurm tests/slurm
 
 # What needs a CUDA device.

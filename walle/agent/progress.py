@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any
 
 from walle.agent.csv_file import Row
+
+_BESIDE = 24  # columns of the terminal for a short bar, the percentage and the time left
 
 
 class Progress:
@@ -79,7 +82,7 @@ class Bar(Progress):
 
     def show(self, row: Row, eval_mean: float | None) -> None:
         """Moves the bar."""
-        text = describe(row, eval_mean)
+        text = describe(row, eval_mean, self._bar.console.width - _BESIDE)
         self._bar.update(self._task, completed=row["env_steps"], description=text)
 
     def close(self) -> None:
@@ -94,12 +97,19 @@ def return_text(mean: float | None) -> str:
     return f"{mean:,.1f}" if abs(mean) >= 1 else f"{mean:.2g}"
 
 
-def describe(row: Row, eval_mean: float | None) -> str:
-    """The returns, the speed and the shares of collecting and learning, as a text."""
-    evaluated = "" if eval_mean is None else f"eval {return_text(eval_mean)}  "
+def describe(row: Row, eval_mean: float | None, width: float = math.inf) -> str:
+    """The returns, the speed and the shares of collecting and learning, as a text.
+
+    Where `width` has no room for all parts, the last ones are left out; the first one stays.
+    """
     mean = row["return_mean"]
-    trained = return_text(None if mean is None else float(mean))
-    return (
-        f"{evaluated}return {trained}  {row['env_steps_per_s']:,.0f} steps/s  "
-        f"collect {row['collect_share']:.0%}  learn {row['learn_share']:.0%}"
-    )
+    parts = [] if eval_mean is None else [f"eval {return_text(eval_mean)}"]
+    parts += [
+        f"return {return_text(None if mean is None else float(mean))}",
+        f"{row['env_steps_per_s']:,.0f} steps/s",
+        f"collect {row['collect_share']:.0%}",
+        f"learn {row['learn_share']:.0%}",
+    ]
+    while len(parts) > 1 and len("  ".join(parts)) > width:
+        parts.pop()
+    return "  ".join(parts)
