@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--repetitions", type=positive, default=60)
     parser.add_argument("--step-ms", type=duration, default=20.0)
     parser.add_argument("--per-node", type=positive, default=16)
-    parser.add_argument("--steps", type=positive, default=64, help="of each lane in a slow round")
+    parser.add_argument("--steps", type=positive, default=128, help="of each lane in a slow round")
     parser.add_argument("--rounds", type=positive, default=6)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
