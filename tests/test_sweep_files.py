@@ -109,6 +109,7 @@ def test_the_adaptive_rounds_begin_where_they_can_move_both_ways():
     assert BATCH_MIN < sweep.batch_size < BATCH_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "place"),
     [(["name=mine"], r"in multirun/mine,"), ([], r"in multirun/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d,")],

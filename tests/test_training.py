@@ -40,7 +40,9 @@ def learned(directory):
     return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
 
 
-@pytest.mark.parametrize("env", ["halfcheetah", "cartpole"])  # the second one ends episodes early
+@pytest.mark.parametrize(
+    "env", [pytest.param("halfcheetah", marks=pytest.mark.slow), "cartpole"]
+)  # the second one ends episodes early
 def test_learning_does_not_depend_on_the_number_of_samplers(run, env):
     _, serial = run(f"env={env}", "sampler=serial")
     expected = learned(serial)
@@ -50,17 +52,20 @@ def test_learning_does_not_depend_on_the_number_of_samplers(run, env):
         assert learned(directory) == expected
 
 
+@pytest.mark.slow
 def test_overlapped_learning_does_not_depend_on_it_either(run):
     runs = [run("env=cartpole", f"sampler.n={n}", "sampler.max_lag=1")[1] for n in (1, 3)]
     assert learned(runs[0]) == learned(runs[1])
 
 
+@pytest.mark.slow
 def test_ppo_kl_does_not_depend_on_it_either(run):
     small = ("algo=ppo_kl", "env=hopper", "algo.epochs=3")
     runs = [run(*small, f"sampler.n={n}")[1] for n in (1, 3)]
     assert learned(runs[0]) == learned(runs[1])
 
 
+@pytest.mark.slow
 def test_seeds_differ(run):
     assert learned(run("env=cartpole", "seed=1")[1]) != learned(run("env=cartpole", "seed=2")[1])
 
@@ -88,6 +93,7 @@ def test_sections_sum_to_the_wall_clock(run, max_lag):
     assert {"agent"} < processes <= {"agent", "sampler-0", "sampler-1"}
 
 
+@pytest.mark.slow
 def test_overlap_lags_by_exactly_one_and_saves_time(run):
     slow = ("env=slow", "env.step_ms=1", "sampler.n=2", "sampler.max_lag=1")
     _, directory = run(*slow, "algo.epochs=40", "total_steps=1536")
@@ -127,6 +133,7 @@ def test_free_running_measures_its_lag(run):
     assert all(int(row["lag_max"]) <= 4 for row in rows)
 
 
+@pytest.mark.slow
 def test_unequal_blocks_free_running(run):
     _, directory = run("env=cartpole", "sampler.n=3", "sampler.max_lag=null")
     assert int(read(directory / "iterations.csv")[-1]["env_steps"]) >= 768
@@ -219,6 +226,7 @@ def test_every_checkpoint_holds_policy_and_settings(run):
         assert state["snapshot"]["version"] >= 1
 
 
+@pytest.mark.slow
 def test_an_earlier_attempt_is_set_aside(tmp_path):
     config = compose(
         ["env=cartpole", "total_steps=256", "batch_size=256", "logger.progress=quiet",
@@ -349,6 +357,7 @@ def test_the_checkpoint_of_another_run_is_refused(run):
     assert {path: path.read_bytes() for path in theirs.rglob("*.csv")} == before
 
 
+@pytest.mark.slow
 def test_an_update_that_is_broken_off_under_lag_is_done_again(run, monkeypatch):
     """A sampler that fails meanwhile interrupts the agent; the state before the update is saved."""
     overlapped = ("env=cartpole", "sampler.max_lag=1", "sampler.n=1")

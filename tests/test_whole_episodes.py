@@ -21,6 +21,7 @@ def test_learning_does_not_depend_on_the_number_of_samplers(run, env):
         assert learned(run(*whole, f"sampler.n={n}")[1]) == expected
 
 
+@pytest.mark.slow
 def test_nor_when_overlapped(run):
     whole = (*WHOLE, "sampler.max_lag=1", "total_steps=600")
     found = [learned(run(*whole, f"sampler.n={n}")[1]) for n in (1, 3)]

@@ -59,6 +59,7 @@ def test_how_steps_arrive_does_not_change_what_is_owed(per_step):
     assert one.blocks == int(per_step * 993 / 3 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["ddpg", *(pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "sac"))]
 )
@@ -79,6 +80,7 @@ def test_overlapped_learning_does_not_depend_on_it_either(run):
     assert one == three
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sampler=serial", "sampler.max_lag=1", "sampler.max_lag=null"])
 @pytest.mark.parametrize("name", [pytest.param("td3", marks=pytest.mark.slow), "sac"])
 def test_every_mode_takes_the_same_updates(run, name, mode):

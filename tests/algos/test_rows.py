@@ -84,6 +84,7 @@ def test_gradients_reach_back_through_the_sequence_but_not_past_an_episodes_end(
     assert (obs.grad[0, 3:] != 0).all()
 
 
+@pytest.mark.slow
 def test_learning_does_not_depend_on_the_number_of_samplers(run):
     small = ("env=cartpole", *SMALL)
     _, serial = run(*small, "sampler=serial")

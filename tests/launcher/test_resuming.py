@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 SIX = ("job=0,1,2,3,4,5", "name=six")
@@ -24,7 +26,7 @@ def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
     assert six.ran() == [0, 1, 2, 3, 4, 5]
 
     *last, advice = output.splitlines()[-10:]
-    assert advice.startswith("To go on: python")
+    assert re.match(r"To go on: \S*python\S* ", advice)
     assert last[0] == "4 of 6 jobs did not complete:"
     reasons = [
         "failed: ValueError: the cause (exit code 1)",
@@ -112,6 +114,7 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing(app):
     assert not (app.out / "1").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_takes_its_jobs_along_and_the_next_one_resumes(app):
     arguments = ("job=0,1,2", "name=killed", "do=leave", "sleep_s=1", "hydra.launcher.cores=[0]")
     launcher = app.start(*arguments)

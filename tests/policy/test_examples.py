@@ -11,6 +11,7 @@ from examples import use_policy
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_examples_train_and_use_a_policy(tmp_path, capsys):
     quick = ["total_steps=512", "batch_size=256", "sampler.n=1", "logger.progress=quiet"]
     command = [sys.executable, str(ROOT / "examples/train_policy.py"), str(tmp_path / "run")]

@@ -129,6 +129,7 @@ LONG = "total_steps=1e9"
 PROBES, EVALUATION, SAMPLERS = 6, 2, 4  # the programs of each
 
 
+@pytest.mark.slow
 def test_after_a_run(start):
     run = start("total_steps=3200")
     run.train(PROBES + EVALUATION + SAMPLERS)

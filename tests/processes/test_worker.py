@@ -123,6 +123,7 @@ def test_a_worker_that_ended_before_it_could_be_watched_has_ended(worker, monkey
     found.close()
 
 
+@pytest.mark.slow
 def test_a_worker_starts_though_the_fork_server_dies_meanwhile():
     command = [sys.executable, "-c", DIES_WHILE_STARTING]
     text, deaths = json.loads(subprocess.check_output(command, text=True, timeout=60))

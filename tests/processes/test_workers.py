@@ -207,6 +207,7 @@ def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     assert stage == "server" or status(tmp_path)["state"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_a_run_at_once(started, tmp_path):
     run, _ = started("algo.epochs=1000000", iterations=0)
     time.sleep(2)  # the first round takes milliseconds to collect and hours to learn

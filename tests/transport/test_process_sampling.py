@@ -81,6 +81,7 @@ def sleepy_learner(monkeypatch):
     monkeypatch.setattr(PPO, "update", slow)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("max_lag", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_overlapped_nobody_starves_and_the_lag_is_as_promised(run, witness, max_lag):
@@ -94,6 +95,7 @@ def test_overlapped_nobody_starves_and_the_lag_is_as_promised(run, witness, max_
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_free_running_nobody_starves_and_nothing_grows_old_in_the_queue(run, witness):
     _, directory = run(*SLEEPY, "sampler.max_lag=null")

@@ -73,6 +73,7 @@ def test_a_killed_sampler_leaves_no_trace_in_the_results(run, tmp_path, mode):
     assert found["exact"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_stopped_sampler_is_named_and_replaced(run, tmp_path, capfd):
     _, unbroken = run(*CHEETAH)
@@ -85,6 +86,7 @@ def test_a_stopped_sampler_is_named_and_replaced(run, tmp_path, capfd):
     assert "has sent no rollout for" in found["why"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", [pytest.param("hang", marks=pytest.mark.slow), "exit"])
 def test_a_sampler_that_hangs_or_leaves_in_a_step_is_replaced(run, tmp_path, how):
@@ -99,6 +101,7 @@ def test_a_sampler_that_hangs_or_leaves_in_a_step_is_replaced(run, tmp_path, how
     assert ("env_step" if how == "hang" else "exited with 7") in found["why"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_fault_that_comes_back_ends_the_run_after_a_checkpoint(run, tmp_path):
     with pytest.raises(WorkerError, match=r"exited with 7.*round \d+ failed 3 times"):

@@ -188,6 +188,7 @@ def test_a_killed_learner_ends_a_run_without_restarts_and_is_named(started, tmp_
     assert gone(everything)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_run_goes_on_after_a_learners_death(run, tmp_path):
     asked = (
@@ -236,6 +237,7 @@ def test_when_the_agent_is_killed_its_learners_end(started):
     assert gone(everything)
 
 
+@pytest.mark.slow
 def test_learners_next_to_samplers(tmp_path):
     options = (
         "env=cartpole",
