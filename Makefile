@@ -8,6 +8,7 @@ RUN = .venv/bin/python
 
 # The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
 .venv/ready: pyproject.toml constraints.txt
+	@echo "setting up .venv: some minutes, the first time"
 	$(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
 	$(PIP) torch==2.13.0 || $(PIP) 'torch>=2.6'

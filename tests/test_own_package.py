@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -244,3 +245,10 @@ def test_the_commands_of_the_package_train_sweep_resume_and_stop(elsewhere):
     subprocess.run([*command, further], cwd=elsewhere, env=environ, check=True, timeout=100)
     rows = read(elsewhere / "multirun" / "own" / "0" / "iterations.csv")
     assert int(rows[-1]["env_steps"]) == steps + 512
+
+
+def test_the_package_can_be_installed():
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())
+    (package,) = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert (PACKAGE / package / "__init__.py").exists()
+    assert project["project"]["dependencies"] == ["walle"]

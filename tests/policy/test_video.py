@@ -159,6 +159,8 @@ def test_what_cannot_be_drawn_is_explained(policy, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ConfigError, match=r"install walle\[video\], or write a \.gif"):
         most_fps(tmp_path / "a.mp4")
+    with pytest.raises(ConfigError, match=r"^logger\.video_every needs .* walle\[video\]$"):
+        most_fps(tmp_path / "a.mp4", "logger.video_every")
 
 
 def test_without_egl_and_osmesa_the_message_says_what_to_install(monkeypatch):

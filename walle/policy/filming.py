@@ -38,7 +38,9 @@ class Filming:
         """
         self._directory, self._ending = directory / "videos", ending
         self.is_due, self._policy, self._most_steps = is_due, policy, most_steps
-        self._most_fps = min(_MOST_FPS, most_fps(Path(f"videos/STEPS{ending}")))
+        self._most_fps = min(
+            _MOST_FPS, most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")
+        )
         next(self._film().pictures)
 
     def _film(self) -> Film:

@@ -21,8 +21,12 @@ _GIF_FPS = 10
 _GIF_LEVELS = ((1, 64, 1.0), (2, 32, 1.0), (2, 16, 0.75), (4, 16, 0.75), (4, 8, 0.5), (10, 4, 0.5))
 
 
-def most_fps(path: Path) -> int:
+def most_fps(path: Path, setting: str | None = None) -> int:
     """The most pictures a second that a file of this kind will hold.
+
+    Args:
+        path: of the file, which need not exist.
+        setting: what asks for the file; None for a file that was named by `video=`.
 
     Raises:
         ConfigError: the ending is neither .mp4 nor .gif, or a package is missing.
@@ -34,8 +38,10 @@ def most_fps(path: Path) -> int:
     try:
         import imageio_ffmpeg  # noqa: F401
     except ModuleNotFoundError:
+        asks = setting or f"video={path}"
+        other = "" if setting else ", or write a .gif"
         raise ConfigError(
-            f"video={path} needs a package that is missing; install walle[video], or write a .gif"
+            f"{asks} needs a package that is missing; install walle[video]{other}"
         ) from None
     return MOST_FPS
 
