@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from walle.agent.evaluation import run_episodes
+from walle.analysis.loading.directories import counted
 from walle.analysis.measuring.stats import Interval, mean_interval
 from walle.envs import make_lanes
 from walle.errors import ConfigError
@@ -69,7 +70,7 @@ class Result(NamedTuple):
     def __str__(self) -> str:
         """The mean with its interval, the median, and the number of episodes."""
         median = f"median {np.median(self.returns):.3g}"
-        return f"return {self.mean}, {median}, {len(self.returns)} episodes"
+        return f"return {self.mean}, {median}, {counted(len(self.returns), 'episode')}"
 
 
 def evaluate(
