@@ -23,7 +23,7 @@ def test_the_statistics_are_those_of_the_returns():
     assert row["return_std"] == pytest.approx(math.sqrt((9 + 4 + 1 + 36) / 4))
     assert row["return_mean_low"] < 4 < row["return_mean_high"]
     assert (row["episodes"], row["length_mean"], row["checkpoint"]) == (4, 4, "best.pt")
-    assert str(result([5.0])) == "return 5, median 5, 1 episodes"
+    assert str(result([5.0])) == "return 5, median 5, 1 episode"
 
 
 def test_an_episode_depends_on_seed_and_number_alone(trained, monkeypatch):
