@@ -170,7 +170,15 @@ def _simplest(runs: list[Run]) -> list[Run]:
 
 
 def _setup(run: Run) -> Setup:
-    """The processes of a run; its own cores."""
+    """The processes of a run; its own cores.
+
+    Raises:
+        BadInputError: its samplers were on several machines, so their number is not known.
+    """
+    if run.config.get("sampler.name") == "ray":
+        raise BadInputError(
+            f"{run.name}: a plan is made from a run on one machine, and this one has sampler=ray"
+        )
     lag = run.config.get("sampler.max_lag", 0)
     return Setup(
         samplers=int(run.config.get("sampler.n", 1)),

@@ -34,3 +34,14 @@ def test_a_cluster(tmp_path):
     assert found["provenance"]["written"]
     assert len(found["exchange"][0]["walle_s"]) == 2
     assert len(found["slow"]["many_step_s"]) == 1
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(180)
+def test_a_plan_of_a_cluster(tmp_path):
+    small = ("--nodes", "2", "--per-node", "1", "--steps", "4", "--step-ms", "5", "--rounds", "1")
+    file = tmp_path / "found.json"
+    output("plan_cluster", *small, "--delays-ms", "0", "300", "--json", file, cwd=tmp_path)
+    quick, slow = json.loads(file.read_text())["points"]
+    for kind in ("planned_s", "measured_s"):
+        assert slow[kind][0] - quick[kind][0] > 0.15  # seconds; the delay is 0.3

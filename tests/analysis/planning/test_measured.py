@@ -101,6 +101,18 @@ def test_runs_of_several_tasks_are_refused(tmp_path):
         measured(tmp_path, Job(**QUIET), Job(env="Hopper-v5", **QUIET))
 
 
+def test_a_run_on_several_machines_is_refused(tmp_path):
+    root = write_sweep(tmp_path / "s", [Job(**QUIET)])
+    about = (root / "0" / "run.json").read_text()
+    (root / "0" / "run.json").write_text(
+        about.replace('"name": "process", "n": 1', '"name": "ray", "n": null')
+    )
+    with pytest.raises(
+        BadInputError, match="from a run on one machine, and this one has sampler=ray"
+    ):
+        read(load(root), 1, None)
+
+
 def test_a_run_that_is_too_short_is_refused(tmp_path):
     with pytest.raises(BadInputError, match="--warmup 1 leaves no iteration"):
         measured(tmp_path, Job(**QUIET | {"iterations": 1}))
