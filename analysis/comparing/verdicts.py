@@ -15,8 +15,8 @@ def name(asked: Question, value: object) -> str:
 
 def sides(groups: list[Group], asked: Question) -> str:
     """A sentence that says which runs A and B are."""
-    a = counted(sum(len(group.a) for group in groups), "run")
-    b = counted(sum(len(group.b) for group in groups), "run")
+    a = counted(len({run for group in groups for run in group.a.values()}), "run")
+    b = counted(len({run for group in groups for run in group.b.values()}), "run")
     return f"A is {asked.key}={asked.a} ({a}), B is {asked.key}={asked.b} ({b})."
 
 
