@@ -31,11 +31,22 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 Init = Callable[[Tensor, float, torch.Generator], Tensor]
 
-INITS: dict[str, Init] = {  # fill a weight [outputs, inputs]; the gain scales orthogonal ones
-    "orthogonal": lambda x, gain, generator: torch.nn.init.orthogonal_(x, gain, generator),
-    "uniform": lambda x, _, generator: x.uniform_(-0.05, 0.05, generator=generator),
-    "normal": lambda x, _, generator: x.normal_(0.0, x.shape[1] ** -0.5, generator=generator),
-}
+
+def _orthogonal(weight: Tensor, gain: float, generator: torch.Generator) -> Tensor:
+    return torch.nn.init.orthogonal_(weight, gain, generator)
+
+
+def _uniform(weight: Tensor, _: float, generator: torch.Generator) -> Tensor:
+    return weight.uniform_(-0.05, 0.05, generator=generator)
+
+
+def _normal(weight: Tensor, _: float, generator: torch.Generator) -> Tensor:
+    return weight.normal_(0.0, weight.shape[1] ** -0.5, generator=generator)
+
+
+# Each fills a weight [outputs, inputs]; the gain scales orthogonal ones. No lambdas: samplers get
+# networks by pickle.
+INITS: dict[str, Init] = {"orthogonal": _orthogonal, "uniform": _uniform, "normal": _normal}
 ACTING_ROWS = 16
 _WIDTH = 16
 
