@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from torch import distributions as D
 
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
-from walle.nets.mlp import ACTING_ROWS, ACTIVATIONS, MLP, Layout, activation
+from walle.nets.mlp import ACTING_ROWS, ACTIVATIONS, INITS, MLP, Layout, activation
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy
 
 
@@ -204,3 +205,13 @@ def test_copies_of_log_stds_move_as_fast_as_wall_e_s_log_variances():
         with torch.no_grad():
             parameters -= rate * grad.sign()  # Adam's first step
     assert copies.sum().item() == pytest.approx(variances.sum().item() / 2)
+
+
+@pytest.mark.parametrize("init", list(INITS))
+def test_layers_travel_to_other_processes(init):
+    layers = pickle.loads(pickle.dumps(MLP("x", (2, 3), torch.tanh, init)))
+    drawn, again = (
+        one.init(torch.Generator().manual_seed(0), gain=1.0, last_gain=1.0)["x.0.weight"]
+        for one in (layers, MLP("x", (2, 3), torch.tanh, init))
+    )
+    assert torch.equal(drawn, again)
