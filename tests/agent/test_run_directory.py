@@ -10,6 +10,7 @@ from walle.agent.run_directory import (
     FAILURE,
     Status,
     read_status,
+    remove_refused,
     set_aside,
     set_aside_previous,
     update_status,
@@ -153,3 +154,14 @@ def test_an_attempt_set_aside_leaves_the_lock(tmp_path):
         assert set_aside(tmp_path)
         assert {entry.name for entry in tmp_path.iterdir()} == {"attempts", RUN_LOCK}
     assert not set_aside(tmp_path)
+
+
+def test_a_refused_run_does_not_remove_the_directory_of_a_run_that_begins(tmp_path):
+    ours = tmp_path / "run"
+    (ours / ".hydra").mkdir(parents=True)
+    with run_directory(ours):
+        remove_refused(ours)
+        assert (ours / ".hydra").exists()
+        assert (ours / RUN_LOCK).exists()
+    remove_refused(ours)
+    assert not ours.exists()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import distributions as D
 
+from walle.config import schemas
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
 from walle.nets.mlp import ACTING_ROWS, ACTIVATIONS, INITS, MLP, Layout, activation
@@ -215,3 +216,7 @@ def test_layers_travel_to_other_processes(init):
         for one in (layers, MLP("x", (2, 3), torch.tanh, init))
     )
     assert torch.equal(drawn, again)
+
+
+def test_the_configuration_knows_every_way_to_draw_weights():
+    assert tuple(INITS) == schemas.INITS

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from walle.errors import cause_text
+from walle.errors import ConfigError, cause_text
 from walle.machine import usable_cores
-from walle.processes.locks import RUN_LOCK, RunDirectory
+from walle.processes.locks import RUN_LOCK, RunDirectory, refuse_used
 from walle.processes.signals import stopped_by
 from walle.timing import timestamp
 
@@ -221,6 +221,10 @@ def remove_empty(directory: Path) -> None:
 def remove_refused(directory: Path) -> None:
     """Removes the directory of a run that was refused, if Hydra alone has written into it."""
     if not directory.is_dir() or {path.name for path in directory.iterdir()} - {_HYDRA, RUN_LOCK}:
+        return
+    try:
+        refuse_used(directory)
+    except ConfigError:  # another run has just begun here
         return
     shutil.rmtree(directory / _HYDRA, ignore_errors=True)
     (directory / RUN_LOCK).unlink(missing_ok=True)

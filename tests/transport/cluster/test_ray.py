@@ -248,6 +248,7 @@ def test_an_environment_that_fails_ends_the_run_with_the_nodes_name(ray_run):
         ray_run(*TINY, *failing, "sampler.nodes=1")
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("own", [True, False])
 def test_nothing_is_left_when_the_driver_is_killed(cluster, tmp_path, own):
     """With a Ray of the run's own, and with a running cluster, whose nodes stay."""
