@@ -1,11 +1,14 @@
 """Arrows between the rooms of walle point one way: docs/architecture.md draws them."""
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+DIRECTORIES = {".ci", "analysis", "benchmarks", "conf", "docs", "examples", "hydra_plugins"}
+DIRECTORIES |= {"sweeps", "tests", "walle"}
 KNOWN_TO_ALL = ("errors", "machine", "streams", "timing", "types", "processes")
 ROOMS = {  # what each room may import besides itself and what every room knows
     "envs": (),
@@ -117,6 +120,15 @@ def test_rooms_are_small_enough_to_be_seen_at_once():
             assert len(list(directory.glob("*.py"))) <= 14, directory
     lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
     assert {name: n for name, n in lengths.items() if n > 300} == {}
+
+
+def test_the_repository_holds_no_run_and_no_strange_directory():
+    asked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if asked.returncode:
+        pytest.skip("not a checkout of git")
+    kept = asked.stdout.split("\0")
+    assert {name.split("/")[0] for name in kept if "/" in name} == DIRECTORIES
+    assert not [name for name in kept if name.endswith(("run.json", ".pt", ".onnx"))]
 
 
 def test_only_config_and_what_hydra_plugs_in_know_omegaconf():
