@@ -86,7 +86,7 @@ class Found(NamedTuple):
 
     @property
     def error_without_learning(self) -> float:
-        """The same error, had learning taken as long in the short run as in this one."""
+        """`error`, had learning taken as long in the short run as in this one."""
         planned_s = self.planned_s[0] + (self.learning - 1) * self.learn_s
         return planned_s / self.measured_s[0] - 1
 

@@ -32,7 +32,7 @@ class Interval(NamedTuple):
         return f"{self.value:.3g}{interval}"
 
     def within(self, low: float, high: float) -> Interval:
-        """The same with ends that are possible; the estimate stays inside."""
+        """Cuts the interval to possible values; the estimate stays inside."""
         ends = max(self.low, min(low, self.value)), min(self.high, max(high, self.value))
         return self if math.isnan(self.low) else Interval(self.value, *ends)
 

@@ -89,7 +89,7 @@ class Rounds:
         return replace(self, **few)
 
     def at(self, before: Costs, now: Costs, samplers: int) -> Rounds:
-        """The same rounds at costs that differ a little from those that they were drawn for."""
+        """These rounds with costs that differ a little from those that they were drawn for."""
         before, now = before.for_samplers(samplers), now.for_samplers(samplers)
         longer = now.alone_s(samplers) / before.alone_s(samplers)
         wider = 1.0
@@ -168,7 +168,7 @@ def _bounded(rounds: Rounds, max_lag: int) -> Iterator[tuple[float, float, float
 
 
 def _free_running(rounds: Rounds) -> Iterator[tuple[float, float, float]]:
-    """The same: a round is as many rollouts as there are samplers, the first that arrive.
+    """For each round, as `_bounded`; a round is as many rollouts as there are samplers, the first that arrive.
 
     A sampler has one slot. What it hands over while the agent is busy waits in it, and the sampler
     too; while the agent waits for a round, a slot is free again at once.

@@ -110,7 +110,7 @@ def choose(
 
 
 def describe(algorithm: Any, net: NetSettings, problem: Problem) -> str | None:
-    """Everything that determines the losses of an algorithm, besides its inputs and walle's code.
+    """The settings and shapes that determine the losses of an algorithm, for given walle code.
 
     None if some of its code is not walle's: then nobody can tell when it changes.
     """

@@ -141,7 +141,7 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
 
 @lru_cache(maxsize=256)
 def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -> Any:
-    """The same for pickled values; kept, as the jobs of a sweep have most groups in common."""
+    """An instance of `schema` from pickled values; kept, as jobs of a sweep share most groups."""
     structured = OmegaConf.structured(schema)
     for key, value in pickle.loads(values).items():
         full = f"{prefix}.{key}" if prefix else key

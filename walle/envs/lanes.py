@@ -153,7 +153,7 @@ def supported_actions(space: gym.Space[Any], where: str, cure: str) -> ActionSpa
 
 
 def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any]:
-    """The same actions counted from 0, and what must be added to them."""
+    """The space with actions counted from 0, and the offset to add to them."""
     if isinstance(space, gym.spaces.Discrete):
         return gym.spaces.Discrete(int(space.n)), int(space.start)
     if isinstance(space, gym.spaces.MultiDiscrete):

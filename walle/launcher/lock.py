@@ -58,7 +58,7 @@ def jobs_locked(sweep: Path, wait_s: float) -> Iterator[int]:
 
 @contextmanager
 def share_jobs_lock(sweep: Path, wait_s: float) -> Iterator[int]:
-    """The same for the jobs of a worker, which shares the lock with the other workers."""
+    """Locks the jobs of a sweep for a worker, which shares the lock with the other workers."""
     with _locked_jobs(sweep, wait_s, fcntl.LOCK_SH) as jobs:
         yield jobs
 

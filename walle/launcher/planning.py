@@ -26,6 +26,7 @@ from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.launcher.texts import count_text, job_label
 from walle.launcher.timed.order import in_order, measures_time, repeat_numbers
+from walle.processes.starting import without_collector
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override
@@ -76,6 +77,7 @@ class Planner:
         self._sweep = Path(str(config.hydra.sweep.dir))
         self._manifest: Manifest | None = None
 
+    @without_collector()
     def compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
         """Composes and checks the jobs.
 

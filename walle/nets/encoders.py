@@ -113,11 +113,11 @@ class Encoder:
 
     @torch.no_grad()
     def in_chunks(self, params: Params, rows: Tensor) -> Tensor:
-        """The same for many rows, without a gradient."""
+        """The features of many rows, a chunk at a time, without a gradient."""
         return torch.cat([self(params, chunk) for chunk in torch.split(rows, _CHUNK)])
 
     def acting(self, params: Params, lanes: int, rows: int) -> Forward:
-        """The same for the hot loop: rows of which the first `lanes` count, to [rows, F + V].
+        """A quicker form of `__call__` for the hot loop: rows of which the first `lanes` count, to [rows, F + V].
 
         Convolutions take eight rows a call and the last layers all rows, so that a row has the same
         bits whatever else is in its batch.

@@ -140,7 +140,7 @@ class MLP:
         return x
 
     def acting(self, params: Params, rows: int) -> Forward:
-        """The same function for the hot loop: [rows, sizes[0]] -> [rows, sizes[-1]].
+        """A quicker form of `__call__` for the hot loop: [rows, sizes[0]] -> [rows, sizes[-1]].
 
         Its memory is allocated once, so each call overwrites the last result. A row has the same
         bits at every place, and for every number of rows that is a multiple of `ACTING_ROWS`: for

@@ -64,7 +64,7 @@ class Result(NamedTuple):
         }
 
     def __repr__(self) -> str:
-        """The same as `str`, so that a notebook does not print every return."""
+        """As short as `str`, so that a notebook does not print every return."""
         return f"Result({self})"
 
     def __str__(self) -> str:

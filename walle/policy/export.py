@@ -103,7 +103,7 @@ class ActingModule(torch.nn.Module):
 
 
 class SeeingModule(ActingModule):
-    """The same with images: the vector, if there is one, and each image are arguments.
+    """A policy that sees images, as a module: the vector, if there is one, and each image are arguments.
 
     Images are bytes as the environment gives them, [N, *shape].
     """

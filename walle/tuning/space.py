@@ -84,7 +84,7 @@ def read_space(
 
 
 def _name(override: Override) -> str:
-    """The same for two overrides of one setting."""
+    """The setting that an override sets: key and package."""
     return f"{override.key_or_group}@{override.package or ''}"
 
 
