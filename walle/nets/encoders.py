@@ -117,7 +117,7 @@ class Encoder:
         return torch.cat([self(params, chunk) for chunk in torch.split(rows, _CHUNK)])
 
     def acting(self, params: Params, lanes: int, rows: int) -> Forward:
-        """A quicker form of `__call__` for the hot loop: rows of which the first `lanes` count, to [rows, F + V].
+        """A quicker form of `__call__`: rows of which the first `lanes` count, to [rows, F + V].
 
         Convolutions take eight rows a call and the last layers all rows, so that a row has the same
         bits whatever else is in its batch.

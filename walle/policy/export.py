@@ -103,7 +103,7 @@ class ActingModule(torch.nn.Module):
 
 
 class SeeingModule(ActingModule):
-    """A policy that sees images, as a module: the vector, if there is one, and each image are arguments.
+    """A policy that sees images, as a module: its arguments are the images, and a vector if any.
 
     Images are bytes as the environment gives them, [N, *shape].
     """
