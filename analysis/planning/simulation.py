@@ -170,8 +170,9 @@ def _bounded(rounds: Rounds, max_lag: int) -> Iterator[tuple[float, float, float
 def _free_running(rounds: Rounds) -> Iterator[tuple[float, float, float]]:
     """For each round, as `_bounded`; a round has as many rollouts as there are samplers.
 
-    They are the first that arrive. A sampler has one slot. What it hands over while the agent is busy waits in it, and the sampler
-    too; while the agent waits for a round, a slot is free again at once.
+    They are the first that arrive. A sampler has one slot. What it hands over while the agent is
+    busy waits in it, and the sampler too; while the agent waits for a round, a slot is free again
+    at once.
     """
     count = rounds.collecting_s.shape[1]
     draws = cycle(rounds.collecting_s)  # a row for every sampler; what it does not begin is lost
