@@ -5,7 +5,8 @@
 
 20,000 rows, 10 epochs (`--wide-epochs` for nets wider than 64, which are slow), actor and critic of
 17 inputs and 6 actions, one core. With `--learners k` one learner takes minibatches of k shards,
-and k learners do so on k cores. All contestants exist at the same time and take turns, so that a
+and k learners do so on k cores; `walle-networks-1` and `-2` are one and two learners that divide
+policy and critic. All contestants exist at the same time and take turns, so that a
 disturbance of the machine affects all; compiling ends before the first turn of a case. A contestant
 takes at least two turns of a case, and no more once its turns have lasted `--seconds` in all. The
 floor is the matrix products of the same gradient steps alone, by torch.mm. The peers need a
@@ -38,12 +39,21 @@ BASELINE = "walle-compiled"
 
 
 class Contestant(NamedTuple):
-    """A contestant: its name, the worker's function, the numbers of learners and of shards."""
+    """A contestant.
+
+    Attributes:
+        name: in the tables.
+        system: the worker's function.
+        learners: their number.
+        shards: of a minibatch.
+        separate: whether learners divide policy and critic instead of minibatches.
+    """
 
     name: str
     system: str
     learners: int = 1
     shards: int = 1
+    separate: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,6 +105,11 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
     for k in args.learners:
         found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
         found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
+    if args.learners:
+        by_networks = (
+            Contestant(f"walle-networks-{k}", BASELINE, k, separate=True) for k in (1, 2)
+        )
+        found.extend(by_networks)
     names = chosen([contestant.name for contestant in found], args.only)
     return [contestant for contestant in found if contestant.name in names]
 

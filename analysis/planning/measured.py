@@ -50,7 +50,7 @@ class Measured:
             learning, evaluating and compiling; what grows with the samplers is in it.
         after_s: seconds of the agent after publishing.
         env_cpu_s: seconds of a core that a step of a lane needs; None: all its seconds.
-        most_learners: the shards of a minibatch.
+        most_learners: the shards of a minibatch, or the networks, that learners divide.
         spread: seconds of samplers less their mean, over the root of the steps of a lane in them.
         spread_from: what `spread` was read from; '' for nothing.
     """
@@ -129,6 +129,8 @@ def read(sweep: Sweep, warmup: int, env_cpu_s: float | None) -> Measured:
     rows = _rounds(frame[frame["run"].isin(names)], sweep, names, warmup)
     config = runs[0].config
     lanes, shards = config.get("sampler.lanes"), config.get("learner.shards")
+    if config.get("learner.divide") == "networks":
+        shards = 2  # policy and critic
     if not isinstance(lanes, int):
         raise BadInputError(f"{names[0]}: its configuration has no number of sampler.lanes")
     setup = _setup(runs[0])

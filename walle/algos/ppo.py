@@ -44,13 +44,14 @@ from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.problem import Problem
-from walle.algos.rows import SequenceInputs, StepInputs, make_rows
-from walle.errors import not_negative, one_of, positive, within
+from walle.algos.rows import SequenceInputs, StepInputs, StepRows, make_rows
+from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
 from walle.learning.fixed_batch import FixedBatch
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer
+from walle.learning.sharing.separate_networks import Network
 from walle.nets.actor_critic import ActorCritic
 from walle.types import Rollout
 
@@ -97,6 +98,36 @@ class PPOBatch(NamedTuple):
     value: Tensor
 
 
+POLICY_INFO, VALUE_INFO = ("kl", "clip_fraction", "policy_loss", "entropy"), ("value_loss",)
+
+
+class PolicyRows(NamedTuple):
+    """The fields of `PPOBatch` that the policy learns from; [N, O] and [N, ...]."""
+
+    obs: Tensor
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+
+
+class ValueRows(NamedTuple):
+    """The fields of `PPOBatch` that the critic learns from; [N, O] and [N]."""
+
+    obs: Tensor
+    target: Tensor
+    value: Tensor
+
+
+def policy_rows(batch: PPOBatch) -> PolicyRows:
+    """What the policy learns from."""
+    return PolicyRows(batch.inputs.obs, batch.action, batch.log_prob, batch.advantage)
+
+
+def value_rows(batch: PPOBatch) -> ValueRows:
+    """What the critic learns from."""
+    return ValueRows(batch.inputs.obs, batch.target, batch.value)
+
+
 class PPO(OnPolicy):
     """PPO: policy and critic share one vector and one optimizer."""
 
@@ -113,6 +144,7 @@ class PPO(OnPolicy):
             AdamSettings(max_grad_norm=settings.max_grad_norm),
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
+            networks=self.separate() if problem.separate else (),
         )
         self.value_of: Callable[[Tensor, Tensor], Tensor] = self.networks.value
         minibatches = -(-problem.batch_size // settings.minibatch_size)
@@ -136,6 +168,37 @@ class PPO(OnPolicy):
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
+
+    def separate(self) -> tuple[Network, Network]:
+        """Policy and critic as networks without common parameters, whose losses add up to `loss`.
+
+        Raises:
+            ConfigError: they share a memory or convolutions.
+        """
+        if type(self.rows) is not StepRows:
+            raise ConfigError(
+                "learner.divide=networks: policy and critic share a memory or an encoder of images"
+                " here; use learner.divide=minibatches"
+            )
+        policy = Network(self.policy.layout.size, policy_rows, self.policy_loss, POLICY_INFO)
+        return policy, Network(self.critic.layout.size, value_rows, self.value_loss, VALUE_INFO)
+
+    def policy_loss(self, vector: Tensor, batch: PolicyRows) -> tuple[Tensor, Info]:
+        """L_clip - c_h H, of the policy's parameters."""
+        dist = self.policy.dist(self.policy.layout.unflatten(vector), batch.obs)
+        log_prob = self.policy.log_prob(dist, batch.action)
+        clip = self.settings.clip
+        policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, clip)
+        entropy = self.policy.entropy(dist).mean()
+        loss = policy_loss - self.settings.entropy_weight * entropy
+        return loss, info | {"policy_loss": policy_loss, "entropy": entropy}
+
+    def value_loss(self, vector: Tensor, batch: ValueRows) -> tuple[Tensor, Info]:
+        """c_v L_value, of the critic's parameters."""
+        s = self.settings
+        value = self.critic(self.critic.layout.unflatten(vector), batch.obs)
+        value_loss = losses.value_loss(value, batch.target, batch.value, s.value_clip)
+        return s.value_weight * value_loss, {"value_loss": value_loss}
 
     def compile(self, description: str | None) -> None:
         """Compiles the gradient step and the critic."""

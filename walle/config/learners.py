@@ -11,9 +11,13 @@ from walle.errors import ConfigError
 from walle.machine import usable_cores
 from walle.types import Lag
 
+NETWORKS = 2  # of an algorithm with `separate`: policy and critic
+
 
 def checked_learners(config: Config) -> Config:
     """Fills in the open values of `learner`, and checks them against the minibatches."""
+    if config.separate:
+        return _by_networks(config)
     asked, sizes = config.learner, config.algo.shared_minibatches
     divides = hasattr(algos.load(config.algo.name), "join")  # see learning.optimizer.Learnable
     steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
@@ -41,6 +45,29 @@ def checked_learners(config: Config) -> Config:
         )
     _check_gpus(config.device, n)
     return replace(config, learner=replace(asked, n=n, shards=shards))
+
+
+def _by_networks(config: Config) -> Config:
+    """Checks the learners of policy and critic, one or two."""
+    asked = config.learner
+    if not hasattr(algos.load(config.algo.name), "separate"):
+        raise ConfigError(
+            f"learner.divide=networks with algo={config.algo.name}, which has no such division: "
+            "only PPO's policy and critic are divided so; use learner.divide=minibatches"
+        )
+    if asked.shards not in (None, 1):
+        raise ConfigError(
+            f"learner.shards={asked.shards} with learner.divide=networks, which leaves minibatches"
+            " whole: leave learner.shards out, or use learner.divide=minibatches"
+        )
+    n = asked.n or min(NETWORKS, idle_cores(config))
+    if n > NETWORKS:
+        raise ConfigError(
+            f"learner.n={n} with learner.divide=networks, and there are two, policy and critic:"
+            " use learner.n=2, or learner.divide=minibatches"
+        )
+    _check_gpus(config.device, n)
+    return replace(config, learner=replace(asked, n=n, shards=1))
 
 
 def default_shards(minibatch: int, steps: int = 1, rows: int = 512, most: int = 16) -> int:

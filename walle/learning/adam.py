@@ -56,9 +56,12 @@ class AdamState(NamedTuple):
 def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
     """Scales `grad` [P] down to the norm `max_norm` at most; also returns the norm before."""
     norm = torch.linalg.vector_norm(grad)
-    if max_norm is None:
-        return grad, norm
-    return grad * (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
+    return scaled_down(grad, norm, max_norm), norm
+
+
+def scaled_down(grad: Tensor, norm: Tensor, max_norm: float | None) -> Tensor:
+    """A gradient, or a part of one, scaled so that its whole `norm` [] is `max_norm` at most."""
+    return grad if max_norm is None else grad * (max_norm / (norm + 1e-6)).clamp(max=1.0)
 
 
 def step_sizes(steps: Tensor, learning_rate: Tensor, settings: AdamSettings) -> Tensor:

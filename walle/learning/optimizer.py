@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from walle.learning.gradient_steps import (
     minibatches,
 )
 from walle.learning.shards import ShardedStep
+from walle.learning.sharing.separate_networks import Network, SeparateStep
 from walle.learning.sharing.team import Team
 
 Stop = Callable[[Mapping[str, float]], bool]
@@ -66,7 +67,12 @@ class Optimizer:
     """
 
     def __init__(
-        self, loss: Loss, settings: AdamSettings, stop: Stop | None = None, shards: int = 1
+        self,
+        loss: Loss,
+        settings: AdamSettings,
+        stop: Stop | None = None,
+        shards: int = 1,
+        networks: Sequence[Network] = (),
     ) -> None:
         """Takes eager steps until `compile`.
 
@@ -77,13 +83,17 @@ class Optimizer:
                 step is discarded and the epochs end.
             shards: into how many parts a minibatch is divided; with more than one, the loss and its
                 info must be means over the rows.
+            networks: what `loss` consists of, to divide it by networks instead.
         """
         self._loss = loss
         self._settings = settings
         self._stop = stop
-        self._step: GradientStep = EagerStep(loss, settings)
-        if shards > 1:
-            self._step = ShardedStep(loss, settings, shards)
+        self._divided: ShardedStep | SeparateStep | None = None
+        if networks:
+            self._divided = SeparateStep(networks, settings)
+        elif shards > 1:
+            self._divided = ShardedStep(loss, settings, shards)
+        self._step: GradientStep = cast(Any, self._divided) or EagerStep(loss, settings)
 
     def join_team(self, team: Team) -> None:
         """Takes all later steps with `team`.
@@ -91,9 +101,9 @@ class Optimizer:
         Raises:
             TypeError: this optimizer's minibatches have no shards.
         """
-        if not isinstance(self._step, ShardedStep):
+        if self._divided is None:
             raise TypeError("without shards there is nothing to divide")
-        self._step.team = team
+        self._divided.team = team
 
     def compile(
         self, vector: Tensor, data: Batch, minibatch_size: int, description: str | None = None
@@ -103,8 +113,8 @@ class Optimizer:
         `description` describes the loss, see `compile_function`.
         """
         batch = minibatches(data, None, minibatch_size)[0]
-        if isinstance(self._step, ShardedStep):
-            self._step.compile(vector, batch, description)
+        if self._divided is not None:
+            self._divided.compile(vector, batch, description)
         else:
             settings = self._settings
             self._step = CompiledStep(self._loss, settings, vector, batch, description)
@@ -161,6 +171,15 @@ class Optimizer:
         self, vector: Tensor, state: AdamState, rate: Tensor, batches: Sequence[Batch]
     ) -> EpochResult:
         """Takes a step on each minibatch, in their order."""
+        if not isinstance(self._divided, SeparateStep):
+            return self._steps(vector, state, rate, batches)
+        found = self._steps(*self._divided.opened(vector, state), rate, batches)
+        vector, state = self._divided.closed(found.vector, found.state)
+        return found._replace(vector=vector, state=state)
+
+    def _steps(
+        self, vector: Any, state: Any, rate: Tensor, batches: Sequence[Batch]
+    ) -> EpochResult:
         infos: list[Tensor] = []
         for batch in batches:
             new_vector, new_state, info = self._step(vector, state, rate, batch)
