@@ -44,6 +44,7 @@ def vectors(directory):
             ("learner.divide=networks", "env=cartpole", "algo.compile=true"),
             marks=[
                 pytest.mark.slow,
+                pytest.mark.timeout(600),
                 pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
             ],
         ),

@@ -137,6 +137,7 @@ def test_undivided_learning_gives_the_same_numbers_but_for_rounding(amsgrad):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_compiled_steps_have_the_numbers_of_eager_ones_but_for_rounding():
     eager, compiled = learned(0, None), learned(0, None, compiled=True)
