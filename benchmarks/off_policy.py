@@ -1,12 +1,14 @@
-"""Off-policy updates a second: walle eager and compiled, SB3, SBX, the floor; and whole runs.
+"""Off-policy updates a second: walle eager, compiled, with learners; SB3, SBX, floor; whole runs.
 
     python benchmarks/off_policy.py --peers PEERS/bin/python --json off_policy.json
     python benchmarks/off_policy.py --peers PEERS/bin/python --end-to-end 100000
+    python benchmarks/off_policy.py --learners 2 --algorithms sac --only walle-compiled walle-2
 
 Networks of 256x256, minibatches of 256 transitions of 17 observations and 6 actions, on as many
-cores as threads. All contestants of a case exist at the same time and take turns, so that a
-disturbance of the machine affects all; compiling ends before the first turn. The floor is the
-products of hidden layers alone. With `--end-to-end` SAC is trained on HalfCheetah from start to
+cores as threads. With `--learners k` one learner takes minibatches of k shards, and k learners do
+so on k times as many cores. All contestants of a case exist at the same time and take turns, so
+that a disturbance of the machine affects all; compiling ends before the first turn. The floor is
+the products of hidden layers alone. With `--end-to-end` SAC is trained on HalfCheetah from start to
 end, start-up and compiling included, by walle and by SB3, which take turns of some seconds. The
 peers need a separate environment (benchmarks/requirements.txt); without `--peers` they are left
 out.
@@ -26,7 +28,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -37,7 +39,8 @@ from benchmarks.programs import Program, read_csv, walle_run
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 
 WORKER = ROOT / "benchmarks" / "off_policy_worker.py"
-OWN = ("floor", "walle-eager", "walle-compiled")
+BASELINE = "walle-compiled"
+OWN = ("floor", "walle-eager", BASELINE)
 ENV, STARTS = "HalfCheetah-v5", 5_000
 TURN_S = 10.0
 ON_PATH = {"PYTHONPATH": str(ROOT)}
@@ -53,10 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(race_table(report["end_to_end"]), flush=True)
         write_json(args.json, report)
         return 0
-    names = contestants(args)
+    taking_part = contestants(args)
     for threads in args.threads:
         for algorithm in args.algorithms:
-            report["cases"].append(measure(args, names, algorithm, threads))
+            report["cases"].append(measure(args, taking_part, algorithm, threads))
             print(table(report["cases"][-1]), flush=True)
             write_json(args.json, report)
     return 0
@@ -70,6 +73,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", help="the python of an environment with SB3 and SBX")
     parser.add_argument("--algorithms", nargs="+", default=["sac", "td3"], choices=["sac", "td3"])
     parser.add_argument("--threads", type=positive, nargs="+", default=[1])
+    parser.add_argument("--learners", type=positive, nargs="*", default=[2])
     parser.add_argument("--minibatch", type=positive, default=256)
     parser.add_argument("--width", type=positive, default=256)
     parser.add_argument("--updates", type=positive, default=256, help="of a turn")
@@ -83,43 +87,57 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def contestants(args: argparse.Namespace) -> list[str]:
+class Contestant(NamedTuple):
+    """A contestant: its name, the worker's function, the numbers of learners and of shards."""
+
+    name: str
+    system: str
+    learners: int = 1
+    shards: int = 1
+
+
+def contestants(args: argparse.Namespace) -> list[Contestant]:
     """The contestants; prints a line for each peer that cannot take part."""
-    found = list(OWN)
+    found = [Contestant(name, name) for name in OWN]
     for name, package in PEERS.items():
         reason = why_absent(args.peers, (package,), "--peers")
         if reason:
             print(f"{name}: left out, {reason}", flush=True)
         else:
-            found.append(name)
-    return chosen(found, args.only)
+            found.append(Contestant(name, name))
+    for k in args.learners:
+        found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
+        found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
+    names = chosen([contestant.name for contestant in found], args.only)
+    return [contestant for contestant in found if contestant.name in names]
 
 
 def measure(
-    args: argparse.Namespace, names: Sequence[str], algorithm: str, threads: int
+    args: argparse.Namespace, taking_part: Sequence[Contestant], algorithm: str, threads: int
 ) -> dict[str, Any]:
     """The updates a second of every contestant in every turn."""
     wanted = ("minibatch", "width", "updates", "at_once")
     same = {"algorithm": algorithm, "threads": threads, **{k: getattr(args, k) for k in wanted}}
-    turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    turns: dict[str, list[dict[str, float]]] = {each.name: [] for each in taking_part}
     with ExitStack() as stack:
         processes, hello = {}, {}
-        for name in names:
-            python = args.peers if name in PEERS else sys.executable
-            process = stack.enter_context(answering(python, WORKER, threads, threads))
-            hello[name] = asked(process, json.dumps({**same, "system": name}))
-            processes[name] = process
+        for each in taking_part:
+            python = args.peers if each.system in PEERS else sys.executable
+            cores = each.learners * threads
+            process = stack.enter_context(answering(python, WORKER, cores, threads))
+            hello[each.name] = asked(process, json.dumps({**same, **each._asdict()}))
+            processes[each.name] = process
         for _ in range(args.repeats):
             for name, process in processes.items():
                 turns[name].append(asked(process, "go"))
-    results = {name: {**hello[name], **summary(turns[name], args.updates)} for name in names}
+    results = {name: {**hello[name], **summary(mine, args.updates)} for name, mine in turns.items()}
     return {**same, "results": with_ratios(results)}
 
 
 def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Adds the speed of walle's compiled updates as a multiple of each speed, if measured."""
-    if "walle-compiled" in results:
-        ours = results["walle-compiled"]["per_s"]
+    if BASELINE in results:
+        ours = results[BASELINE]["per_s"]
         for result in results.values():
             result["walle_times"] = ours / result["per_s"]
     return results

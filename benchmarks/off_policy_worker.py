@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def main() -> int:
     """Answers lines of input, or trains."""
     if len(sys.argv) > 1:
         return sb3_run(json.loads(sys.argv[1]))
-    answer(lambda case: (SYSTEMS[case["system"]](case), nothing))
+    answer(lambda case: SYSTEMS[case["system"]](case))
     return 0
 
 
@@ -56,8 +57,8 @@ def transitions() -> tuple[Any, Any, Any, Any]:
     return obs[0], obs[1], action, rng.standard_normal(STORED, dtype=np.float32)
 
 
-def walle(case: dict[str, Any]) -> Update:
-    """Walle's updates, eager or compiled."""
+def walle(case: dict[str, Any]) -> tuple[Update, Update]:
+    """Walle's updates: eager, compiled, or with several learners."""
     import torch
 
     torch.set_num_threads(case["threads"])
@@ -73,12 +74,22 @@ def walle(case: dict[str, Any]) -> Update:
             f"algo={name}",
             f"algo.minibatch_size={case['minibatch']}",
             f"algo.compile={'false' if case['system'] == 'walle-eager' else 'true'}",
+            f"learner.shards={case['shards']}",  # refused if it does not divide a minibatch
         ]
     ).algo
     width = (case["width"],) * 2
     net = NetSettings(width, width, "relu", 0.0)
-    problem = Problem(OBS_SPACE, ACTION_SPACE, 1, STORED, STORED, STORED, 0, "cpu")
+    sizes = (STORED, STORED, STORED, 0, "cpu")
+    problem = Problem(OBS_SPACE, ACTION_SPACE, 1, *sizes, shards=case["shards"])
     algorithm: Any = algos.load(name)(settings, net, problem)
+    close: Update = nothing
+    if case["learners"] > 1:
+        from walle.learning.sharing.learners import Learners, make_learner_tasks
+
+        make, threads = partial(algos.make, settings, net), case["threads"]
+        learners = Learners(make_learner_tasks(case["learners"], make, problem, threads))
+        learners.join(algorithm, "cpu")
+        close = learners.close
     algorithm.warm_up()
     obs, successor, action, reward = transitions()
     false = np.zeros((1, STORED), bool)
@@ -96,10 +107,10 @@ def walle(case: dict[str, Any]) -> Update:
         )
     )
     blocks = case["updates"] // getattr(settings, "policy_delay", 1)
-    return lambda: algorithm.improve(blocks)
+    return lambda: algorithm.improve(blocks), close
 
 
-def baseline(case: dict[str, Any], model: Any) -> Update:
+def baseline(case: dict[str, Any], model: Any) -> tuple[Update, Update]:
     """The training call of Stable-Baselines3 and SBX, as many updates a call as walle's rounds."""
     from stable_baselines3.common.logger import configure
 
@@ -111,7 +122,7 @@ def baseline(case: dict[str, Any], model: Any) -> Update:
         for _ in range(case["updates"] // case["at_once"]):
             model.train(gradient_steps=case["at_once"], batch_size=case["minibatch"])
 
-    return updates
+    return updates, nothing
 
 
 def arguments(case: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +138,7 @@ def arguments(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def sb3(case: dict[str, Any]) -> Update:
+def sb3(case: dict[str, Any]) -> tuple[Update, Update]:
     """Stable-Baselines3's updates."""
     import stable_baselines3
     import torch
@@ -137,7 +148,7 @@ def sb3(case: dict[str, Any]) -> Update:
     return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
 
 
-def sbx(case: dict[str, Any]) -> Update:
+def sbx(case: dict[str, Any]) -> tuple[Update, Update]:
     """SBX's updates, in JAX."""
     import sbx
 
@@ -145,7 +156,7 @@ def sbx(case: dict[str, Any]) -> Update:
     return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
 
 
-def floor(case: dict[str, Any]) -> Update:
+def floor(case: dict[str, Any]) -> tuple[Update, Update]:
     """The matrix products between hidden layers, and nothing else."""
     import torch
 
@@ -161,7 +172,7 @@ def floor(case: dict[str, Any]) -> Update:
         for _ in range(int(case["updates"] * products)):
             torch.mm(x, w.t(), out=out)
 
-    return updates
+    return updates, nothing
 
 
 def sb3_run(case: dict[str, Any]) -> int:
@@ -180,7 +191,7 @@ def sb3_run(case: dict[str, Any]) -> int:
     return 0
 
 
-SYSTEMS: dict[str, Callable[[dict[str, Any]], Update]] = {
+SYSTEMS: dict[str, Callable[[dict[str, Any]], tuple[Update, Update]]] = {
     "floor": floor,
     "walle-eager": walle,
     "walle-compiled": walle,

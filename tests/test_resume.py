@@ -300,6 +300,7 @@ FURTHER = [
     Case("robot", "a2c", lag=1, more=("learner.n=2", "learner.shards=2"), then=THREE),
     Case("cartpole", "ppo", more=("algo.compile=true",)),
     Case("pendulum", "sac", more=("algo.compile=true",)),
+    Case("pendulum", "sac", more=("learner.n=2", "learner.shards=2"), then=ONE_LEARNER),
 ]
 
 

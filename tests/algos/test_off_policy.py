@@ -7,7 +7,9 @@ from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.replay_files import ReplayFiles
+from walle.algos.networks import NetSettings
 from walle.algos.off_policy import Limiter
+from walle.algos.sac import SAC
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.parts import make_algorithm, make_problem
@@ -152,9 +154,18 @@ def test_actions_in_their_own_units_are_refused():
         made("sac", "env=pendulum", "env.action=clip")
 
 
-def test_several_learners_are_refused(run):
-    with pytest.raises(ConfigError, match=r"learner\.n=2 with algo=sac.*use learner\.n=1"):
-        run("algo=sac", "env=pendulum", "learner.n=2")
+class OwnBlock(SAC):
+    """An algorithm that takes its updates otherwise than in stages."""
+
+    def block(self, state, minibatches, noise):
+        return super().block(state, 2 * minibatches, noise)
+
+
+def test_an_algorithm_with_a_block_of_its_own_cannot_be_divided():
+    config = compose(["algo=sac", "env=pendulum", "sampler=serial", *SMALL, "learner.shards=2"])
+    problem, net = make_problem(config)[0], NetSettings.of(config.net)
+    assert OwnBlock(config.algo, net, problem).optimizers() == []
+    assert len(SAC(config.algo, net, problem).optimizers()) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,3 +42,13 @@ def test_a_whole_run_is_timed_from_start_to_end(tmp_path, capsys):
     assert found["steps"] == 5120
     assert found["seconds"]["walle"] > 0
     assert "SAC, HalfCheetah-v5, 5,120 steps" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_two_learners_are_measured_too(tmp_path):
+    path = tmp_path / "found.json"
+    only = ("--algorithms", "sac", "--only", "walle-2", "--json", str(path))
+    assert off_policy.main([*SMALL, *only]) == 0
+    (case,) = json.loads(path.read_text())["cases"]
+    assert set(case["results"]) == {"walle-2-shards", "walle-2-learners"}
+    assert len(case["results"]["walle-2-learners"]["seconds"]) == 3

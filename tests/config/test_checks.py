@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from walle.algos.off_policy import OffPolicy
 from walle.config import compose
 from walle.config.learners import default_shards
 from walle.errors import ConfigError, RolloutError
@@ -125,6 +126,11 @@ def test_shards_that_nobody_asked_for_fit_every_algorithm(asked, shards):
     assert compose(asked).shards == shards
 
 
-def test_shards_of_an_algorithm_that_divides_nothing_are_refused():
+def test_shards_of_an_algorithm_that_divides_nothing_are_refused(monkeypatch):
+    monkeypatch.delattr(OffPolicy, "join")
     with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=sac, whose updates"):
         compose(["algo=sac", "learner.shards=2"])
+
+
+def test_a_replay_buffers_minibatches_have_shards_on_request():
+    assert compose(["algo=sac", "learner.shards=4", "learner.n=2"]).shards == 4

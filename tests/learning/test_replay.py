@@ -138,3 +138,40 @@ def test_rows_live_on_the_device_that_was_asked_for():
     buffer = Replay(4, 1, 1, device="meta")
     buffer.add(rollout(1))
     assert buffer.sample(1, 2, torch.Generator()).device.type == "meta"
+
+
+@pytest.mark.parametrize("capacity", [100, 14, 12, 4])
+def test_an_add_is_taken_back_with_the_rows_that_it_overwrote(capacity):
+    buffer = Replay(capacity, 1, 1)
+    buffer.add(rollout(1))
+    buffer.add(rollout(4))
+    rows, inserted = newest(buffer)
+    buffer.add(rollout(7))
+    buffer.take_back(inserted)
+    assert buffer.inserted == inserted
+    assert newest(buffer)[0].equal(rows)
+
+
+def test_an_add_that_broke_off_is_taken_back(monkeypatch):
+    buffer = Replay(6, 1, 1)
+    buffer.add(rollout(1))
+    rows, inserted = newest(buffer)
+
+    def broken(new):
+        buffer._rows[:2] = new[:2]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(buffer, "_place", broken)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.add(rollout(4))
+    buffer.take_back(inserted)
+    assert newest(buffer)[0].equal(rows)
+
+
+def test_nothing_is_taken_back_that_was_learned_from():
+    buffer = Replay(6, 1, 1)
+    buffer.take_back(0)
+    buffer.add(rollout(1))
+    rows, inserted = newest(buffer)
+    buffer.take_back(inserted)
+    assert newest(buffer)[0].equal(rows)

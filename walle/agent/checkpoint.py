@@ -180,8 +180,12 @@ class CheckpointFiles:
         self._rows = ReplayFiles(directory / "replay")
 
     def save_last(self, state: Mapping[str, Any]) -> None:
-        """Writes last.pt, and the new rows of the replay buffer."""
+        """Writes last.pt, and the new rows of the replay buffer.
+
+        `state` may be that before an update that broke off; the buffer then goes back to it.
+        """
         if self._replay is not None:
+            self._replay.take_back(state["replay"]["inserted"])
             self._rows.append(self._replay)
         save_last(self._directory, state)
         if self._replay is not None:

@@ -10,7 +10,7 @@ from walle.algos.compiling import MODES
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import check_bounds, one_of
-from walle.learning.optimizer import Optimizer
+from walle.learning.optimizer import Divisible
 from walle.learning.replay import Replay
 from walle.nets.policies import ActingPolicy
 from walle.types import PolicySnapshot, Rollout
@@ -108,7 +108,7 @@ class Algorithm(Protocol):
 
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None: ...
 
-    def optimizers(self) -> Sequence[Optimizer]:
+    def optimizers(self) -> Sequence[Divisible]:
         """The optimizers whose steps several learners can divide.
 
         Their losses are means over the rows; with such an optimizer the algorithm is a

@@ -15,6 +15,7 @@ Departures from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -29,7 +30,14 @@ from walle.algos.off_policy import OffPolicySettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.learning import losses
-from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
+from walle.learning.off_policy_updates import (
+    Stage,
+    TrainState,
+    Values,
+    adam_step,
+    gradient_of,
+    polyak_update,
+)
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import DeterministicPolicy
 
@@ -84,44 +92,64 @@ class DDPG(ContinuousOffPolicy):
         """The state before the first update; the targets are copies of the networks."""
         return DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
 
-    def block(
-        self, state: DDPGState, minibatches: Tensor, noise: Tensor
-    ) -> tuple[DDPGState, DDPGMetrics]:
-        """Updates the critic K times, then the policy and the targets once.
+    def stages(self) -> list[Stage]:
+        """Updates the critic on each minibatch, then the policy and the targets on the last one.
 
-        With K = 1 this is the paper's algorithm 1. See `OffPolicy.block`; M is 0 for DDPG.
+        With K = 1 this is the paper's algorithm 1.
         """
-        s, critic, found = self.settings, state.critic, []
-        for minibatch, draws in zip(minibatches, noise, strict=True):
-            batch = Transitions.split(minibatch, self.obs_dim)
-            target = self.target(state, batch, draws)
-            critic, *info = self.improve_critic(critic, batch, target)
-            found.append(torch.stack(info))
+        numbers = range(self.updates_per_block)
+        critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
+        return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
 
-        def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            q = self.critic.first(critic.vector, batch.obs, self.policy.act(vector, batch.obs))
-            return losses.deterministic_policy_loss(q), q.mean()
-
-        policy, policy_value, _ = adam_update(policy_loss, state.policy, s.learning_rate)
-        after = DDPGState(
-            policy,
-            critic,
-            polyak_update(state.policy_target, policy.vector, s.tau),
-            polyak_update(state.critic_target, critic.vector, s.tau),
-        )
-        critic_value, q_mean = torch.stack(found).mean(0)
-        return after, DDPGMetrics(critic_value, policy_value, q=q_mean)
-
-    def improve_critic(
-        self, critic: TrainState, batch: Transitions, target: Tensor
-    ) -> tuple[TrainState, Tensor, Tensor]:
-        """Takes one step towards `target` [B]; returns the critic, its loss, its mean value."""
+    def critic_gradient(
+        self, state: DDPGState, minibatch: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the critic's loss, [Q]; the loss, and the critic's mean value."""
+        batch = Transitions.split(minibatch, self.obs_dim)
+        target = self.target(state, batch, noise)
 
         def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             q = self.critic(vector, batch.obs, batch.action)
             return losses.critic_loss(q, target), q.mean()
 
-        return adam_update(loss, critic, self.settings.learning_rate)
+        return gradient_of(loss, state.critic.vector)
+
+    def critic_step(self, state: DDPGState, grad: Tensor, values: Values) -> DDPGState:  # noqa: ARG002
+        """Moves the critic along the gradient [Q]."""
+        return state._replace(critic=adam_step(state.critic, grad, self.settings.learning_rate))
+
+    def policy_gradient(
+        self,
+        state: DDPGState,
+        minibatch: Tensor,
+        noise: Tensor,  # noqa: ARG002 - the policy draws none
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the policy's loss, [P]; the loss, and the mean value of its actions."""
+        batch = Transitions.split(minibatch, self.obs_dim)
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            action = self.policy.act(vector, batch.obs)
+            q = self.critic.first(state.critic.vector, batch.obs, action)
+            return losses.deterministic_policy_loss(q), q.mean()
+
+        return gradient_of(loss, state.policy.vector)
+
+    def policy_step(self, state: DDPGState, grad: Tensor, values: Values) -> DDPGState:  # noqa: ARG002
+        """Moves the policy along the gradient [P], then the targets."""
+        s = self.settings
+        policy = adam_step(state.policy, grad, s.learning_rate)
+        return DDPGState(
+            policy,
+            state.critic,
+            polyak_update(state.policy_target, policy.vector, s.tau),
+            polyak_update(state.critic_target, state.critic.vector, s.tau),
+        )
+
+    def summary(self, found: Sequence[Values]) -> DDPGMetrics:
+        """See `OffPolicy.summary`; the critic's metrics are means over the block."""
+        *critic, (policy_loss, _) = found
+        critic_loss, q = torch.stack([torch.stack(tuple(values)) for values in critic]).mean(0)
+        return DDPGMetrics(critic_loss, policy_loss, q)
 
     def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:  # noqa: ARG002
         """The critic's target y = r + γ c Q'(s', π'(s')), [B]."""

@@ -21,6 +21,7 @@ Departures from the paper:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -37,7 +38,14 @@ from walle.algos.off_policy import OffPolicy, OffPolicySettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
-from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
+from walle.learning.off_policy_updates import (
+    Stage,
+    TrainState,
+    Values,
+    adam_step,
+    gradient_of,
+    polyak_update,
+)
 from walle.learning.replay import Transitions
 from walle.nets.discrete_policies import EpsilonGreedyPolicy
 from walle.nets.mlp import activation
@@ -99,31 +107,40 @@ class DQN(OffPolicy):
             self._falls_for = max(1.0, settings.updates_per_step * learning_steps)
         self._exploring_steps = settings.exploration_fraction * problem.schedule_steps
 
-    def block(
+    def stages(self) -> list[Stage]:
+        """Takes one step on the values, and copies them to the target where that is due."""
+        return [Stage(self.value_gradient, self.value_step)]
+
+    def value_gradient(
         self,
         state: DQNState,
-        minibatches: Tensor,
+        minibatch: Tensor,
         noise: Tensor,  # noqa: ARG002 - an update draws none
-    ) -> tuple[DQNState, DQNMetrics]:
-        """Takes one step on the values, and copies them to the target where that is due.
-
-        See `OffPolicy.block`; K is 1 and M is 0.
-        """
-        s, batch = self.settings, Transitions.split(minibatches[0], self.obs_dim)
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the values' loss, [Q]; the loss, and the mean value of the actions."""
+        batch = Transitions.split(minibatch, self.obs_dim)
         target = self.target(state, batch)
 
         def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             q = self.policy.values(vector, batch.obs).gather(-1, batch.action.long()).squeeze(-1)
             return functional.smooth_l1_loss(q, target), q.mean()
 
+        return gradient_of(loss, state.values.vector)
+
+    def value_step(self, state: DQNState, grad: Tensor, values: Values) -> DQNState:  # noqa: ARG002
+        """Moves the values along the gradient [Q], and the target where that is due."""
+        s = self.settings
         rate = s.learning_rate * (1 - state.updates / self._falls_for).clamp(min=0)
-        found = adam_update(loss, state.values, rate, s.max_grad_norm)
-        values, value_loss, q_mean = found
+        after = adam_step(state.values, grad, rate, s.max_grad_norm)
         updates = state.updates + 1
-        moved = polyak_update(state.target, values.vector, s.tau)
+        moved = polyak_update(state.target, after.vector, s.tau)
         due = updates % s.target_interval == 0
-        after = DQNState(values, torch.where(due, moved, state.target), updates)
-        return after, DQNMetrics(value_loss, q_mean)
+        return DQNState(after, torch.where(due, moved, state.target), updates)
+
+    def summary(self, found: Sequence[Values]) -> DQNMetrics:
+        """See `OffPolicy.summary`."""
+        ((value_loss, q),) = found
+        return DQNMetrics(value_loss, q)
 
     def target(self, state: DQNState, batch: Transitions) -> Tensor:
         """The target y = r + γ c max_a Q'(s', a), [B]; double: Q'(s', argmax_a Q(s', a))."""

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -16,12 +16,14 @@ from walle.algos.base import Capabilities, CompilableSettings
 from walle.algos.compiling import OFF_POLICY_UPDATE, Compilable, Compiling, Cost, describe
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.errors import ConfigError, not_negative, positive, within
+from walle.algos.replay_memory import check_replay_memory
+from walle.errors import not_negative, positive, within
 from walle.learning.gradient_steps import leaves, rebuild
-from walle.learning.off_policy_updates import Updates
-from walle.learning.optimizer import Optimizer
-from walle.learning.replay import Replay, row_width
-from walle.machine import memory_bytes
+from walle.learning.off_policy_updates import Stage, Updates, Values, take_stages
+from walle.learning.optimizer import Divisible
+from walle.learning.replay import Replay
+from walle.learning.sharing.sharded_updates import ShardedUpdates
+from walle.learning.sharing.team import ALONE, Team
 from walle.nets.normalize import ObservationNormalizer
 from walle.types import PolicySnapshot, Rollout
 
@@ -44,6 +46,11 @@ class OffPolicySettings(CompilableSettings):
     def random_steps(self) -> int:
         """See `AlgorithmSettings`."""
         return self.learning_starts
+
+    @property
+    def shared_minibatches(self) -> dict[str, int]:
+        """See `AlgorithmSettings`."""
+        return {"minibatch_size": self.minibatch_size}
 
 
 class Limiter:
@@ -73,10 +80,23 @@ class Limiter:
         return due
 
 
+class Draw(NamedTuple):
+    """The arguments of `OffPolicy.learn`: what N blocks of updates need.
+
+    Attributes:
+        minibatches: [N, K, B, W] rows of the replay buffer.
+        noise: [N, K, M, B, A] standard normal.
+    """
+
+    minibatches: Tensor
+    noise: Tensor
+
+
 class OffPolicy(ABC):
     """Base of the algorithms that fill a replay buffer and take updates in proportion to its steps.
 
-    A subclass makes the networks, and adds `block`. Observations are not normalised.
+    A subclass makes the networks, and adds `stages` and `summary`; or `block`, which several
+    learners cannot divide. Observations are not normalised.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -113,13 +133,16 @@ class OffPolicy(ABC):
         self.state, self.generator = state, generator
         layout = problem.obs_layout
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
-        check_replay_memory(settings, capacity, problem, actions)
+        check_replay_memory(settings, capacity, problem, actions, drawn=_AT_ONCE)
         self.replay = Replay(capacity, problem.obs_dim, actions, problem.device, layout.dtype)
         self.limiter = Limiter(settings.updates_per_step, settings.learning_starts, updates)
         self._minibatches = (updates, settings.minibatch_size, self.replay.width)
         self._noise = (updates, draws, settings.minibatch_size, actions)
         self._device = problem.device
-        self._updates = Updates(self.block)
+        self.team: Team = ALONE
+        self._updates: Updates | ShardedUpdates = Updates(self.block)
+        if problem.shards > 1 and type(self).block is OffPolicy.block:
+            self._updates = ShardedUpdates(self.stages(), self.summary, problem.shards)
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
         due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
         rows = settings.minibatch_size
@@ -141,7 +164,33 @@ class OffPolicy(ABC):
         """The policy's last parameter: 1 while samplers act at random."""
         return float(not self.limiter.started)
 
-    @abstractmethod
+    @property
+    def vector(self) -> Tensor:
+        """See `Learnable`; the policy follows the critics, so it stands for all parameters."""
+        return self.policy_vector
+
+    @property
+    def env_steps(self) -> int:
+        """See `Learnable`."""
+        return self.limiter.inserted
+
+    @env_steps.setter
+    def env_steps(self, steps: int) -> None:
+        self.limiter.inserted = steps
+
+    @property
+    def updates_per_block(self) -> int:
+        """K, the updates in a block."""
+        return self._minibatches[0]
+
+    def stages(self) -> Sequence[Stage]:
+        """The gradient steps of a block, in their order; none if a subclass overrides `block`."""
+        return ()
+
+    def summary(self, found: Sequence[Values]) -> Any:
+        """The `metrics` of a block, for the values of its stages or their means."""
+        raise NotImplementedError(f"{type(self).__name__} has stages, but no summary of them")
+
     def block(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, Any]:
         """Takes a block of K updates; pure.
 
@@ -153,14 +202,27 @@ class OffPolicy(ABC):
         Returns:
             The state after the block, and its `metrics`.
         """
+        after, found = take_stages(self.stages(), state, minibatches, noise)
+        return after, self.summary(found)
 
-    def optimizers(self) -> Sequence[Optimizer]:
-        """No optimizer: several learners cannot share the updates."""
-        return []
+    def optimizers(self) -> Sequence[Divisible]:
+        """The updates, if they have shards, which several learners can divide."""
+        return [self._updates] if isinstance(self._updates, ShardedUpdates) else []
+
+    def join(self, team: Team) -> None:
+        """Takes all later updates with `team`."""
+        self.team = team
+        for updates in self.optimizers():
+            updates.join_team(team)
 
     def warm_up(self) -> str:
-        """Compiles the block of updates if that repays it; returns one line: whether, and why."""
-        return self.compiling.run()
+        """Compiles the updates if that repays it; returns one line: whether, and why.
+
+        The other learners compile too, and all wait for each other.
+        """
+        line = self.compiling.run()
+        self.team.meet()
+        return line
 
     def _compile(self, description: str | None) -> None:
         minibatches = torch.zeros(self._minibatches, device=self._device)
@@ -180,17 +242,22 @@ class OffPolicy(ABC):
         at_once = max(1, _AT_ONCE // self._minibatches[0])
         for begin in range(0, blocks, at_once):
             drawn = self._draw(min(at_once, blocks - begin))
-            self.state, more = self._updates.run(self.state, *drawn)
-            found += more
+            self.team.announce(drawn, self.env_steps)
+            found += self.learn(*drawn)
         means = torch.stack(found).mean(0).tolist() if found else [math.nan] * len(names)
         return dict(zip(names, means, strict=True))
 
-    def _draw(self, blocks: int) -> tuple[Tensor, Tensor]:
-        """Minibatches [N, K, B, W] and noise [N, K, M, B, A] for N blocks."""
+    def learn(self, minibatches: Tensor, noise: Tensor) -> list[Tensor]:
+        """Takes the blocks of updates of a `Draw`; returns the metrics of each."""
+        self.state, found = self._updates.run(self.state, minibatches, noise)
+        return found
+
+    def _draw(self, blocks: int) -> Draw:
+        """Minibatches and noise for N blocks, from the agent's random stream."""
         per_block, size, _ = self._minibatches
         rows = self.replay.sample(blocks * per_block, size, self.generator)
         noise = torch.randn((blocks, *self._noise), generator=self.generator)
-        return rows.view(blocks, *self._minibatches), noise.to(self._device)
+        return Draw(rows.view(blocks, *self._minibatches), noise.to(self._device))
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's vector, and how much samplers explore."""
@@ -212,25 +279,4 @@ class OffPolicy(ABC):
         self.state = rebuild(self.state, (x.to(self._device) for x in state["tensors"]))
         self.limiter.inserted, self.limiter.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
-
-
-def check_replay_memory(
-    settings: OffPolicySettings, capacity: int, problem: Problem, action_dim: int
-) -> None:
-    """Refuses a buffer or minibatches that this machine cannot hold.
-
-    Raises:
-        ConfigError: the full buffer, or the minibatches, need more than the machine's memory.
-    """
-    dtype = problem.obs_layout.dtype
-    width = np.dtype(dtype).itemsize * row_width(problem.obs_dim, action_dim, dtype)
-    for name, rows, copies in (
-        ("buffer_size", capacity, 3),  # writing a checkpoint takes two more copies
-        ("minibatch_size", settings.minibatch_size, _AT_ONCE),
-    ):
-        needed, there = copies * rows * width, memory_bytes()
-        if needed > there:
-            raise ConfigError(
-                f"algo.{name}={getattr(settings, name)} needs {needed / 1e9:,.0f} GB, and this "
-                f"machine has {there / 1e9:,.0f}; the largest that fits: {rows * there // needed}"
-            )
+        self.team.changed()

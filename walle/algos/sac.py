@@ -12,6 +12,7 @@ Departures from the papers:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -24,7 +25,15 @@ from walle.algos.networks import NetSettings
 from walle.algos.off_policy import OffPolicySettings
 from walle.algos.problem import Problem
 from walle.learning import losses
-from walle.learning.off_policy_updates import TrainState, adam_update, polyak_update
+from walle.learning.off_policy_updates import (
+    Stage,
+    TrainState,
+    Values,
+    adam_step,
+    adam_update,
+    gradient_of,
+    polyak_update,
+)
 from walle.learning.replay import Transitions
 from walle.nets.bounded_policies import SquashedGaussianPolicy
 
@@ -77,48 +86,67 @@ class SAC(ContinuousOffPolicy):
             critic_target=critic,
         )
 
-    def block(
-        self, state: SACState, minibatches: Tensor, noise: Tensor
-    ) -> tuple[SACState, SACMetrics]:
-        """Updates the critics, then the policy, the temperature and the target (2018b, alg. 1).
+    def stages(self) -> list[Stage]:
+        """Updates the critics, then the policy, the temperature and the target (2018b, alg. 1)."""
+        return [
+            Stage(self.critic_gradient, self.critic_step),
+            Stage(self.policy_gradient, self.policy_step),
+        ]
 
-        See `OffPolicy.block`; K is 1 and M is 2.
-        """
-        s, batch = self.settings, Transitions.split(minibatches[0], self.obs_dim)
+    def critic_gradient(
+        self, state: SACState, minibatch: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the critics' loss, [Q]; the loss, and the critics' mean value."""
+        batch = Transitions.split(minibatch, self.obs_dim)
         temperature = state.log_temperature.vector.exp()
-        target = self.target(state, batch, temperature, noise[0, 0])
+        target = self.target(state, batch, temperature, noise[0])
 
-        def critic_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             q = self.critic(vector, batch.obs, batch.action)
             return losses.critic_loss(q, target), q.mean()
 
-        critic, critic_value, q_mean = adam_update(critic_loss, state.critic, s.learning_rate)
+        return gradient_of(loss, state.critic.vector)
 
-        def policy_loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            action, log_prob = self.policy.draw(vector, batch.obs, noise[0, 1])
-            q = self.critic(critic.vector, batch.obs, action)
+    def critic_step(self, state: SACState, grad: Tensor, values: Values) -> SACState:  # noqa: ARG002
+        """Moves the critics along the gradient [Q]."""
+        return state._replace(critic=adam_step(state.critic, grad, self.settings.learning_rate))
+
+    def policy_gradient(
+        self, state: SACState, minibatch: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the policy's loss, [P]; the loss, log π(a|s) [B], and α."""
+        batch = Transitions.split(minibatch, self.obs_dim)
+        temperature = state.log_temperature.vector.exp()
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            action, log_prob = self.policy.draw(vector, batch.obs, noise[1])
+            q = self.critic(state.critic.vector, batch.obs, action)
             return losses.soft_policy_loss(q, log_prob, temperature), log_prob
 
-        policy, policy_value, log_prob = adam_update(policy_loss, state.policy, s.learning_rate)
+        grad, values = gradient_of(loss, state.policy.vector)
+        return grad, (*values, temperature)
+
+    def policy_step(self, state: SACState, grad: Tensor, values: Values) -> SACState:
+        """Moves the policy along the gradient [P], then the temperature and the target."""
+        s, (_, log_prob, _) = self.settings, values
 
         def temperature_loss(log_temperature: Tensor) -> tuple[Tensor, Tensor]:
             loss = losses.temperature_loss(log_temperature, log_prob, self.target_entropy)
             return loss, log_temperature
 
+        policy = adam_step(state.policy, grad, s.learning_rate)
         log_temperature, *_ = adam_update(temperature_loss, state.log_temperature, s.learning_rate)
-        after = SACState(
+        return SACState(
             policy,
-            critic,
+            state.critic,
             log_temperature,
-            polyak_update(state.critic_target, critic.vector, s.tau),
+            polyak_update(state.critic_target, state.critic.vector, s.tau),
         )
-        return after, SACMetrics(
-            critic_loss=critic_value,
-            policy_loss=policy_value,
-            q=q_mean,
-            entropy=-log_prob.mean(),
-            temperature=temperature,
-        )
+
+    def summary(self, found: Sequence[Values]) -> SACMetrics:
+        """See `OffPolicy.summary`."""
+        (critic_loss, q), (policy_loss, log_prob, temperature) = found
+        return SACMetrics(critic_loss, policy_loss, q, -log_prob.mean(), temperature)
 
     def target(
         self, state: SACState, batch: Transitions, temperature: Tensor, noise: Tensor

@@ -19,9 +19,12 @@ def checked_learners(config: Config) -> Config:
     if config.separate:
         return _by_networks(config)
     asked, sizes = config.learner, config.algo.shared_minibatches
-    divides = hasattr(algos.load(config.algo.name), "join")  # see learning.optimizer.Learnable
+    algorithm = algos.load(config.algo.name)
+    divides = hasattr(algorithm, "join")  # see learning.optimizer.Learnable
     steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
     chosen = [default_shards(size, steps) for size in sizes.values()] if divides else []
+    if algorithm.capabilities.replay:
+        chosen = []  # an update takes several steps, each with an exchange: only on request
     shards = asked.shards or min(chosen, default=1)
     for key, size in sizes.items():
         if size % shards:

@@ -6,7 +6,7 @@ and all moves of the target networks. Compiled, a block is one call of a library
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -19,6 +19,7 @@ from walle.learning.gradient_steps import leaves, rebuild
 
 ADAM = AdamSettings()
 State = TypeVar("State", bound=tuple[Any, ...])
+Values = Sequence[Tensor]
 Info = TypeVar("Info", bound=tuple[Tensor, ...])
 Block = Callable[[State, Tensor, Tensor], tuple[State, Info]]
 """(state, minibatches [K, B, W], noise [K, M, B, A]) -> (state after K updates, metrics)."""
@@ -47,17 +48,21 @@ class TrainState(NamedTuple):
         return cls(vector, zero, zero.clone(), torch.ones(2, device=vector.device))
 
 
-def adam_update(
-    loss: Callable[[Tensor], tuple[Tensor, Tensor]],
-    part: TrainState,
-    learning_rate: float | Tensor,
-    max_norm: float | None = None,
-) -> tuple[TrainState, Tensor, Tensor]:
-    """One Adam step on `loss(vector) -> (loss, aux)`; returns the new state, loss and aux; pure.
+def gradient_of(
+    loss: Callable[[Tensor], tuple[Tensor, Tensor]], vector: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """The gradient [P] of `loss(vector) -> (loss, aux)`, and (loss, aux); pure."""
+    grad, found = grad_and_value(loss, has_aux=True)(vector)
+    return grad, found
+
+
+def adam_step(
+    part: TrainState, grad: Tensor, learning_rate: float | Tensor, max_norm: float | None = None
+) -> TrainState:
+    """One Adam step along the gradient [P]; pure.
 
     Kingma & Ba 2015, algorithm 1, with the paper's settings. `max_norm` bounds the gradient's norm.
     """
-    grad, (value, aux) = grad_and_value(loss, has_aux=True)(part.vector)
     if max_norm is not None:
         grad, _ = clip_by_norm(grad, max_norm)
     beta1, beta2, epsilon = ADAM.beta1, ADAM.beta2, ADAM.epsilon
@@ -66,13 +71,60 @@ def adam_update(
     square = torch.lerp(part.square, grad * grad, 1 - beta2)
     size = learning_rate / (1 - first)
     step = size * mean / ((square / (1 - second)).sqrt() + epsilon)
-    after = TrainState(part.vector - step, mean, square, torch.stack((first, second)))
-    return after, value, aux
+    return TrainState(part.vector - step, mean, square, torch.stack((first, second)))
+
+
+def adam_update(
+    loss: Callable[[Tensor], tuple[Tensor, Tensor]],
+    part: TrainState,
+    learning_rate: float | Tensor,
+) -> tuple[TrainState, Tensor, Tensor]:
+    """One Adam step on `loss(vector) -> (loss, aux)`; returns the new state, loss and aux; pure."""
+    grad, found = gradient_of(loss, part.vector)
+    return adam_step(part, grad, learning_rate), *found
 
 
 def polyak_update(target: Tensor, vector: Tensor, tau: float) -> Tensor:
     """Moves a target network towards its network: (1 - τ) θ' + τ θ."""
     return torch.lerp(target, vector, tau)
+
+
+class Stage(NamedTuple):
+    """A gradient step of a block in two parts; several learners exchange gradients between them.
+
+    Attributes:
+        gradient: (state, minibatch [B, W], noise [M, B, A]) -> (gradient [P], values). The gradient
+            is a mean over the rows; of each value, [B] or [], only the mean is used.
+        step: (state, gradient [P], values) -> the state after the step.
+        minibatch: number of its minibatch in the block, from 0.
+    """
+
+    gradient: Callable[[Any, Tensor, Tensor], tuple[Tensor, Values]]
+    step: Callable[[Any, Tensor, Values], Any]
+    minibatch: int = 0
+
+
+def take_stages(
+    stages: Sequence[Stage], state: State, minibatches: Tensor, noise: Tensor
+) -> tuple[State, list[Values]]:
+    """Takes the gradient steps of a block on whole minibatches; pure.
+
+    Args:
+        stages: the steps in their order.
+        state: the state before the block.
+        minibatches: [K, B, W].
+        noise: [K, M, B, A] standard normal.
+
+    Returns:
+        The state after the block, and the values of each stage.
+    """
+    found = []
+    for stage in stages:
+        inputs = minibatches[stage.minibatch], noise[stage.minibatch]
+        grad, values = stage.gradient(state, *inputs)
+        state = stage.step(state, grad, values)
+        found.append(values)
+    return state, found
 
 
 class Updates:

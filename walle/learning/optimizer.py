@@ -60,6 +60,14 @@ class Result(NamedTuple):
     stopped: bool
 
 
+class Divisible(Protocol):
+    """Gradient steps that several learners can divide."""
+
+    def join_team(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        ...
+
+
 class Optimizer:
     """Minimises a pure `loss(vector, batch) -> (loss, info)` by minibatch Adam.
 
@@ -215,8 +223,8 @@ class Learnable(Protocol):
         """Compiles the parts that repay it, then meets the team; returns what it compiled."""
         ...
 
-    def learn(self, *data: Any) -> dict[str, float]:
-        """Learns from what the agent announced."""
+    def learn(self, *data: Any) -> Any:
+        """Learns from what the agent announced; only the agent uses what it returns."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

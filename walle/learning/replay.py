@@ -1,7 +1,8 @@
 """The replay buffer: a ring of transitions in which new ones overwrite the oldest.
 
 The buffer lies in the agent's private memory. Rollouts already arrive in shared memory, and only
-the agent reads the buffer, so a shared buffer would only add locks.
+the agent reads the buffer, so a shared buffer would only add locks. Other learners get the
+minibatches that the agent draws.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Replay:
         self.capacity, self.dtype = capacity, dtype
         width, kind = row_width(obs_dim, action_dim, dtype), getattr(torch, dtype)
         self._rows = torch.empty(capacity, width, dtype=kind, device=device)
+        self._before_add: tuple[int, Tensor] | None = None  # see `take_back`
         self.inserted = 0
 
     def __len__(self) -> int:
@@ -104,8 +106,20 @@ class Replay:
             numbers = np.concatenate([action, *after], -1, dtype=np.float32)
             columns = [rollout.obs[:-1], rollout.successors(), numbers.view(np.uint8)]
         rows = np.concatenate(columns, -1, dtype=self.dtype).reshape(-1, self.width)
+        oldest = self.inserted - len(self)
+        lost = max(oldest, self.inserted + len(rows) - self.capacity)  # the oldest row that stays
+        self._before_add = self.inserted, self._at(oldest, min(lost, self.inserted))
         self.inserted += len(rows)
         self._place(torch.from_numpy(rows[-self.capacity :]))
+
+    def take_back(self, inserted: int) -> None:
+        """Undoes the last `add`, complete or not, if the buffer had `inserted` rows before it."""
+        if self._before_add is None or self._before_add[0] != inserted:
+            return
+        _, overwritten = self._before_add
+        self.inserted = inserted
+        oldest = inserted - len(self)
+        self._rows[self._places(oldest, oldest + len(overwritten))] = overwritten
 
     def _place(self, rows: Tensor) -> None:
         """Writes the newest rows to their places."""
@@ -123,8 +137,13 @@ class Replay:
 
     def rows(self, begin: int, end: int) -> Tensor:
         """A copy of transitions `begin` to `end` (excluded), [end - begin, W], on the CPU."""
-        places = torch.arange(begin, end) % self.capacity
-        return self._rows.index_select(0, places.to(self._rows.device)).cpu()
+        return self._at(begin, end).cpu()
+
+    def _at(self, begin: int, end: int) -> Tensor:
+        return self._rows.index_select(0, self._places(begin, end))
+
+    def _places(self, begin: int, end: int) -> Tensor:
+        return torch.arange(begin, end, device=self._rows.device) % self.capacity
 
     def restore(self, rows: Tensor, inserted: int) -> None:
         """Holds `rows` [N, W], the newest of `inserted` transitions."""

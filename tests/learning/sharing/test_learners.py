@@ -87,7 +87,7 @@ def test_learners_give_the_bits_of_one(run, options):
         (["algo=ppo_kl", "learner.shards=3"], r"algo\.value_minibatch_size=256 cannot"),
         (
             ["algo=sac", "learner.n=2"],
-            r"learner\.n=2 with algo=sac, whose updates cannot be divided",
+            r"learner\.n=2 is more than learner\.shards=1 .*shards=2, or",
         ),
         (["algo=a2c", "learner.divide=networks"], r"divide=networks with algo=a2c, .*only PPO"),
         (
@@ -98,6 +98,7 @@ def test_learners_give_the_bits_of_one(run, options):
             ["learner.divide=networks", "learner.shards=2"],
             r"shards=2 with .* leave learner\.shards",
         ),
+        (["algo=sac", "learner.shards=3"], r"minibatch_size=256 .*learner\.shards=3; .*255 or 258"),
     ],
 )
 def test_shards_that_do_not_fit_are_refused(asked, message):
