@@ -8,10 +8,13 @@ a minibatch's shards that a learner has, about 1/L.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from walle.analysis.measuring import fits, stats
+from walle.analysis.measuring.cells import Cell
 
 
 class Shares(NamedTuple):
@@ -73,3 +76,32 @@ def fit(shares: Sequence[Shares], seconds: Sequence[float]) -> Parts:
     weights = np.zeros(3)
     weights[told], _ = nnls(terms[:, told] / times[:, None], np.ones_like(times))
     return Parts(*(float(weight) for weight in weights))
+
+
+class FittedParts(NamedTuple):
+    """Fitted parts with their draws.
+
+    Attributes:
+        parts: fitted to the means of the cells.
+        draws: the parts of each draw of these means; empty where the spread is not known.
+    """
+
+    parts: Parts
+    draws: list[Parts]
+
+    def interval(self, of: Callable[[Parts], float]) -> stats.Interval:
+        """The number that `of` reads from the parts, with its 95% interval above 0."""
+        if not self.draws:
+            return stats.Interval(of(self.parts))
+        low, high = np.quantile([of(each) for each in self.draws], [stats.TAIL, 1 - stats.TAIL])
+        return stats.Interval(of(self.parts), max(float(low), 0.0), float(high))
+
+
+def fit_cells(cells: list[Cell], shares: Sequence[Shares]) -> FittedParts:
+    """Fits the parts to the seconds of the cells, with the spread of their repeats.
+
+    Raises:
+        ValueError: see `fit`.
+    """
+    parts = fit(shares, [cell.compared for cell in cells])
+    return FittedParts(parts, [fit(shares, times) for times in fits.stretched(cells)])
