@@ -2,32 +2,33 @@
 
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
 steps and without the warm-up iterations; within blocks where the launcher measured in blocks. Each
-task has a panel. Intervals are 95% intervals over seeds, with one relative variance for all points.
+task has a panel. With --end-to-end another panel shows what samplers and learners divide of a round
+in lock-step, t(N, L) = serial + collect / N + learn / L, and what 16 of each would bring, computed
+from it. Intervals are 95% intervals over seeds, with one relative variance for all points.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import labels, published, style
-from walle.analysis.drawing import tasks as panels
-from walle.analysis.loading.directories import BadInputError, Scalar, listed
+from walle.analysis.drawing.speedups import COLLECTION, figure
+from walle.analysis.loading.directories import BadInputError, listed
 from walle.analysis.measuring import fits, times
 from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines
 from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
-from walle.analysis.measuring.speedups import Point, all_reached, speedups
+from walle.analysis.measuring.dividing import Parts
+from walle.analysis.measuring.speedups import Point, all_reached, fit_points, speedups
+from walle.analysis.planning.rounds import RoundFit, fit_rounds
+from walle.analysis.planning.rounds import sentences as of_rounds
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, words
 
-COLLECTION = "collection"
 END_TO_END = "end to end"
-BEYOND = (0, (4, 3))  # dashes of a law beyond the points that it was fitted to
 FLAGS = {
-    "--end-to-end": "add the speedup of whole iterations",
+    "--end-to-end": "add the speedup of whole iterations, and the serial part of a round",
     "--time-to-return": {
         "type": float,
         "metavar": "R",
@@ -54,6 +55,8 @@ def study(
 ) -> cli.Study:
     """Speedup of collection and, when asked, of whole iterations and of the time to a return.
 
+    With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
+
     Args:
         sweep: the runs.
         by: the configuration key that counts the workers; None for `workers_axis`.
@@ -68,8 +71,10 @@ def study(
     by = numeric_axis(sweep, by) if by else workers_axis(sweep)
     iterations = iterations_after_warmup(sweep, warmup)
     cells = {COLLECTION: times.measure_seconds(sweep, iterations, "collect_s", by)}
+    rounds: list[RoundFit] = []
     if end_to_end:
         cells[END_TO_END] = times.measure_seconds(sweep, iterations, "iteration_s", by)
+        rounds = fit_rounds(sweep, iterations, fit_all=fit_all)
     sentences = words.sample(warmup, cells[COLLECTION]) + words.seconds(
         sweep, iterations, cells[COLLECTION], by
     )
@@ -87,9 +92,11 @@ def study(
     if not points[COLLECTION]:
         raise BadInputError(_too_few(sweep, cells[COLLECTION], by))
     sentences += _base_sentences(cells[COLLECTION], points[COLLECTION], by)
-    figure = _figure(sweep, points, by=by, paper=paper, log=log, fit_all=fit_all)
     sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
-    return cli.Study(figure, _table(sweep, points, by), sentences)
+    unit = times.unit_of(sweep).words
+    sentences += [words.for_line(r.line, text) for r in rounds for text in of_rounds(r, unit)]
+    drawn = figure(sweep, points, by=by, paper=paper, log=log, fit_all=fit_all, rounds=rounds)
+    return cli.Study(drawn, _table(sweep, points, by, rounds), sentences)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -125,12 +132,6 @@ def _base_sentences(cells: list[Cell], found: dict[str, list[Point]], by: str) -
     return said
 
 
-def _fit_points(points: list[Point], *, fit_all: bool) -> list[Point]:
-    """The points to fit: those within the machine's cores, or all when fewer than two are."""
-    inside = [point for point in points if not point.cell.oversubscribed]
-    return points if fit_all or len(inside) < 2 else inside
-
-
 def _fit_sentences(
     sweep: Sweep, iterations: pd.DataFrame, found: dict[str, list[Point]], by: str, *, fit_all: bool
 ) -> list[str]:
@@ -138,7 +139,7 @@ def _fit_sentences(
     unit = times.unit_of(sweep).words
     sentences = []
     for line, points in found.items():
-        chosen = [point.cell for point in _fit_points(points, fit_all=fit_all)]
+        chosen = [point.cell for point in fit_points(points, fit_all=fit_all)]
         fitted = {cell.by for cell in chosen}
         learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
         if words.throughput(sweep, chosen):  # collection waits for learning already
@@ -155,7 +156,14 @@ def _fit_sentences(
     return sentences
 
 
-def _table(sweep: Sweep, points: dict[str, dict[str, list[Point]]], by: str) -> pd.DataFrame:
+def _table(
+    sweep: Sweep, points: dict[str, dict[str, list[Point]]], by: str, rounds: list[RoundFit]
+) -> pd.DataFrame:
+    parts = {
+        cell.names: fit.made_of(setup, fit.shards)
+        for fit in rounds
+        for setup, cell in zip(fit.setups, fit.cells, strict=True)
+    }
     lanes = {run.name: words.lanes_text(run.lanes) for run in sweep.runs}
     rows = [
         {
@@ -168,6 +176,7 @@ def _table(sweep: Sweep, points: dict[str, dict[str, list[Point]]], by: str) -> 
             **point.speedup.columns("speedup"),
             "efficiency": point.speedup.value * point.base / point.n,
             "oversubscribed": point.cell.oversubscribed,
+            **_parts(parts.get(point.cell.names) if name == END_TO_END else None),
         }
         for name, found in points.items()
         for line, group in found.items()
@@ -176,114 +185,9 @@ def _table(sweep: Sweep, points: dict[str, dict[str, list[Point]]], by: str) -> 
     return words.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
-def _figure(
-    sweep: Sweep,
-    points: dict[str, dict[str, list[Point]]],
-    *,
-    by: str,
-    paper: bool,
-    log: bool,
-    fit_all: bool,
-) -> style.Figure:
-    """A panel for each quantity and task."""
-    task_of = {run.name: labels.task_of(run) for run in sweep.runs}
-    tasks = list(dict.fromkeys(task_of[group[0].cell.names[0]] for group in _groups(points)))
-    names = [
-        panels.without_task(line, task_of[group[0].cell.names[0]])
-        for found in points.values()
-        for line, group in found.items()
-    ]
-    looks = panels.looks(names)
-    figure, rows = panels.axes_of(tasks, len(points), height=2.5, sharey=True)
-    for row, (name, found) in zip(rows, points.items(), strict=True):
-        for area, task in zip(row, tasks, strict=True):
-            mine = {
-                panels.without_task(line, task): group
-                for line, group in found.items()
-                if task_of[group[0].cell.names[0]] == task
-            }
-            if mine:
-                papers = paper and name == COLLECTION
-                _draw(area, mine, looks, paper=papers, log=log, fit_all=fit_all)
-                _dress(area, mine, by=by, log=log)
-                if papers:
-                    published.extend_ticks(area, published.collection())
-                style.mark_cores(area, sweep.cores if by == "sampler.n" else 0)
-        row[0].set_ylabel(_y_label(name if len(points) > 1 else "", found, by))
-    style.legend(figure)
-    return figure
-
-
-def _groups(points: dict[str, dict[str, list[Point]]]) -> list[list[Point]]:
-    return [group for found in points.values() for group in found.values()]
-
-
-def _draw_line(
-    axes: style.Axes,
-    points: list[Point],
-    look: style.Look,
-    line: str,
-    places: Mapping[Scalar, float],
-    *,
-    fit_all: bool,
-) -> None:
-    over = "" if points[0].base == 1 else f", over {points[0].base:g}"
-    label = f"{line or 'measured'} ({words.repeats_label(p.cell for p in points)}{over})"
-    for point in points:
-        compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
-        hollow, dots = point.cell.oversubscribed, point.each if compared else ()
-        style.point(axes, places[point.n], point.speedup, look, hollow=hollow, dots=dots)
-    axes.plot([], [], look.marker, color=look.color, label=label)
-    fitted = fits.fit_cells([point.cell for point in _fit_points(points, fit_all=fit_all)])
-    if fitted is not None and not fitted.at_bound:
-        n = np.linspace(points[0].n, points[-1].n, 100)
-        speedup = fitted.law.speedup(n, points[0].base)
-        inside = n <= max(float(cell.by) for cell in fitted.cells)
-        within, beyond = np.where(inside, speedup, np.nan), np.where(inside, np.nan, speedup)
-        axes.plot(n, within, color=look.color, linestyle="-", lw=1)
-        axes.plot(n, beyond, color=look.color, linestyle=BEYOND, lw=1)
-        axes.plot([], [], color=style.PAPER_GREY, lw=1, label="Amdahl's law, fitted")
-
-
-def _draw(
-    axes: style.Axes,
-    found: dict[str, list[Point]],
-    looks: Mapping[str, style.Look],
-    *,
-    paper: bool,
-    log: bool,
-    fit_all: bool,
-) -> None:
-    places = style.axis_places(point.n for points in found.values() for point in points)
-    for i, (line, points) in enumerate(found.items()):
-        mine = panels.aside(places, i, len(found), log=log)
-        _draw_line(axes, points, looks[line], line, mine, fit_all=fit_all)
-    n = {point.n for points in found.values() for point in points}
-    if paper:
-        rows = published.collection()
-        published.draw(axes, rows, "speedup")
-        n |= set(rows["n"])
-    base = min(points[0].base for points in found.values())
-    reach = np.array([base, max(n)])
-    axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
-
-
-def _y_label(name: str, found: dict[str, list[Point]], by: str) -> str:
-    """`collection speedup`, `end-to-end speedup`, `speedup to return 3000`; with another base."""
-    label = "speedup"
-    if name:
-        label = f"{label} {name}" if name.startswith("to ") else f"{name.replace(' ', '-')} {label}"
-    base = min(points[0].base for points in found.values())
-    return label if base == 1 else f"{label} over {by}={base:g}"
-
-
-def _dress(axes: style.Axes, found: dict[str, list[Point]], *, by: str, log: bool) -> None:
-    axes.set_xlabel(style.axis_name(by))
-    axes.margins(x=0.1)
-    points = [point for group in found.values() for point in group]
-    places = style.axis_places(point.n for point in points)
-    hollow = any(point.cell.oversubscribed for point in points)
-    style.scale_axes(axes, places, log=log, hollow=hollow, base=2)
+def _parts(found: Parts | None) -> dict[str, float]:
+    """The columns serial_s, collect_s and learn_s of whole rounds; none for other rows."""
+    return {f"{name}_s": each for name, each in found._asdict().items()} if found else {}
 
 
 if __name__ == "__main__":

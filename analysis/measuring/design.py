@@ -147,5 +147,6 @@ def _line_label(run: Run, keys: list[str]) -> str:
     parts = []
     for key in keys:
         leaf, value = key.split(".")[-1], run.config.get(key, "null")
-        parts.append(str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} {value}")
+        name = key if key == "learner.n" else leaf  # `n` alone is the number of samplers
+        parts.append(str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{name} {value}")
     return ", ".join(parts)

@@ -54,11 +54,11 @@ def fit_cells(cells: list[Cell], *, coherence: bool = False) -> Fitted | None:
     if len(cells) < (4 if coherence else 2):
         return None
     law = scaling.fit(n, [cell.compared for cell in cells], coherence=coherence)
-    draws = [scaling.fit(n, times, coherence=coherence) for times in _stretched(cells)]
+    draws = [scaling.fit(n, times, coherence=coherence) for times in stretched(cells)]
     return Fitted(law, draws, cells)
 
 
-def _stretched(cells: list[Cell]) -> FloatArray:
+def stretched(cells: list[Cell]) -> FloatArray:
     """[draws, cells] draws of the seconds, as wide as Student's t; none where that is unknown.
 
     The seconds are stretched, and not what is read from a law fitted to them: at a bound many draws

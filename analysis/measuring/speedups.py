@@ -120,3 +120,9 @@ def all_reached(
         f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "
         "run are not drawn: a mean over the fast runs alone would look too good."
     ]
+
+
+def fit_points(points: list[Point], *, fit_all: bool) -> list[Point]:
+    """The points to fit: those within the machine's cores, or all when fewer than two are."""
+    inside = [point for point in points if not point.cell.oversubscribed]
+    return points if fit_all or len(inside) < 2 else inside

@@ -16,7 +16,7 @@ COMMITTED = Path("figures")
 FLAGS = {  # of the scripts that need more than a sweep
     "compare": " --by sampler.max_lag=0,1",
     "plan": "/0",  # one of its runs
-    "speedup": " --by sampler.n",
+    "speedup": " --by sampler.n --end-to-end",
 }
 SOURCE = "https://github.com/walle-rl/walle/blob/main"
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}  # include the files

@@ -32,9 +32,14 @@ AGENT_SECTIONS = (
 
 @dataclass(frozen=True)
 class Job:
-    """One synthetic run. Collection takes `collect_1_s * ((1 - serial) / n + serial)` seconds."""
+    """One synthetic run. Collection takes `collect_1_s * ((1 - serial) / n + serial)` seconds.
+
+    Learning takes `learn_s` with one learner, and half with two.
+    """
 
     n: int = 1
+    learners: int = 1
+    shards: int | None = None
     seed: int = 0
     iterations: int = 30
     env: str = "HalfCheetah-v5"
@@ -100,7 +105,7 @@ def _iterations(job: Job, rng: np.random.Generator) -> list[dict[str, Any]]:
     for i in range(job.iterations):
         collect_s = collect_seconds(job) * run_factor * (1 + job.noise * rng.standard_normal())
         collect_s *= 3.0 if i == 0 else 1.0
-        learn_s = job.learn_s * (1 + job.noise * rng.standard_normal())
+        learn_s = job.learn_s / job.learners * (1 + job.noise * rng.standard_normal())
         other_s = 0.02
         together = max(collect_s, learn_s) if job.max_lag != 0 else collect_s + learn_s
         iteration_s = together + other_s
@@ -232,7 +237,7 @@ def _provenance(job: Job) -> dict[str, Any]:
         "algo": {"name": job.algo, "epochs": 10, "clip": 0.2},
         "env": {"id": job.env, "kwargs": {}, "max_steps": len(job.env) * 50},
         "net": {"hidden": [64, 64]},
-        "learner": {"n": 1},
+        "learner": {"n": job.learners} | ({"shards": job.shards} if job.shards else {}),
         "sampler": {"name": "process", "n": job.n, "lanes": 64, "max_lag": job.max_lag},
     }
     return {
@@ -253,7 +258,7 @@ def _provenance(job: Job) -> dict[str, Any]:
 def _status(job: Job) -> dict[str, Any]:
     return {
         "state": job.state,
-        "config_hash": f"{job.n}-{job.seed}",
+        "config_hash": f"{job.n}-{job.learners}-{job.seed}",
         "attempts": 1,
         "exit_code": 0 if job.state == "completed" else None,
         "signal": None,

@@ -129,5 +129,29 @@ def test_the_papers_points_are_on_the_axes(speedup_sweep: Path) -> None:
 
 def test_panels_with_one_scale_show_all_points(speedup_sweep: Path) -> None:
     figure = speedup.study(load(speedup_sweep), paper=True, end_to_end=True).figure
-    assert all(axes.get_ylim()[1] > 19.5 for axes in figure.axes)
+    assert all(axes.get_ylim()[1] > 19.5 for axes in figure.axes[:2])  # the third has seconds
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()][-1] == "20"
+
+
+def test_what_rounds_are_made_of_has_a_panel_and_sentences(tmp_path: Path) -> None:
+    jobs = [linear(n, s, learners=k, shards=2) for n in (1, 2) for k in (1, 2) for s in (0, 1)]
+    study = speedup.study(load(write_sweep(tmp_path / "s", jobs)), end_to_end=True)
+    *speedups, rounds = study.figure.axes
+    assert len(speedups) == 2
+    names = [tick.get_text().split("\u00d7") for tick in rounds.get_xticklabels()]
+    assert names == [["1", "1"], ["2", "1"], ["1", "2"], ["2", "2"], ["16", "16"]]
+    heights = [bar.get_y() + bar.get_height() for bar in rounds.patches]
+    assert heights[2:12:3] == pytest.approx([2.52, 1.52, 2.27, 1.27])  # learning lies on top
+    assert speedups[1].get_ylim() == speedups[0].get_ylim() != rounds.get_ylim()
+    rows = study.table[study.table["of"] == "end to end"].set_index(["line", "sampler.n"])
+    made_of = rows.loc[("learner.n 2", 2), ["serial_s", "collect_s", "learn_s"]]
+    assert made_of.tolist() == pytest.approx([0.02, 1.0, 0.25])
+    said = " ".join(study.sentences)
+    assert "20 [20, 20] ms are serial; at most 126x." in said
+    assert "Computed, not measured: 14.2 [14.2, 14.2]x" in said
+
+
+def test_collection_alone_says_nothing_of_whole_rounds(speedup_sweep: Path) -> None:
+    study = speedup.study(load(speedup_sweep))
+    assert len(study.figure.axes) == 1
+    assert not any("Whole rounds" in text for text in study.sentences)

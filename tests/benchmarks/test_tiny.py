@@ -126,6 +126,25 @@ def test_plan(tmp_path):
     assert 0.02 < point["planned_s"][0] < 20
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_serial(tmp_path):
+    small = ("--rounds", "128", "--minibatch", "32", "--each", "1", "--warmup", "1")
+    small += ("--repeats", "1", "--json", tmp_path / "found.json")
+    settings = ("env=cartpole", "sampler.lanes=4", "algo.epochs=1", "algo.compile=false")
+    said = output("serial", *small, *settings, cwd=tmp_path)
+    assert "computed, not measured: " in said
+    found = json.loads((tmp_path / "found.json").read_text())["rounds"]["128"]
+    assert found["shards"] == 2
+    spent = {name: each["seconds"] for name, each in found["sections"].items()}
+    assert {"1 x 1", "1 x 2", "2 x 1", "2 x 2"} == set(spent["gradient steps"])
+    waits = [name for name in spent if not all(spent[name].values())]
+    assert waits == ["handing it to learners"]  # a learner alone hands out nothing
+    apart = ("whole round", "trackers", "csv rows", "logging")  # collecting has the last three
+    whole = sum(each["1 x 1"] for name, each in spent.items() if name not in apart)
+    assert whole == pytest.approx(spent["whole round"]["1 x 1"])
+
+
 def test_every_benchmark_is_tried():
     commands = {
         path.stem

@@ -107,6 +107,10 @@ class WalleLauncherConf:
     dry_run: bool = False
     # Modules to import once, before the first job, instead of in every job.
     preload: List[str] = field(default_factory=list)  # noqa: UP006
+    # `module.function`, called with a list of the jobs' configs in a process of its own, before the
+    # first of jobs that run one at a time: it builds what they have in common, such as compiled
+    # programs, and returns a line for the log, or None.
+    prepare: Optional[str] = None  # noqa: UP045
     # `module.function`, called with the config of every job before the first job starts; it
     # refuses a config by raising an exception.
     validate: Optional[str] = None  # noqa: UP045

@@ -95,6 +95,11 @@ def compile_function(
     return program
 
 
+def built() -> set[tuple[str, int]]:
+    """The packages in the cache directory, each with its time of building."""
+    return {(each.name, each.stat().st_mtime_ns) for each in cache_directory().glob("*.pt2")}
+
+
 def _known(known: Path) -> Program | None:
     """The package whose name `known` holds; None if there is none, or a damaged one."""
     try:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 import cloudpickle
 
 from walle.launcher.jobs.fork_server import Ended, Preparation
-from walle.launcher.jobs.job import HydraState, Request
+from walle.launcher.jobs.job import HydraState, Preparing, Request
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class ForkServer:
         if failure:
             raise PreparationError(f"the jobs' modules could not be imported:\n{failure}")
 
-    def start(self, request: Request) -> RunningJob:
+    def start(self, request: Request | Preparing) -> RunningJob:
         """Starts a job; starts another process first if this one was killed.
 
         Raises:
@@ -127,7 +127,7 @@ class ForkServer:
             self._start_process()
             return self._fork(request)
 
-    def _fork(self, request: Request) -> RunningJob:
+    def _fork(self, request: Request | Preparing) -> RunningJob:
         ours, theirs = socket.socketpair()
         with theirs:
             self._link.send_bytes(cloudpickle.dumps(request))

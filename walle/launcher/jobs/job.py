@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -51,6 +53,42 @@ class Request(NamedTuple):
     cores: tuple[int, ...]
     environ: dict[str, str]
 
+    def work(self, state: HydraState) -> Any:
+        """Runs the job; returns what the user's function returned, or raises what it raised."""
+        returned = run_job(
+            hydra_context=state.hydra_context,
+            task_function=state.task_function,
+            config=self.config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+        )
+        if returned.status != JobStatus.COMPLETED:
+            raise returned._return_value
+        return returned.return_value
+
+
+class Preparing(NamedTuple):
+    """A request to call a function with the configs of jobs before they run.
+
+    Attributes:
+        function: `module.function`.
+        configs: its argument.
+        log: see `Request`.
+        cores: see `Request`.
+        environ: see `Request`.
+    """
+
+    function: str
+    configs: Sequence[DictConfig]
+    log: str
+    cores: tuple[int, ...]
+    environ: dict[str, str]
+
+    def work(self, state: HydraState) -> Any:  # noqa: ARG002  a `Request` needs it
+        """Calls the function; returns what it returned."""
+        module, _, name = self.function.rpartition(".")
+        return getattr(import_module(module), name)(self.configs)
+
 
 class JobResult(NamedTuple):
     """The value that a job's function returned, or the exception that it raised.
@@ -64,7 +102,7 @@ class JobResult(NamedTuple):
     error: str | None = None
 
 
-def run(request: Request, state: HydraState, result_fd: int) -> int | str | None:
+def run(request: Request | Preparing, state: HydraState, result_fd: int) -> int | str | None:
     """Runs the job in this process.
 
     Args:
@@ -77,16 +115,7 @@ def run(request: Request, state: HydraState, result_fd: int) -> int | str | None
     """
     _set_up_process(request)
     try:
-        returned = run_job(
-            hydra_context=state.hydra_context,
-            task_function=state.task_function,
-            config=request.config,
-            job_dir_key="hydra.sweep.dir",
-            job_subdir_key="hydra.sweep.subdir",
-        )
-        if returned.status != JobStatus.COMPLETED:
-            raise returned._return_value  # noqa: TRY301  the exception of the user's function
-        _write(result_fd, JobResult(value=returned.return_value))
+        _write(result_fd, JobResult(value=request.work(state)))
     except SystemExit as error:
         _write(result_fd, JobResult(error=f"SystemExit: {error.code}"))
         raise
@@ -115,7 +144,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _set_up_process(request: Request) -> None:
+def _set_up_process(request: Request | Preparing) -> None:
     """Sets cores, environment, signals and output before the user's code starts."""
     os.sched_setaffinity(0, request.cores)
     os.environ.update(request.environ)

@@ -73,7 +73,8 @@ class LocalBackend:
         machine.before(ending)
         needs = [job.need for job in plan.jobs]
         source = Allocator(needs, plan.order, self.resources, exclusive=plan.exclusive)
-        with runner(plan, source, self._settings, wanted, lock_fd, watch) as jobs:
+        where = (self.resources, self._settings, wanted, lock_fd)
+        with runner(plan, source, *where, ending, watch) as jobs:
             verdicts = jobs.run(ending, saving)
         machine.after(ending)
         return verdicts

@@ -107,7 +107,16 @@ def _work(
         open_until_end.enter_context(claims.beating(beat_s))
         lock = open_until_end.enter_context(share_jobs_lock(stored.sweep, LOCK_WAIT_S))
         jobs = open_until_end.enter_context(
-            runner(plan, source, settings, stored.wanted, lock, command=stored.command)
+            runner(
+                plan,
+                source,
+                resources,
+                settings,
+                stored.wanted,
+                lock,
+                ending,
+                command=stored.command,
+            )
         )
         jobs.run(ending, saving)
         while source.may_get_more() and not ending:

@@ -1,0 +1,231 @@
+"""Milliseconds of a round that neither more samplers nor more learners shorten, by section.
+
+    python benchmarks/serial.py --json serial.json
+    python benchmarks/serial.py --rounds 20480 --samplers 1 2 --learners 1 2 [OVERRIDE ...]
+
+PPO on HalfCheetah in lock-step, without evaluations and checkpoints. Every number of samplers is
+measured with every number of learners; they take turns, so that a disturbance of the machine
+affects all. Each number is a median over the rounds of all turns.
+
+What samplers divide (collecting) and what learners divide (advantages, shuffling, gradient steps)
+is fitted as t(N, L) = serial + collect x + learn y, with the largest shares x of the lanes and y of
+a minibatch's shards that a process has. All other sections are serial; they are given with the most
+processes, as some grow with these. Sections marked * pass while the samplers collect: they make a
+round longer only where collecting takes less, so the sum leaves them out, and "collecting" is from
+publishing a policy to the arrival of the last rollout. The last line is computed from the fit of
+whole rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if not __package__:  # run by its path: make the folder above importable instead of this one
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.answers import answering, asked
+from benchmarks.options import positive
+from benchmarks.provenance import ROOT, provenance, write_json
+from benchmarks.serial_worker import (
+    ADVANTAGES,
+    LOGGING,
+    PLACES,
+    REST,
+    ROWS,
+    SHUFFLING,
+    STEPS,
+    TRACKERS,
+    WAITING,
+)
+from walle.analysis.measuring.dividing import Parts, Shares, fit, largest_share
+from walle.config import compose
+
+WORKER = ROOT / "benchmarks" / "serial_worker.py"
+COLLECTING, WHOLE = "collecting", "whole round"
+WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING)
+DIVIDED = (COLLECTING, ADVANTAGES, SHUFFLING, STEPS)
+COMMON = (
+    *("env=halfcheetah", "sampler=process", "sampler.max_lag=0", "sampler.balance=false"),
+    *("eval.every=null", "checkpoint.every=null", "logger.progress=quiet"),
+)
+MANY = 16
+
+
+class Setting(NamedTuple):
+    """Numbers of processes."""
+
+    samplers: int
+    learners: int
+
+    def __str__(self) -> str:
+        return f"{self.samplers} x {self.learners}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures every size of a round, prints a table of each, writes JSON on request."""
+    args = arguments(argv)
+    settings = [Setting(*each) for each in product(args.samplers, args.learners)]
+    cores = max(max(setting) for setting in settings)
+    report: dict[str, Any] = {"provenance": provenance({}), "rounds": {}}
+    with answering(sys.executable, WORKER, cores) as process:
+        for size in args.rounds:
+            rounds = measured(args, process, size, settings)
+            config = compose(overrides(args, size, settings[0]))
+            shares = {s: shares_of(s, config.lanes, config.shards) for s in settings}
+            found = sections(rounds, shares)
+            report["rounds"][size] = {
+                "lanes": config.lanes,
+                "minibatch": config.algo.minibatch_size,
+                "shards": config.shards,
+                "sections": {name: _as_json(each) for name, each in found.items()},
+                "measured": {str(s): each for s, each in rounds.items()},
+            }
+            print(table(size, config, found, settings), flush=True)
+            write_json(args.json, report)
+    return 0
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=positive, nargs="+", default=[2048, 20_480, 65_536])
+    parser.add_argument("--samplers", type=positive, nargs="+", default=[1, 2])
+    parser.add_argument("--learners", type=positive, nargs="+", default=[1, 2])
+    parser.add_argument("--minibatch", type=positive, default=1024)
+    parser.add_argument("--each", type=positive, default=8, help="rounds of a turn that count")
+    parser.add_argument("--warmup", type=positive, default=2, help="rounds of a turn that do not")
+    parser.add_argument("--repeats", type=positive, default=3, help="turns of each")
+    parser.add_argument("--json", type=Path, help="where to write everything")
+    parser.add_argument("overrides", nargs="*", help="settings of the runs")
+    args = parser.parse_args(argv)
+    for name in ("samplers", "learners"):
+        if len(set(getattr(args, name))) < 2:
+            parser.error(f"--{name} needs two different numbers, to tell what they divide")
+    return args
+
+
+def overrides(args: argparse.Namespace, size: int, setting: Setting) -> list[str]:
+    """The settings of a run with rounds of `size` steps."""
+    counts = (f"sampler.n={setting.samplers}", f"learner.n={setting.learners}")
+    shards = f"learner.shards={max(args.learners)}"
+    steps = f"total_steps={size * (args.warmup + args.each)}"
+    rounds = (f"batch_size={size}", f"algo.minibatch_size={args.minibatch}", steps)
+    compiled = "algo.compile=true"  # as in a long run
+    return [*COMMON, *rounds, compiled, shards, *counts, *args.overrides]
+
+
+def measured(
+    args: argparse.Namespace, process: Any, size: int, settings: Sequence[Setting]
+) -> dict[Setting, list[dict[str, float]]]:
+    """The seconds of each section of every round, in turns of all settings."""
+    found: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
+    for _ in range(args.repeats):
+        for setting, rounds in found.items():
+            told = {"overrides": overrides(args, size, setting), "warmup": args.warmup}
+            rounds += asked(process, json.dumps(told))["rounds"]
+    return found
+
+
+def shares_of(setting: Setting, lanes: int, shards: int) -> Shares:
+    """The largest shares of a process in so many lanes and shards."""
+    return Shares(largest_share(lanes, setting.samplers), largest_share(shards, setting.learners))
+
+
+class Section(NamedTuple):
+    """A section's median seconds in each setting, and what divides it; no parts if nothing does."""
+
+    seconds: dict[Setting, float]
+    parts: Parts | None
+
+    @property
+    def serial_s(self) -> float:
+        """Seconds that no process shortens."""
+        return self.parts.serial if self.parts else self.seconds[max(self.seconds)]
+
+
+def sections(
+    rounds: Mapping[Setting, Sequence[Mapping[str, float]]], shares: Mapping[Setting, Shares]
+) -> dict[str, Section]:
+    """The sections of a round, in their order, and the whole round."""
+    values = {
+        setting: {
+            COLLECTING: [sum(r[name] for name in (WAITING, *WHILE_COLLECTING)) for r in mine],
+            **{name: [r[name] for r in mine] for name in (*PLACES, REST) if name != WAITING},
+            WHOLE: [sum(r.values()) for r in mine],
+        }
+        for setting, mine in rounds.items()
+    }
+    found = {}
+    for name in next(iter(values.values())):
+        seconds = {setting: statistics.median(mine[name]) for setting, mine in values.items()}
+        parts = None
+        if name in (*DIVIDED, WHOLE) and all(seconds.values()):
+            parts = _fitted(name, {shares[setting]: s for setting, s in seconds.items()})
+        found[name] = Section(seconds, parts)
+    return found
+
+
+def _fitted(name: str, seconds: Mapping[Shares, float]) -> Parts:
+    """The fit; collecting knows nothing of the learners, nor learning of the samplers."""
+    of = {
+        COLLECTING: lambda share: share._replace(learner=1.0),
+        WHOLE: lambda share: share,
+    }.get(name, lambda share: share._replace(sampler=1.0))
+    return fit([of(share) for share in seconds], list(seconds.values()))
+
+
+def _as_json(section: Section) -> dict[str, Any]:
+    parts = section.parts._asdict() if section.parts else None
+    seconds = {str(setting): s for setting, s in section.seconds.items()}
+    return {"seconds": seconds, "parts": parts, "serial_s": section.serial_s}
+
+
+def table(size: int, config: Any, found: Mapping[str, Section], settings: Sequence[Setting]) -> str:
+    """The table of a size of rounds, in milliseconds."""
+    title = (
+        f"rounds of {size:,} steps, minibatches of {config.algo.minibatch_size:,} in "
+        f"{config.shards} shards, {config.lanes} lanes; milliseconds, samplers x learners"
+    )
+    heads = "".join(f"{setting!s:>10}" for setting in settings)
+    lines = [title, f"{'':<24}{heads}{'serial':>10}"]
+    for name, section in found.items():
+        mark = "*" if name in WHILE_COLLECTING else ""
+        lines.append(_line(name + mark, section, settings, mark))
+        if name == REST:
+            total = sum(s.serial_s for n, s in found.items() if _counts(n))
+            lines.append(f"{'sum of the sections':<24}{'':{10 * len(settings)}}{_ms(total)}")
+    parts = found[WHOLE].parts
+    assert parts is not None
+    shares = shares_of(Setting(MANY, MANY), max(config.lanes, MANY), max(config.shards, MANY))
+    lines.append(
+        f"computed, not measured: {parts.speedup(shares):.1f} times as fast with {MANY} samplers "
+        f"and {MANY} learners, learner.shards={max(config.shards, MANY)}"
+    )
+    return "\n".join([*lines, ""])
+
+
+def _counts(name: str) -> bool:
+    return name != WHOLE and name not in WHILE_COLLECTING
+
+
+def _line(name: str, section: Section, settings: Sequence[Setting], mark: str) -> str:
+    cells = "".join(_ms(section.seconds[setting]) for setting in settings)
+    serial = f"{'(' + _ms(section.serial_s).strip() + ')':>10}" if mark else _ms(section.serial_s)
+    return f"{name:<24}{cells}{serial}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:>10.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""The serial part of a round from hand-made sections."""
+
+import pytest
+
+from benchmarks import serial
+from benchmarks.serial_worker import PLACES, REST
+from walle.analysis.measuring.dividing import Shares
+
+SETTINGS = [serial.Setting(n, k) for n in (1, 2) for k in (1, 2)]
+SHARES = {setting: Shares(1 / setting.samplers, 1 / setting.learners) for setting in SETTINGS}
+
+
+def rounds(setting):
+    """Three rounds, the last of them disturbed: 8 ms / N + 1 ms to collect, 4 ms / L of steps."""
+    found = dict.fromkeys((*PLACES, REST), 0.0)
+    found["waiting for samplers"] = 8e-3 / setting.samplers + 0.4e-3
+    found |= {"trackers": 0.3e-3, "csv rows": 0.2e-3, "logging": 0.1e-3}  # of these 1 ms
+    found["values and advantages"] = 2e-3 / setting.learners + 0.5e-3
+    found["gradient steps"] = 4e-3 / setting.learners
+    found["publishing"] = 0.1e-3 * setting.samplers
+    return [found, found, {name: 10 * seconds for name, seconds in found.items()}]
+
+
+@pytest.fixture
+def found():
+    return serial.sections({setting: rounds(setting) for setting in SETTINGS}, SHARES)
+
+
+def test_what_processes_divide_is_told_from_what_they_do_not(found):
+    assert found["collecting"].parts == pytest.approx((1e-3, 8e-3, 0), abs=1e-9)
+    assert found["values and advantages"].parts == pytest.approx((0.5e-3, 0, 2e-3), abs=1e-9)
+    assert found["gradient steps"].serial_s == pytest.approx(0, abs=1e-9)
+    assert found["publishing"].serial_s == pytest.approx(0.2e-3)  # as with most processes
+
+
+def test_a_whole_round_is_its_sections(found):
+    one = serial.Setting(1, 1)
+    assert found["whole round"].seconds[one] == pytest.approx((9 + 6.5 + 0.1) * 1e-3)
+    assert found["whole round"].parts.learn == pytest.approx(6e-3, rel=0.02)
+
+
+def test_the_sum_leaves_out_what_passes_while_samplers_collect(found):
+    class Config:
+        lanes, shards = 64, 2
+        algo = type("Algo", (), {"minibatch_size": 1024})
+
+    lines = serial.table(2048, Config, found, SETTINGS).splitlines()
+    said = {line[:24].strip(): line.split()[-1] for line in lines}
+    assert said["sum of the sections"] == "1.70"  # 1 + 0.5 + 0.2
+    assert said["csv rows*"] == "(0.20)"
+    assert "16 samplers and 16 learners, learner.shards=16" in lines[-1]
+
+
+def test_one_number_of_processes_divides_nothing(capsys):
+    with pytest.raises(SystemExit):
+        serial.arguments(["--learners", "1"])
+    assert "--learners needs two different numbers" in capsys.readouterr().err

@@ -1,0 +1,192 @@
+"""What a sweep's jobs have in common is built once, before the first of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+import walle.training
+from tests.conftest import own_cache
+from walle.config import config_directory
+from walle.launcher.allocation import Need
+from walle.launcher.composing import Job
+from walle.launcher.identity import Identity
+from walle.launcher.jobs.fork_server import Ended
+from walle.launcher.jobs.job import JobResult
+from walle.launcher.planning import Plan
+from walle.launcher.records import Manifest
+from walle.launcher.resources import Resources
+from walle.launcher.timed.building import build_first
+from walle.training import build_programs
+
+ROOT = Path(__file__).resolve().parents[3]
+CPU = Need()
+BUILD = """
+from pathlib import Path
+def build(configs):
+    assert not Path("ran.txt").exists(), "a job ran before"
+    Path("built.txt").write_text(" ".join(f"{each.sampler.n}-{each.seed}" for each in configs))
+    return "built it"
+"""
+
+
+class Process:
+    """A process that ends at once, or when it gets a signal."""
+
+    def __init__(self, result, *, waits=False):
+        self.link, self._other = Pipe()
+        self._result, self.signals = result, []
+        if not waits:
+            self._other.send(None)
+
+    def signal(self, signum):
+        self.signals.append(signum)
+        self._other.send(None)
+
+    def result(self):
+        result = None if self._result is None else pickle.dumps(self._result)
+        return Ended(0, None, result, 0, [])
+
+
+def job(num, need=CPU, **values):
+    config = OmegaConf.create({"hydra": {}, **values})
+    return Job("", config, Path(str(num)), Identity(num, (), "", values), need)
+
+
+def built(*jobs, process=None, ending=()):
+    """The requests of `build_first`."""
+    asked = []
+
+    def start(request):
+        asked.append(request)
+        return process or Process(JobResult("built it"))
+
+    plan = Plan(list(jobs), {}, list(range(len(jobs))), [], Manifest((), {}, (), ()), True)
+    build_first(plan, Resources([0, 1], ["a", "b"]), "some.function", "seed", start, ending)
+    return asked
+
+
+def test_one_configuration_for_each_setting_without_its_repeats(caplog):
+    caplog.set_level("INFO")
+    jobs = [job(2 * n + seed, n=n, seed=seed) for n in (0, 1) for seed in (0, 1)]
+    (asked,) = built(*jobs)
+    assert asked.configs == [{"n": 0, "seed": 0}, {"n": 1, "seed": 0}]
+    assert (asked.function, asked.cores, asked.environ) == ("some.function", (0, 1), {})
+    assert caplog.messages == ["built it"]
+
+
+def test_jobs_on_gpus_have_a_process_that_sees_the_gpus():
+    first, second = built(
+        job(0, device="cpu"), job(1, Need(1, 2), device="cuda"), job(2, Need(1, 1), device="cuda")
+    )
+    assert [each.device for each in first.configs] == ["cpu"]
+    assert first.environ == {"CUDA_VISIBLE_DEVICES": ""}
+    assert second.environ == {"CUDA_VISIBLE_DEVICES": "a,b"}
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (None, []),
+        (JobResult(None), []),
+        (JobResult(error="ValueError: why"), ["nothing was built before .* \\(ValueError: why\\)"]),
+    ],
+)
+def test_a_failure_ends_nothing(result, said, caplog):
+    caplog.set_level("INFO")
+    built(job(0, n=1), process=Process(result))
+    assert len(caplog.messages) == len(said)
+    assert all(map(re.match, said, caplog.messages))
+
+
+def test_ctrl_c_ends_the_process():
+    process = Process(None, waits=True)
+    built(job(0, n=1), process=process, ending=[signal.SIGTERM])
+    assert process.signals == [signal.SIGINT]
+
+
+def test_timed_jobs_start_when_all_is_built(app):
+    (app.directory / "common.py").write_text(BUILD)
+    settings = ["hydra.launcher.prepare=common.build", "hydra.launcher.check_cores=false"]
+    code, output = app.run("sampler.n=1,2", *settings)
+    assert code == 0, output
+    assert output.count("built it") == 1
+    assert sorted((app.directory / "built.txt").read_text().split()) == ["1-0", "2-0"]
+    assert len(app.ran()) == 2
+
+
+def composed(*overrides):
+    small = ["env=cartpole", "batch_size=64", "sampler.lanes=8", "algo.minibatch_size=32"]
+    with initialize_config_dir(str(config_directory()), version_base="1.3"):
+        return compose("config", overrides=[*small, *overrides])
+
+
+def test_settings_of_equal_programs_are_tried_once_and_eager_ones_never(monkeypatch):
+    tried = []
+
+    def make(config, problem):
+        tried.append(config.batch_size)
+        raise RuntimeError
+
+    monkeypatch.setattr(walle.training, "make_algorithm", make)
+    monkeypatch.setattr(walle.training, "make_problem", lambda config: [None])
+    same = [composed(f"sampler.n={n}", f"seed={n}", "algo.compile=true") for n in (1, 2)]
+    other = composed("batch_size=128", "algo.compile=auto")
+    line = build_programs([*same, other, composed("algo.compile=false", "batch_size=256")])
+    assert tried == [64, 128]
+    assert "whose jobs say why: 2" in line
+
+
+def test_runs_that_auto_leaves_eager_build_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))
+    assert build_programs([composed("total_steps=128", "algo.compile=auto")]) is None
+    assert list(tmp_path.rglob("*.pt2")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_sweep_compiles_once_before_its_first_job(tmp_path):
+    cache = own_cache(tmp_path)
+    tiny = ["env=cartpole", "total_steps=64", "batch_size=32", "sampler.lanes=4", "name=both"]
+    learning = [
+        "algo=a2c",
+        "algo.compile=true",
+        "net.policy_hidden=[8]",
+        "net.critic_hidden=[8]",
+        "eval.every=null",
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-m", "walle.run", "-m", *tiny, *learning, "sampler.n=1,2"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    output = ran.stdout + ran.stderr
+    assert ran.returncode == 0, output
+    assert "compiled programs built before the first job starts: 1" in output
+    (program,) = cache.rglob("*.pt2")  # every build would have left another time here
+    jobs = sorted((tmp_path / "multirun" / "both").glob("*/status.json"))
+    assert len(jobs) == 2
+    for path in jobs:
+        started = datetime.fromisoformat(json.loads(path.read_text())["started"])
+        assert program.stat().st_mtime < started.timestamp()
+        with (path.parent / "iterations.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert [float(row["compile_s"]) < 5 for row in rows] == [True, True]  # a build takes ten
