@@ -116,7 +116,6 @@ def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
         (("net.name=corridor.callback:Solved",), r"Solved lacks init"),
         (("net.name=mpl",), r"net.name='mpl' is unknown; did you mean 'mlp'\?.*module:Class"),
         (("algo.name=pop",), r"not registered; did you mean 'ppo'\?.*module:Class"),
-        (("algo=sac", "algo.name=sac"), r"net.name=corridor.net:Waves with algo=sac, which makes"),
     ],
 )
 def test_a_wrong_setting_or_name_is_refused_with_the_cure(typed, said):

@@ -12,11 +12,11 @@ from gymnasium.spaces import flatdim
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets import widths
-from walle.nets.critics import Critic
+from walle.nets.critics import Critic, QFunctions
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.encoders import EncodedPolicy, Encoder
 from walle.nets.mlp import activation
-from walle.nets.own import OwnCritic, OwnNet, OwnPolicy
+from walle.nets.own import MakeNet, OwnCritic, OwnNet, OwnPolicy, OwnQFunctions
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
 from walle.processes.importing import imported
@@ -78,7 +78,7 @@ class NetSettings(NamedTuple):
         )
 
     def features(self, problem: Problem) -> int:
-        """F, the width of the networks' input: of the memory, of what is seen, or observations."""
+        """The width of the networks' input: of the memory, of what is seen, or observations."""
         encoder = self.encoder(problem)
         return encoder.width if encoder else self.state_size or problem.obs_dim
 
@@ -103,11 +103,14 @@ class NetSettings(NamedTuple):
             )
         return Encoder(problem.obs_layout, self.image_features) if images else None
 
-    def _encoded(self, problem: Problem) -> int:
-        """The width of what the layers get: the networks' input, or the own net's features."""
-        if self.own is not None:
-            return self.own(problem.obs_dim).features
-        return self.features(problem)
+    def encoded(self, problem: Problem) -> int:
+        """F, the width of what the layers get: the networks' input, or the own net's features."""
+        own = self.own_encoder(problem)
+        return self.features(problem) if own is None else own().features
+
+    def own_encoder(self, problem: Problem) -> MakeNet | None:
+        """Makes the user's own net before the layers; picklable; None without one."""
+        return None if self.own is None else partial(self.own, problem.obs_dim)
 
     def policy_widths(self, problem: Problem) -> tuple[int, ...]:
         """Widths of the policy's hidden layers, as numbers."""
@@ -118,7 +121,7 @@ class NetSettings(NamedTuple):
         return self._numbers("net.critic_hidden", self.critic_hidden, problem)
 
     def _numbers(self, key: str, given: tuple[int | str, ...], problem: Problem) -> tuple[int, ...]:
-        obs, act = self._encoded(problem), int(flatdim(problem.action_space))
+        obs, act = self.encoded(problem), int(flatdim(problem.action_space))
         return widths.numbers(key, given, obs=obs, act=act)
 
     @property
@@ -129,8 +132,8 @@ class NetSettings(NamedTuple):
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
         encoder, readout = self.encoder(problem), self._readout_factory(problem)
-        if self.own is not None:
-            return partial(OwnPolicy, partial(self.own, problem.obs_dim), readout)
+        if own := self.own_encoder(problem):
+            return partial(OwnPolicy, own, readout)
         if encoder:
             return partial(EncodedPolicy, encoder, readout)
         if self.memory is None:
@@ -138,7 +141,7 @@ class NetSettings(NamedTuple):
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
-        space, width = problem.action_space, self._encoded(problem)
+        space, width = problem.action_space, self.encoded(problem)
         layers = (self.policy_widths(problem), activation(self.activation))
         if not isinstance(space, gym.spaces.Box) and self.scale == "state":
             raise ConfigError(
@@ -171,7 +174,13 @@ class NetSettings(NamedTuple):
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
         layers = (self.critic_widths(problem), activation(self.activation))
-        critic = Critic(self._encoded(problem), *layers, self.critic_init)
-        if self.own is None:
-            return critic
-        return OwnCritic(self.own(problem.obs_dim), critic)
+        critic = Critic(self.encoded(problem), *layers, self.critic_init)
+        own = self.own_encoder(problem)
+        return OwnCritic(own(), critic) if own else critic
+
+    def q_functions(self, problem: Problem, actions: int, count: int) -> QFunctions:
+        """Makes `count` action-value functions of actions with `actions` entries."""
+        layers = (self.critic_widths(problem), activation(self.activation))
+        make = partial(QFunctions, self.encoded(problem), actions, *layers)
+        own = self.own_encoder(problem)
+        return OwnQFunctions(own(), make(1), count) if own else make(count)
