@@ -16,10 +16,11 @@ from walle.nets.critics import Critic, QFunctions
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.encoders import EncodedPolicy, Encoder
 from walle.nets.mlp import activation
-from walle.nets.own import MakeNet, OwnCritic, OwnNet, OwnPolicy, OwnQFunctions
+from walle.nets.own import MakeNet, OwnCritic, OwnPolicy, OwnQFunctions
+from walle.nets.own_checks import check_net
+from walle.nets.own_making import OwnFactory, own_class
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
-from walle.processes.importing import imported
 from walle.types import LEAST_PIXELS
 
 
@@ -41,7 +42,7 @@ class NetSettings(NamedTuple):
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
-        own: makes a net of the user's own from the width of an observation; None without.
+        own: makes a net of the user's own; None without one.
         image_features: features of each image, if the observations have images; else 0.
         policy_init: how the policy's weights are drawn, a key of `nets.mlp.INITS`.
         critic_init: the same for the critic.
@@ -54,7 +55,7 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
-    own: Callable[[int], OwnNet] | None = None
+    own: OwnFactory | None = None
     image_features: int = 0
     policy_init: str = "orthogonal"
     critic_init: str = "orthogonal"
@@ -70,7 +71,7 @@ class NetSettings(NamedTuple):
             net.log_std,
             Memory(net.hidden, net.sequence) if net.name == "gru" else None,
             net.scale,
-            partial(imported("net.name", net.name), net) if ":" in net.name else None,
+            OwnFactory(net.name, own_class(net.name), net) if ":" in net.name else None,
             net.image_features if net.name == "cnn" else 0,
             net.policy_init,
             net.critic_init,
@@ -107,6 +108,16 @@ class NetSettings(NamedTuple):
         """F, the width of what the layers get: the networks' input, or the own net's features."""
         own = self.own_encoder(problem)
         return self.features(problem) if own is None else own().features
+
+    def check_own(self, problem: Problem) -> None:
+        """Tries the user's own net, if there is one, on observations of the environment's space.
+
+        Raises:
+            ConfigError: it lacks a part, or does not do what it must.
+        """
+        if self.own is not None:
+            self.encoder(problem)  # refuses images
+            check_net(self.own, problem.observation_space)
 
     def own_encoder(self, problem: Problem) -> MakeNet | None:
         """Makes the user's own net before the layers; picklable; None without one."""
