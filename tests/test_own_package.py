@@ -102,6 +102,19 @@ def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
     train(config, tmp_path)
 
 
+def test_an_off_policy_algorithm_takes_the_net_and_resumes(tmp_path):
+    net = ["net=own", "net.name=corridor.net:Waves", "+net.waves=8"]
+    early = ["algo.learning_starts=64", "algo.updates_per_step=0.1", "algo.minibatch_size=32"]
+    settings = ["algo=sac", "env=pendulum", *net, *early, *SIZE, "batch_size=64", "eval.every=null"]
+    train(compose([*settings, "sampler.n=2", "total_steps=128"]), tmp_path / "run")
+    state = checkpoint.load(tmp_path / "run" / "checkpoints" / "last.pt")
+    further = compose([*settings, "sampler=serial", "total_steps=192"])
+    train(further, tmp_path / "run", resumed=state)
+    train(further, tmp_path / "whole")
+    ends = [walle.load(tmp_path / d, "last").snapshot.vector for d in ("run", "whole")]
+    assert (ends[0] == ends[1]).all()
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -116,12 +129,23 @@ def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
         (("net.name=corridor.callback:Solved",), r"Solved lacks init"),
         (("net.name=mpl",), r"net.name='mpl' is unknown; did you mean 'mlp'\?.*module:Class"),
         (("algo.name=pop",), r"not registered; did you mean 'ppo'\?.*module:Class"),
-        (("algo=sac", "algo.name=sac"), r"net.name=corridor.net:Waves with algo=sac, which makes"),
     ],
 )
 def test_a_wrong_setting_or_name_is_refused_with_the_cure(typed, said):
     with pytest.raises(ConfigError, match=said):
         compose([*OWN, *typed])
+
+
+def test_a_net_that_does_not_fit_is_refused_before_anything_starts(monkeypatch):
+    from corridor.net import Waves
+
+    monkeypatch.setattr(Waves, "__call__", lambda self, params, obs: obs)
+    for algorithm in ("sac", "ppo"):
+        settings = [f"algo={algorithm}", "env=pendulum", "net=own", "net.name=corridor.net:Waves"]
+        config = compose(settings)
+        problem = make_problem(config)[0]
+        with pytest.raises(ConfigError, match=r"returns \(4, 3\) .*features=32 promises \(4, 32\)"):
+            make_algorithm(config, problem)
 
 
 @pytest.mark.parametrize("group", ["algo", "net"])

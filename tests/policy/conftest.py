@@ -46,6 +46,12 @@ RUNS |= {
         "env=gym",
         "env.id=tests.toy:Recall-v0",
     ],
+    "own_net": [
+        *settings("sac"),
+        "env=pendulum",
+        "net=own",
+        "net.name=tests.algos.test_own_nets:Module",
+    ],
     "mujoco": [
         *settings("ppo"),
         "env=hopper",

@@ -71,13 +71,25 @@ def _own(name: str) -> type[Algorithm]:
     return found
 
 
+def load_net(path: str) -> type:
+    """The class of a net of the user's own, which "module:Class" names.
+
+    Raises:
+        ConfigError: there is no such class, or it lacks a part of a net.
+    """
+    from walle.nets.own_making import own_class  # imports torch, which few commands need
+
+    return own_class(path)
+
+
 def make(settings: Any, net: NetSettings, problem: Problem) -> Algorithm:
     """The algorithm with its initial parameters.
 
     Raises:
         ConfigError: an algorithm of the user's own lacks an attribute, or samplers cannot get its
-            policy.
+            policy; a net of the user's own does not work.
     """
+    net.check_own(problem)
     algorithm = load(settings.name)(settings, net, problem)
     if ":" in settings.name:
         if missing := [name for name in _HAS if not hasattr(algorithm, name)]:

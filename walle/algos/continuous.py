@@ -15,7 +15,6 @@ from walle.algos.off_policy import OffPolicy
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets.bounded_policies import RandomFirst
-from walle.nets.critics import QFunctions
 from walle.nets.mlp import activation
 
 
@@ -42,19 +41,20 @@ class ContinuousOffPolicy(OffPolicy):
             settings: settings of the algorithm.
             net: settings of the networks.
             problem: spaces and sizes of the run.
-            policy: makes the policy from O, A, hidden widths and an activation; picklable.
+            policy: makes the policy from O, A, hidden widths, an activation and an `encoder`;
+                picklable.
             critics: number of critics.
             draws: M, how often an update draws noise [B, A].
             updates: K, the updates in a block.
         """
         actions = continuous_actions(settings.name, problem)
         net.encoder(problem)  # refuses images
-        act = activation(net.activation)
-        make = partial(policy, problem.obs_dim, actions, net.policy_widths(problem), act)
+        layers = (net.policy_widths(problem), activation(net.activation))
+        width, own = net.encoded(problem), net.own_encoder(problem)
+        make = partial(policy, width, actions, *layers, encoder=own)
         self.policy = make()
         self.policy_factory = partial(_random_first, make, actions)
-        hidden = net.critic_widths(problem)
-        self.critic = QFunctions(problem.obs_dim, actions, hidden, act, critics)
+        self.critic = net.q_functions(problem, actions, critics)
         generator = problem.generator()
         policy_vector, critic_vector = (
             network.init(generator).to(problem.device) for network in (self.policy, self.critic)

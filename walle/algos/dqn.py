@@ -90,10 +90,11 @@ class DQN(OffPolicy):
         self.policy_factory = partial(
             EpsilonGreedyPolicy,
             net.encoder(problem),
-            net.features(problem),
+            net.encoded(problem),
             discrete_actions(settings.name, problem),
             net.policy_widths(problem),
             activation(net.activation),
+            own=net.own_encoder(problem),
         )
         self.policy = self.policy_factory()
         generator = problem.generator()

@@ -12,14 +12,15 @@ from gymnasium.spaces import flatdim
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.nets import widths
-from walle.nets.critics import Critic
+from walle.nets.critics import Critic, QFunctions
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.encoders import EncodedPolicy, Encoder
 from walle.nets.mlp import activation
-from walle.nets.own import OwnCritic, OwnNet, OwnPolicy
+from walle.nets.own import MakeNet, OwnCritic, OwnPolicy, OwnQFunctions
+from walle.nets.own_checks import check_net
+from walle.nets.own_making import OwnFactory, own_class
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, Policy, StateScalePolicy
 from walle.nets.recurrent import GRUPolicy
-from walle.processes.importing import imported
 from walle.types import LEAST_PIXELS
 
 
@@ -41,7 +42,7 @@ class NetSettings(NamedTuple):
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
-        own: makes a net of the user's own from the width of an observation; None without.
+        own: makes a net of the user's own; None without one.
         image_features: features of each image, if the observations have images; else 0.
         policy_init: how the policy's weights are drawn, a key of `nets.mlp.INITS`.
         critic_init: the same for the critic.
@@ -54,7 +55,7 @@ class NetSettings(NamedTuple):
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
-    own: Callable[[int], OwnNet] | None = None
+    own: OwnFactory | None = None
     image_features: int = 0
     policy_init: str = "orthogonal"
     critic_init: str = "orthogonal"
@@ -70,7 +71,7 @@ class NetSettings(NamedTuple):
             net.log_std,
             Memory(net.hidden, net.sequence) if net.name == "gru" else None,
             net.scale,
-            partial(imported("net.name", net.name), net) if ":" in net.name else None,
+            OwnFactory(net.name, own_class(net.name), net) if ":" in net.name else None,
             net.image_features if net.name == "cnn" else 0,
             net.policy_init,
             net.critic_init,
@@ -78,7 +79,7 @@ class NetSettings(NamedTuple):
         )
 
     def features(self, problem: Problem) -> int:
-        """F, the width of the networks' input: of the memory, of what is seen, or observations."""
+        """The width of the networks' input: of the memory, of what is seen, or observations."""
         encoder = self.encoder(problem)
         return encoder.width if encoder else self.state_size or problem.obs_dim
 
@@ -103,11 +104,24 @@ class NetSettings(NamedTuple):
             )
         return Encoder(problem.obs_layout, self.image_features) if images else None
 
-    def _encoded(self, problem: Problem) -> int:
-        """The width of what the layers get: the networks' input, or the own net's features."""
+    def encoded(self, problem: Problem) -> int:
+        """F, the width of what the layers get: the networks' input, or the own net's features."""
+        own = self.own_encoder(problem)
+        return self.features(problem) if own is None else own().features
+
+    def check_own(self, problem: Problem) -> None:
+        """Tries the user's own net, if there is one, on observations of the environment's space.
+
+        Raises:
+            ConfigError: it lacks a part, or does not do what it must.
+        """
         if self.own is not None:
-            return self.own(problem.obs_dim).features
-        return self.features(problem)
+            self.encoder(problem)  # refuses images
+            check_net(self.own, problem.observation_space)
+
+    def own_encoder(self, problem: Problem) -> MakeNet | None:
+        """Makes the user's own net before the layers; picklable; None without one."""
+        return None if self.own is None else partial(self.own, problem.obs_dim)
 
     def policy_widths(self, problem: Problem) -> tuple[int, ...]:
         """Widths of the policy's hidden layers, as numbers."""
@@ -118,7 +132,7 @@ class NetSettings(NamedTuple):
         return self._numbers("net.critic_hidden", self.critic_hidden, problem)
 
     def _numbers(self, key: str, given: tuple[int | str, ...], problem: Problem) -> tuple[int, ...]:
-        obs, act = self._encoded(problem), int(flatdim(problem.action_space))
+        obs, act = self.encoded(problem), int(flatdim(problem.action_space))
         return widths.numbers(key, given, obs=obs, act=act)
 
     @property
@@ -129,8 +143,8 @@ class NetSettings(NamedTuple):
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
         encoder, readout = self.encoder(problem), self._readout_factory(problem)
-        if self.own is not None:
-            return partial(OwnPolicy, partial(self.own, problem.obs_dim), readout)
+        if own := self.own_encoder(problem):
+            return partial(OwnPolicy, own, readout)
         if encoder:
             return partial(EncodedPolicy, encoder, readout)
         if self.memory is None:
@@ -138,7 +152,7 @@ class NetSettings(NamedTuple):
         return partial(GRUPolicy, problem.obs_dim, self.memory.units, readout)
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
-        space, width = problem.action_space, self._encoded(problem)
+        space, width = problem.action_space, self.encoded(problem)
         layers = (self.policy_widths(problem), activation(self.activation))
         if not isinstance(space, gym.spaces.Box) and self.scale == "state":
             raise ConfigError(
@@ -171,7 +185,13 @@ class NetSettings(NamedTuple):
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
         layers = (self.critic_widths(problem), activation(self.activation))
-        critic = Critic(self._encoded(problem), *layers, self.critic_init)
-        if self.own is None:
-            return critic
-        return OwnCritic(self.own(problem.obs_dim), critic)
+        critic = Critic(self.encoded(problem), *layers, self.critic_init)
+        own = self.own_encoder(problem)
+        return OwnCritic(own(), critic) if own else critic
+
+    def q_functions(self, problem: Problem, actions: int, count: int) -> QFunctions:
+        """Makes `count` action-value functions of actions with `actions` entries."""
+        layers = (self.critic_widths(problem), activation(self.activation))
+        make = partial(QFunctions, self.encoded(problem), actions, *layers)
+        own = self.own_encoder(problem)
+        return OwnQFunctions(own(), make(1), count) if own else make(count)

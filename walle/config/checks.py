@@ -253,11 +253,6 @@ def _check_net(config: Config) -> None:
                 f"net.{key}={getattr(net, key)} with algo={config.algo.name}, which has another "
                 f"kind of policy; use net.{key}={usual}"
             )
-    if ":" in config.net.name and _capabilities(config).replay:
-        raise ConfigError(
-            f"net.name={config.net.name} with algo={config.algo.name}, which makes its networks of "
-            "net.policy_hidden and net.critic_hidden alone; use net=mlp256"
-        )
     if isinstance(config.net, CNNConfig) and not _capabilities(config).images:
         others = [name for name in algos.REGISTRY if algos.load(name).capabilities.images]
         raise ConfigError(

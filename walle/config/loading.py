@@ -24,7 +24,6 @@ from walle.config.places import config_directory
 from walle.config.schemas import GROUPS, NETS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
 from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
-from walle.processes.importing import imported
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
@@ -93,8 +92,7 @@ def _schema(group: str, composed: DictConfig) -> type:
 def _net_schema(name: str) -> type:
     """The settings of a net; those of the user's own net are named by its class."""
     if ":" in name:
-        found = imported("net.name", name, ("init", "__call__"), "see walle.nets.own.OwnNet")
-        schema = getattr(found, "settings", NetConfig)
+        schema = getattr(algos.load_net(name), "settings", NetConfig)
         if isinstance(schema, type) and issubclass(schema, NetConfig):
             return schema
         raise ConfigError(

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
+from walle.nets.own import MakeNet, behind
 from walle.nets.policies import (
     LOG_SQRT_2PI,
     LOG_STD_MAX,
@@ -34,11 +35,27 @@ class SquashedGaussianPolicy(GaussianNoise):
     [-20, 2].
     """
 
-    def __init__(self, obs_dim: int, action_dim: int, hidden: Sequence[int], act: Activation):
-        """`hidden` are the widths of the hidden layers, `act` the function between layers."""
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden: Sequence[int],
+        act: Activation,
+        *,
+        encoder: MakeNet | None = None,
+    ) -> None:
+        """A policy of `obs_dim` inputs and `action_dim` action entries.
+
+        Args:
+            obs_dim: O, or the width of the encoder's features.
+            action_dim: A.
+            hidden: widths of the hidden layers.
+            act: the function between layers.
+            encoder: makes the encoder before the layers; None without one.
+        """
         self.action_dim = action_dim
         self.dist_params_size = 2 * action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
+        self._mlp = behind(encoder, MLP("policy", (obs_dim, *hidden, 2 * action_dim), act))
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -102,10 +119,15 @@ class DeterministicPolicy(GaussianNoise):
         hidden: Sequence[int],
         act: Activation,
         exploration: float,
+        *,
+        encoder: MakeNet | None = None,
     ) -> None:
-        """`exploration` is the standard deviation of the noise while collecting, above 0."""
+        """`exploration` is the standard deviation of the noise while collecting, above 0.
+
+        The other arguments are those of `SquashedGaussianPolicy`.
+        """
         self.action_dim = self.dist_params_size = action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
+        self._mlp = behind(encoder, MLP("policy", (obs_dim, *hidden, action_dim), act))
         self._std = exploration
         self.layout = Layout(self._mlp.shapes)
 

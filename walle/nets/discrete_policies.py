@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from walle.nets.encoders import Encoder
 from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
+from walle.nets.own import MakeNet, behind
 from walle.nets.policies import ActingPolicy, Policy
 from walle.types import AnyArray
 
@@ -156,11 +157,16 @@ class EpsilonGreedyPolicy(ActingPolicy):
         actions: int,
         hidden: Sequence[int],
         act: Activation,
+        *,
+        own: MakeNet | None = None,
     ) -> None:
-        """`obs_dim` is the width of the observation, or of the encoder's features."""
+        """`own` makes an encoder of the user's own.
+
+        `obs_dim` is the width of the observation, or of the features of either encoder.
+        """
         self.encoder = encoder
         self.dist_params_size = actions
-        self._mlp = MLP("q", (obs_dim, *hidden, actions), act)
+        self._mlp = behind(own, MLP("q", (obs_dim, *hidden, actions), act))
         seen = encoder.shapes if encoder else {}
         self.values_layout = Layout({**seen, **self._mlp.shapes})
         self.layout = Layout({**self.values_layout.shapes, "epsilon": (1,)})

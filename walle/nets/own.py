@@ -1,7 +1,8 @@
-"""Networks of the user's own: an encoder before the policy and before the critic.
+"""Networks of the user's own: an encoder before the policy and before every critic.
 
 An encoder turns observations into features, and takes the place that the memory has with `net=gru`:
-policy and critic are feed-forward functions of the features. Each has an encoder of its own.
+policy and critics are feed-forward functions of the features, Q(s, a) of the features and the
+action. Each has an encoder of its own, with parameters of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from walle.nets.critics import Critic
-from walle.nets.mlp import Forward, Layout, Params
+from walle.nets.critics import Critic, QFunctions
+from walle.nets.mlp import MLP, Forward, Layout, Params
 from walle.nets.policies import Policy
 
 _PREFIX = "encoder."
@@ -41,27 +42,33 @@ class OwnNet(Protocol):
         """[..., O] -> [..., F]; each row must depend on its own observation alone."""
 
 
+MakeNet = Callable[[], OwnNet]
+
+
 class _Named:
     """An encoder and the names of its parameters in a layout with others."""
 
-    def __init__(self, encoder: OwnNet) -> None:
-        self._encoder = encoder
-        self.shapes = {f"{_PREFIX}{name}": shape for name, shape in encoder.shapes.items()}
+    def __init__(self, encoder: OwnNet, prefix: str = _PREFIX) -> None:
+        self._encoder, self._prefix = encoder, prefix
+        self.shapes = {f"{prefix}{name}": shape for name, shape in encoder.shapes.items()}
 
-    def init(self, generator: torch.Generator) -> Tensor:
+    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
         drawn = self._encoder.init(generator)
-        named = {f"{_PREFIX}{name}": value for name, value in drawn.items()}
-        return Layout(self.shapes).flatten(named)
+        return {f"{self._prefix}{name}": value for name, value in drawn.items()}
+
+    def vector(self, generator: torch.Generator) -> Tensor:
+        drawn = self.init(generator)  # of an encoder without parameters nothing
+        return torch.cat([torch.empty(0), *(drawn[name].reshape(-1) for name in self.shapes)])
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
-        own = {name: params[f"{_PREFIX}{name}"] for name in self._encoder.shapes}
+        own = {name: params[f"{self._prefix}{name}"] for name in self._encoder.shapes}
         return self._encoder(own, obs)
 
 
 class OwnPolicy:
     """A `Policy` of an encoder's features, which the policy `readout` turns into distributions."""
 
-    def __init__(self, make_encoder: Callable[[], OwnNet], make_readout: Callable[[], Policy]):
+    def __init__(self, make_encoder: MakeNet, make_readout: Callable[[], Policy]):
         """Both functions are picklable; `make_readout` makes a policy of F inputs."""
         self._encoder = _Named(make_encoder())
         self._readout = readout = make_readout()
@@ -74,7 +81,7 @@ class OwnPolicy:
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The encoder's parameters, then the readout's."""
-        return torch.cat((self._encoder.init(generator), self._readout.init(generator)))
+        return torch.cat((self._encoder.vector(generator), self._readout.init(generator)))
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., D]."""
@@ -96,8 +103,82 @@ class OwnCritic(Critic):
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The encoder's parameters, then the critic's."""
-        return torch.cat((self._encoder.init(generator), self._critic.init(generator)))
+        return torch.cat((self._encoder.vector(generator), self._critic.init(generator)))
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [...]."""
         return self._critic(params, self._encoder(params, obs))
+
+
+class Layers(Protocol):
+    """What off-policy policies ask of their layers; an `MLP` and an `EncodedMLP` have it."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Initial parameters."""
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        """[..., O] -> outputs."""
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """The same function for the hot loop."""
+
+
+class EncodedMLP:
+    """An MLP of the features of an encoder of its own; it is used as the MLP alone would be."""
+
+    def __init__(self, encoder: OwnNet, mlp: MLP) -> None:
+        """`mlp` has F inputs."""
+        self._encoder, self._mlp = _Named(encoder), mlp
+        self.shapes = {**self._encoder.shapes, **mlp.shapes}
+
+    def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """The encoder's parameters, then the MLP's (`MLP.init_uniform`)."""
+        return {**self._encoder.init(generator), **self._mlp.init_uniform(generator)}
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        """[..., O] -> the MLP's outputs."""
+        return self._mlp(params, self._encoder(params, x))
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> the MLP's outputs, in memory that the next call overwrites."""
+        forward = self._mlp.acting(params, rows)
+        return lambda x: forward(self._encoder(params, x))
+
+
+def behind(make_encoder: MakeNet | None, mlp: MLP) -> Layers:
+    """`mlp` of an encoder's features; without an encoder the MLP itself."""
+    return mlp if make_encoder is None else EncodedMLP(make_encoder(), mlp)
+
+
+class OwnQFunctions(QFunctions):
+    """Action-value functions of features and actions, each with an encoder of its own.
+
+    The vector holds the first function's encoder and layers, then those of the second, and so on.
+    """
+
+    def __init__(self, encoder: OwnNet, q: QFunctions, count: int) -> None:
+        """K = `count` functions; `q` is one of F inputs besides the actions."""
+        self._encoder, self._q, self._count = _Named(encoder), q, count
+        self._single = Layout({**self._encoder.shapes, **q.layout.shapes})
+        names = [(f"{k}.{name}", name) for k in range(count) for name in self._single.shapes]
+        self.layout = Layout({full: self._single.shapes[name] for full, name in names})
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """The parameters of every function, drawn for each function apart."""
+        draws = (self._encoder.vector, self._q.init)
+        return torch.cat([draw(generator) for _ in range(self._count) for draw in draws])
+
+    def __call__(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        """Every Q_k of [B, O] and [B, A]: [K, B]."""
+        parts = vector.chunk(self._count)
+        return torch.stack([self._value(part, obs, action) for part in parts])
+
+    def first(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        """Q_1 alone: [B]."""
+        return self._value(vector.chunk(self._count)[0], obs, action)
+
+    def _value(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        features = self._encoder(self._single.unflatten(vector), obs)
+        return self._q.first(vector[-self._q.layout.size :], features, action)

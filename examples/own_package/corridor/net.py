@@ -1,4 +1,4 @@
-"""A net of one's own: an encoder before the layers of policy and critic."""
+"""A net of one's own: an encoder before the layers of the policy and of every critic."""
 
 from __future__ import annotations
 
