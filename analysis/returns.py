@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import labels, published, style
+from walle.analysis.drawing import curves, labels, published, style
 from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError, listed
 from walle.analysis.measuring import possible, scores
@@ -44,6 +44,7 @@ FLAGS = {
     "--evaluations": "draw -y from evaluations, which have no exploration noise",
     "--compiling": cli.COMPILING,
 }
+EVALUATE_MORE = " (runs with a smaller eval.every have a curve)"
 IQM_RUNS = 4
 PANELS = 3
 
@@ -118,7 +119,8 @@ def study(
     points = [_points(line, column, y) for line in found]
     columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
     table = words.without_lone_line(pd.concat(map(_last, points), ignore_index=True)[columns])
-    said += _sentences(found, label, iqm=iqm) + words.also_differ(sweep, by)
+    said += _sentences(found, label, iqm=iqm, evaluations=evaluations)
+    said += words.also_differ(sweep, by)
     return cli.Study(figure, table, said, pd.concat(points, ignore_index=True))
 
 
@@ -193,13 +195,8 @@ def _looks(lines: list[Line]) -> dict[str, style.Look]:
 
 def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
     for line in lines:
-        look, found = looks[line.label.text], line.curve
         label = f"{line.label.text or 'mean'} ({repeats_text(line.runs, line.seeds)})"
-        whole = np.where(found.complete, found.y, np.nan)
-        axes.plot(found.x, whole, color=look.color, linestyle=look.dash, label=label)
-        partial = np.where(found.complete, np.nan, found.y)
-        axes.plot(found.x, partial, color=look.color, linestyle=look.dash, linewidth=0.5)
-        axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
+        curves.draw(axes, line.curve, looks[line.label.text], label)
 
 
 def _limit(axes: style.Axes, reaches: list[tuple[float, float]]) -> None:
@@ -233,7 +230,7 @@ def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
         axes.plot(*place, marker, color=style.PAPER_GREY, markerfacecolor="none", label=label)
 
 
-def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
+def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -> list[str]:
     texts = []
     several = len({line.task for line in lines}) > 1
 
@@ -247,6 +244,9 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool) -> list[str]:
         texts.append(f"Lines are thin where some of their runs have no value ({label}): {ends}.")
     if alone := [name(line) for line in lines if line.runs == 1]:
         texts.append(f"Lines of one run have no band: {listed(alone, joint='; ')}.")
+    if points := [name(line) for line in lines if len(line.curve.x) == 1]:
+        more = EVALUATE_MORE if evaluations else ""
+        texts.append(f"Points, as their runs have one value: {listed(points, joint='; ')}{more}.")
     if iqm and any(line.runs < IQM_RUNS for line in lines):
         texts.append(
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "

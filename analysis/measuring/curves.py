@@ -55,13 +55,13 @@ def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> Float
     """[points]: equal steps from where the last run begins to where the longest run ends.
 
     Where a run ends before another begins, as on the wall clock, the steps start where the first
-    run begins.
+    run begins. Runs with one value each, at the same x, give one point.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
     begin, end = float(spans["min"].max()), float(spans["max"].max())
     if begin > spans["max"].min():
         begin = float(spans["min"].min())
-    return np.linspace(begin, end, points)
+    return np.unique(np.linspace(begin, end, points))
 
 
 def curve(

@@ -108,6 +108,21 @@ def test_between_algorithms_evaluations_are_the_default(tmp_path: Path) -> None:
     assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
 
 
+def test_runs_with_one_evaluation_each_are_points(tmp_path: Path) -> None:
+    """A line through one point cannot be seen: the figure of a short sweep was empty."""
+    jobs = [Job(iterations=20, algo=algo, seed=seed) for algo in ("ppo", "a2c") for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number in range(4):
+        path = root / str(number) / "eval.csv"
+        pd.read_csv(path).tail(1).to_csv(path, index=False)
+    study = returns.study(load(root))
+    (axes,) = study.figure.axes
+    assert [line.get_marker() for line in axes.get_lines()] == ["o", "s"]
+    assert [len(bar.get_segments()) for bar in axes.collections] == [1, 1]  # type: ignore[attr-defined]
+    said = "Points, as their runs have one value: a2c; ppo (runs with a smaller eval.every"
+    assert any(text.startswith(said) for text in study.sentences)
+
+
 def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
     for run, value in (("0", 100), ("1", 200)):
