@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from walle.errors import ConfigError
@@ -13,7 +12,7 @@ from walle.launcher.workers.submitted import BackendError
 from walle.processes.cluster.connecting import join, leave
 
 SETTING = "hydra.launcher.ray.address"
-ANSWER_S = 60.0
+ANSWER_S, END_S = 60.0, 10.0
 _OWN = {"object_store_memory": 80_000_000}
 
 
@@ -51,27 +50,38 @@ class Actors:
         Raises:
             BackendError: a node says why not.
         """
-        asked = self._ray.remote(obstacle)
-        references = {
-            asked.options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node)).remote(
-                task
-            ): node
-            for node in nodes
-        }
-        refs = list(references)
-        ready, _ = (
-            self._ray.wait(refs, num_returns=len(refs), timeout=ANSWER_S) if refs else ([], 0)
-        )
-        for reference in ready:
-            node = references[reference]
-            try:
-                refusal = self._ray.get(reference)
-            except self._ray.exceptions.RayError as error:
-                said = [line for line in str(error).splitlines() if line.strip()]
-                refusal = f"cannot run walle: {said[-1].strip() if said else type(error).__name__}"
-            if refusal:
+        function = self._ray.remote(obstacle)
+        asked: dict[Any, Node] = {}
+        for node in nodes:
+            options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node)}
+            asked[function.options(**options).remote(task)] = node
+        found = [asked[reference] for reference in self._answered(list(asked), ANSWER_S)]
+        for reference, node in asked.items():
+            if node in found and (refusal := self._refusal(reference)) is not None:
+                if not refusal:
+                    found.remove(node)
+                    continue
                 raise BackendError(f"hydra.launcher.backend=ray: node {node.name} {refusal}")
-        return [references[reference] for reference in ready]
+        return found
+
+    def _refusal(self, reference: Any) -> str | None:
+        """What a node has answered, see `obstacle`; empty if it has died."""
+        try:
+            refusal: str | None = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            said = [line.strip() for line in str(error).splitlines() if line.strip()]
+            return f"cannot run walle: {said[-1] if said else type(error).__name__}"
+        except self._ray.exceptions.RayError:
+            return ""
+        return refusal
+
+    def _answered(self, references: Sequence[Any], within_s: float) -> list[Any]:
+        """Those of the references whose answers come in time."""
+        if not references:
+            return []
+        several = {"num_returns": len(references), "timeout": within_s}
+        ready, _ = self._ray.wait(references, **several)
+        return list(ready)
 
     def start(self, name: str, task: Task, placement: Placement, gpus: int) -> None:
         """Starts a worker, which goes on without this process."""
@@ -93,21 +103,31 @@ class Actors:
         return {name: "ALIVE" for name in names if name in alive}
 
     def end(self, names: Sequence[str], save_s: float) -> None:
-        """Asks workers to end; see `Supervisor.end`."""
-        self._each(names, lambda actor: actor.end.remote(save_s))
+        """Asks workers to end, see `Supervisor.end`; kills those that wait or do not answer."""
+        asked: dict[str, Any] = {}
+        for name, actor in self._living(names):
+            asked[name] = actor.end.remote(save_s)
+        answered = self._answered(list(asked.values()), END_S)
+        self.kill([name for name, reference in asked.items() if reference not in answered])
 
     def signal(self, names: Sequence[str], number: int) -> None:
         """Sends workers a signal."""
-        self._each(names, lambda actor: actor.signal.remote(number))
+        for _, actor in self._living(names):
+            actor.signal.remote(number)
 
     def kill(self, names: Sequence[str]) -> None:
         """Ends workers at once; the kernel ends their processes."""
-        self._each(names, lambda actor: self._ray.kill(actor, no_restart=True))
+        for _, actor in self._living(names):
+            self._ray.kill(actor, no_restart=True)
 
-    def _each(self, names: Sequence[str], action: Callable[[Any], object]) -> None:
+    def _living(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """The workers that Ray still has, with their handles."""
         for name in names:
-            with contextlib.suppress(ValueError):  # it has ended
-                action(self._ray.get_actor(name, NAMESPACE))
+            try:
+                actor = self._ray.get_actor(name, NAMESPACE)
+            except ValueError:  # it has ended
+                continue
+            yield name, actor
 
     def close(self) -> None:
         """Disconnects; a Ray of its own ends."""

@@ -196,7 +196,8 @@ class RayBackend:
     def _pass_on(self, submission: Submission, saving: list[int]) -> None:
         """Asks the jobs for checkpoints."""
         while saving:
-            self._actors.signal(submission.arrays, saving.pop(0))
+            saving.pop(0)
+            self._actors.signal(submission.arrays, signal.SIGUSR2)  # SIGUSR1 would end workers
 
     def _end(
         self, submission: Submission, follower: Follower, sweep: Path, ending: Sequence[int]
@@ -205,9 +206,11 @@ class RayBackend:
         if ending[0] == signal.SIGHUP:
             leave_terminal()
         self._actors.end(submission.arrays, self._ray.save_s)
+        kill_at = time.monotonic() + self._ray.save_s + GONE_S
         while self._actors.states(submission.arrays):
             follower.look()
-            if any(number != signal.SIGHUP for number in ending[1:]):
+            again = any(number != signal.SIGHUP for number in ending[1:])
+            if again or time.monotonic() > kill_at:
                 self._actors.kill(submission.arrays)
             time.sleep(POLL_S)
         with contextlib.suppress(LockedError), jobs_locked(sweep, LOCK_WAIT_S):

@@ -8,13 +8,14 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submitted import LOGS, read_submission
 
 NAMESPACE = "walle"
 SEEN_S = 15.0  # a node may have looked into a directory before, and remember what was there
+RESTARTS = 3
 _LOOK_S = 0.5
 
 
@@ -117,38 +118,41 @@ class Supervisor:
                 print(f"node {os.uname().nodename} {refusal}")
             else:
                 self._run()
-                self._end_waiting()
+                self._end_others()
         finally:
             _leave()
 
     def _run(self) -> None:
-        task = self._task
-        program = [task.python, "-m", "walle.launcher.workers.ray_cluster.program"]
-        arguments = [str(task.directory), task.name, str(task.cores), str(os.getpid())]
-        with (task.directory / LOGS / f"{task.name}.log").open("ab") as log:
-            with self._lock:
-                if not self._may_start:
+        """Starts the worker, and again as often as it may be killed; waits for its end."""
+        with (self._task.directory / LOGS / f"{self._task.name}.log").open("ab") as log:
+            for _ in range(1 + RESTARTS):
+                with self._lock:
+                    if not self._may_start:
+                        return
+                    self._process = _start(self._task, log)
+                if self._process.wait() >= 0:
                     return
-                self._process = subprocess.Popen(
-                    [*program, *arguments],
-                    cwd=task.cwd,
-                    env=task.environ | {"CUDA_VISIBLE_DEVICES": _gpus()},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            self._process.wait()
 
-    def _end_waiting(self) -> None:
-        """Ends the workers that never started, once all jobs have ended."""
-        directory = self._task.directory
-        submission = read_submission(directory)
-        if not Claims(directory).all_over(submission.nums):
-            return
-        for number, actor in enumerate(submission.arrays):
-            if not (directory / LOGS / f"{number}.log").exists():
-                _kill(actor)
+    def _end_others(self) -> None:
+        """Ends all other workers of the submission once all jobs have ended: some may wait."""
+        submission = read_submission(self._task.directory)
+        if Claims(submission.directory).all_over(submission.nums):
+            for number, actor in enumerate(submission.arrays):
+                if str(number) != self._task.name:
+                    _kill(actor)
+
+
+def _start(task: Task, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    program = [task.python, "-m", "walle.launcher.workers.ray_cluster.program"]
+    return subprocess.Popen(
+        [*program, str(task.directory), task.name, str(task.cores), str(os.getpid())],
+        cwd=task.cwd,
+        env=task.environ | {"CUDA_VISIBLE_DEVICES": _gpus()},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
 
 
 def _gpus() -> str:
