@@ -16,7 +16,7 @@ import yaml
 from walle.agent.episode_tracker import EPISODE_COLUMNS
 from walle.launcher.identity import Identity
 from walle.launcher.records import INDEX, JobRecord, Manifest, write_index, write_manifest
-from walle.launcher.settings import SlurmConf, WalleLauncherConf
+from walle.launcher.settings import RayConf, SlurmConf, WalleLauncherConf
 from walle.timing import TraceFile
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,8 +70,9 @@ def test_every_setting_with_a_comment_shows_it(tables):
 
 def test_every_setting_of_the_launcher_has_a_row_with_its_comment(tables):
     rows = tables.launcher_settings()
-    keys = {key for key in vars(WalleLauncherConf()) if key not in ("_target_", "slurm")}
+    keys = {key for key in vars(WalleLauncherConf()) if key not in ("_target_", "slurm", "ray")}
     keys |= {f"slurm.{key}" for key in vars(SlurmConf())}
+    keys |= {f"ray.{key}" for key in vars(RayConf())}
     assert {row.key for row in rows} == keys
     assert [row for row in rows if not row.comment] == []
 

@@ -54,10 +54,13 @@ def settings_of(file: Path) -> list[Setting]:
 def launcher_settings() -> list[Setting]:
     """The keys of `hydra.launcher`, each with the comment above it."""
     text = LAUNCHER.read_text(encoding="utf-8")
-    slurm = _fields(text.partition("class SlurmConf")[2].partition("@dataclass")[0])
     found = _fields(text.partition("_target_")[2].partition("\ndef ")[0])
-    nested = [one._replace(key=f"slurm.{one.key}") for one in slurm]
-    return [one for one in found if one.key != "slurm"] + nested
+    nested = {"slurm": "SlurmConf", "ray": "RayConf"}
+    rows = [one for one in found if one.key not in nested]
+    for group, name in nested.items():
+        own = _fields(text.partition(f"class {name}")[2].partition("@dataclass")[0])
+        rows += [one._replace(key=f"{group}.{one.key}") for one in own]
+    return rows
 
 
 def _fields(text: str) -> list[Setting]:

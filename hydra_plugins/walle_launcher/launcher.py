@@ -11,7 +11,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from walle.launcher.settings import SlurmConf, WalleLauncherConf
+from walle.launcher.settings import RayConf, SlurmConf, WalleLauncherConf
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
@@ -74,7 +74,8 @@ class WalleLauncher(Launcher):
     def __init__(self, **settings: Any) -> None:
         """Takes the keys of `WalleLauncherConf`; Hydra passes them."""
         slurm = SlurmConf(**settings.pop("slurm", {}))
-        self.settings = WalleLauncherConf(**settings, slurm=slurm)
+        ray = RayConf(**settings.pop("ray", {}))
+        self.settings = WalleLauncherConf(**settings, slurm=slurm, ray=ray)
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig

@@ -54,8 +54,11 @@ def act(do):
         Path("ready").touch()
         time.sleep(600)
     if do == "warned":
-        signal.signal(signal.SIGUSR1, lambda *_: Path("warned").touch())
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, lambda *_: Path("warned").touch())
         Path("ready").touch()
+    while do == "wait" and not Path("go").exists():
+        time.sleep(0.05)
     if do == "memory":
         raise MemoryError
     if do == "leave":

@@ -45,7 +45,7 @@ from walle.launcher.texts import (
     resume_text,
 )
 from walle.launcher.workers.backends import make_backend
-from walle.launcher.workers.slurm import SlurmError
+from walle.launcher.workers.submitted import BackendError
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ REFUSALS = (
     RecordError,
     LockedError,
     PreparationError,
-    SlurmError,
+    BackendError,
 )
 NOT_STARTED = Verdict("pending", "not started: the sweep was stopped before its turn")
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import List, Optional  # noqa: UP035  OmegaConf reads these spellings only
 
 DEFAULT_REPEAT = "seed"
+STALE_BEATS = 9  # a worker has vanished when it has been silent for as many heartbeats
 CHOICES = {
     "order": (None, "given", "interleaved", "blocks", "shuffled"),
     "on_failure": ("continue", "stop"),
-    "backend": ("local", "slurm"),
+    "backend": ("local", "slurm", "ray"),
 }
 
 
@@ -54,18 +55,44 @@ class SlurmConf:
 
 
 @dataclass
+class RayConf:
+    """Every key of `hydra.launcher.ray`, with its default: what to ask a Ray cluster for."""
+
+    # The cluster: auto, the one that this machine has joined; host:port; null, a Ray of the
+    # command's own on this machine, which ends with the command.
+    address: Optional[str] = "auto"  # noqa: UP045
+    # Workers to start; null: one on every node with free cores, until all jobs can run at once; one
+    # in a sweep that measures time. Further workers wait until cores are free or nodes join.
+    workers: Optional[int] = None  # noqa: UP045
+    # Cores of a worker, which runs as many jobs side by side as fit; null: all free cores of its
+    # node, as far as the jobs need them. Sweeps that measure time, and jobs that take all cores,
+    # get whole nodes instead.
+    cores: Optional[int] = None  # noqa: UP045
+    # GPUs of a worker.
+    gpus: int = 0
+    # Seconds that jobs have to write their checkpoints when Ctrl-C ends the workers.
+    save_s: int = 120
+    # Seconds between two signs of life of a worker. Its jobs are claimed by others when there was
+    # none for nine times as long.
+    heartbeat_s: float = 10.0
+
+
+@dataclass
 class WalleLauncherConf:
     """Every key of `hydra.launcher`, with its default."""
 
     _target_: str = "hydra_plugins.walle_launcher.launcher.WalleLauncher"
-    # Where the jobs run: local, on this machine; slurm, in workers that Slurm starts on its nodes,
-    # which share the sweep's directory with this machine.
+    # Where the jobs run: local, on this machine; slurm, in workers that Slurm starts on its nodes;
+    # ray, in workers on the nodes of a Ray cluster. Nodes share the sweep's directory with this
+    # machine.
     backend: str = "local"
-    # false: with backend=slurm, submit the workers and return; `walle sweep status` tells how far
-    # they are.
+    # false: with backend=slurm or ray, submit the workers and return; `walle sweep status` tells
+    # how far they are.
     wait: bool = True
     # What to ask Slurm for.
     slurm: SlurmConf = field(default_factory=SlurmConf)
+    # What to ask a Ray cluster for.
+    ray: RayConf = field(default_factory=RayConf)
     # Cores that the sweep may use; null: every core this process may run on.
     cores: Optional[List[int]] = None  # noqa: UP006, UP045
     # GPUs that the sweep may use; two jobs share a GPU that is named twice. null: the GPUs in
@@ -148,5 +175,56 @@ def check_settings(settings: WalleLauncherConf) -> None:
     if settings.backend == "local" and not settings.wait:
         raise ValueError(
             "hydra.launcher.wait=false needs workers that go on without this process: add "
-            "hydra.launcher.backend=slurm"
+            "hydra.launcher.backend=slurm or ray"
         )
+    _refuse_settings_of_others(settings)
+
+
+def check_worker_settings(settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
+    """Refuses settings with which workers on other machines cannot run.
+
+    Args:
+        settings: of the launcher.
+        workers: what to ask the scheduler for.
+
+    Raises:
+        ValueError: with the key and what to use instead.
+    """
+    name = settings.backend
+    for key in ("cores", "gpus"):  # of this machine, which say nothing about other machines
+        if getattr(settings, key) is not None:
+            raise ValueError(
+                f"hydra.launcher.{key} names those of this machine, and backend={name} runs jobs "
+                f"elsewhere: use hydra.launcher.{name}.{key}"
+            )
+    if settings.check_cores:
+        raise ValueError(
+            f"hydra.launcher.check_cores times the cores of this machine, and backend={name} runs "
+            "jobs elsewhere: leave it out"
+        )
+    for key, least in {"workers": 1, "cores": 1, "gpus": 0, "save_s": 0}.items():
+        value = getattr(workers, key)
+        if value is not None and value < least:
+            raise ValueError(f"hydra.launcher.{name}.{key}={value}: it must be at least {least}")
+    if workers.heartbeat_s <= 0:
+        raise ValueError(
+            f"hydra.launcher.{name}.heartbeat_s={workers.heartbeat_s}: it must be above 0"
+        )
+
+
+def heartbeat_s(settings: WalleLauncherConf) -> float:
+    """Seconds between two signs of life of a worker."""
+    return settings.ray.heartbeat_s if settings.backend == "ray" else settings.slurm.heartbeat_s
+
+
+def _refuse_settings_of_others(settings: WalleLauncherConf) -> None:
+    """Refuses settings of Ray without Ray, and settings of Slurm with Ray."""
+    group = "slurm" if settings.backend == "ray" else "ray"
+    defaults = SlurmConf() if group == "slurm" else RayConf()
+    for key, default in vars(defaults).items():
+        value = getattr(getattr(settings, group), key)
+        if value != default:
+            raise ValueError(
+                f"hydra.launcher.{group}.{key}={value} has no effect with backend="
+                f"{settings.backend}: leave it out, or use hydra.launcher.backend={group}"
+            )

@@ -12,7 +12,7 @@ from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
-from walle.launcher.workers import following, slurm
+from walle.launcher.workers import following
 from walle.launcher.workers.claims import RELEASED, Claims
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.submitted import Submission
@@ -44,7 +44,8 @@ def follower(tmp_path, monkeypatch):
         for n in range(3)
     ]
     plan = Plan(jobs, {}, [0, 1, 2], [], Manifest((), {}, (), ()), exclusive=False)
-    return Follower(plan, Submission(tmp_path / "workers", ["12"], [0, 1, 2]), Screen())
+    submission = Submission(tmp_path / "workers", ["12"], [0, 1, 2])
+    return Follower(plan, submission, Screen(), lambda arrays: {"12_0": "RUNNING"})
 
 
 def running(follower, num, attempts=1):
@@ -52,7 +53,7 @@ def running(follower, num, attempts=1):
     update_status(directory, state="running", cores=[num], attempts=attempts)
 
 
-def test_jobs_that_start_change_hands_and_end(follower, monkeypatch):
+def test_jobs_that_start_change_hands_and_end(follower):
     claims = Claims(follower._submission.directory, "a")
     steps = iter(range(9))
 
@@ -77,7 +78,7 @@ def test_jobs_that_start_change_hands_and_end(follower, monkeypatch):
                 claims.end(num, int(num == 0), "completed")
         return {"12_0": "RUNNING"}
 
-    monkeypatch.setattr(slurm, "states", ask)
+    follower._ask = ask
     verdicts = follower.follow([])
     assert {index: verdict.value for index, verdict in verdicts.items()} == {0: 0, 1: 10, 2: 20}
     assert follower._screen.told == [
@@ -92,20 +93,20 @@ def test_jobs_that_start_change_hands_and_end(follower, monkeypatch):
     ]
 
 
-def test_jobs_whose_workers_have_all_gone(follower, monkeypatch):
+def test_jobs_whose_workers_have_all_gone(follower):
     claims = Claims(follower._submission.directory, "a")
     claims.take(0, 0)
     running(follower, 0)
-    monkeypatch.setattr(slurm, "states", lambda arrays: {})
+    follower._ask = lambda arrays: {}
     verdicts = follower.follow([])
     assert list(verdicts) == [0]
     assert verdicts[0].state == "interrupted"
     assert follower._screen.told[-1] == "no worker is left for 3 jobs"
 
 
-def test_a_scheduler_that_does_not_answer_ends_nothing(follower, monkeypatch):
+def test_a_scheduler_that_does_not_answer_ends_nothing(follower):
     answers = iter([None, None, {}])
-    monkeypatch.setattr(slurm, "states", lambda arrays: next(answers))
+    follower._ask = lambda arrays: next(answers)
     assert follower.follow([]) == {}
     assert next(answers, "asked three times") == "asked three times"
 

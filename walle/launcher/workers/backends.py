@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.workers.local import LocalBackend
+from walle.launcher.workers.ray_cluster.backend import RayBackend
 from walle.launcher.workers.submission import SlurmBackend
 
-Backend = LocalBackend | SlurmBackend
+Backend = LocalBackend | SlurmBackend | RayBackend
 
 
 def make_backend(settings: WalleLauncherConf) -> Backend:
@@ -15,4 +16,6 @@ def make_backend(settings: WalleLauncherConf) -> Backend:
     Raises:
         ValueError: it cannot work with the settings.
     """
-    return SlurmBackend(settings) if settings.backend == "slurm" else LocalBackend(settings)
+    known: dict[str, type[Backend]]
+    known = {"local": LocalBackend, "slurm": SlurmBackend, "ray": RayBackend}
+    return known[settings.backend](settings)

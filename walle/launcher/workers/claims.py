@@ -100,6 +100,26 @@ class Claims:
         """The worker's number as it is now; empty for a worker that has ended."""
         return _text(self._alive / owner) if owner else ""
 
+    def silence_s(self) -> dict[str, float] | None:
+        """Seconds since the last heartbeat of every worker that has not ended.
+
+        Both times are those of the file system's clock, so that no machine's clock is compared
+        with another one's. None where this process may not write into the directory.
+        """
+        probe = self._alive / f".look-{os.uname().nodename}-{os.getpid()}"
+        try:
+            probe.touch()
+            now_s = probe.stat().st_mtime
+            probe.unlink()
+        except OSError:
+            return {} if not self._alive.exists() else None
+        workers = [entry for entry in os.scandir(self._alive) if not entry.name.startswith(".")]
+        found: dict[str, float] = {}
+        for worker in workers:
+            with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+                found[worker.name] = now_s - os.stat(worker.path).st_mtime
+        return found
+
     @contextmanager
     def beating(self, every_s: float) -> Iterator[None]:
         """Keeps this worker's heartbeat going in the body, in a thread of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from walle.agent.run_directory import read_status
 from walle.launcher.allocation import Grant
@@ -13,21 +13,37 @@ from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, last_lines
 from walle.launcher.screen import Screen
 from walle.launcher.texts import count_text
-from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claim, Claims
 from walle.launcher.workers.submitted import Submission
 
 POLL_S = 1.0
-ASK_S = 30.0  # between two questions to Slurm
+ASK_S = 30.0  # between two questions to the scheduler
 LOST = Verdict("interrupted", "its worker vanished, and no other worker was left")
 
 
 class Follower:
     """Shows the jobs of a submission as they start and end."""
 
-    def __init__(self, plan: Plan, submission: Submission, screen: Screen) -> None:
-        """Has seen nothing yet."""
+    def __init__(
+        self,
+        plan: Plan,
+        submission: Submission,
+        screen: Screen,
+        ask: Callable[[Sequence[str]], Mapping[str, str] | None],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Has seen nothing yet.
+
+        Args:
+            plan: the jobs.
+            submission: the workers.
+            screen: shows what happens.
+            ask: asks the scheduler which workers of `Submission.arrays` it still has; None if it
+                does not answer.
+            meanwhile: called about once a second.
+        """
         self._plan, self._submission, self._screen = plan, submission, screen
+        self._ask, self._meanwhile = ask, meanwhile
         self._claims = Claims(submission.directory)
         self._shown: dict[int, Claim] = {}  # the claim shown last, by the job's index
         self._verdicts: dict[int, Verdict] = {}
@@ -43,11 +59,12 @@ class Follower:
         """
         ask_at, gone = time.monotonic() + ASK_S, False
         while not ending:
-            self._look()
+            self.look()
+            self._meanwhile()
             if gone or len(self._verdicts) == len(self._plan.order):
                 break
             if time.monotonic() > ask_at:
-                gone = slurm.states(self._submission.arrays) == {}
+                gone = self._ask(self._submission.arrays) == {}
                 ask_at = time.monotonic() + ASK_S
             else:
                 time.sleep(POLL_S)
@@ -55,7 +72,16 @@ class Follower:
             self._tell_lost()
         return self._verdicts
 
-    def _look(self) -> None:
+    def ended_early(self) -> dict[int, Verdict]:
+        """How each job ended after all workers were asked to end."""
+        self.look()
+        for index, claim in self._shown.items():
+            if not claim.is_over:
+                verdict = recorded_verdict(self._plan.jobs[index])
+                self._verdicts[index] = LOST if verdict.state == "running" else verdict
+        return self._verdicts
+
+    def look(self) -> None:
         """Shows what is new."""
         newest = self._claims.newest()
         for index in self._plan.order:

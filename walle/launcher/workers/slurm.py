@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 
 from walle.launcher.resources import parse_cpu_list
+from walle.launcher.workers.submitted import BackendError
 
 TIMEOUT_S = 60.0
 NEEDED = ("sbatch", "squeue", "sinfo", "scontrol", "scancel")
@@ -16,7 +17,7 @@ DEFAULT_ARRAY_SIZE = 1001  # Slurm's own default of MaxArraySize
 WANT_REQUEUE = ("RUNNING", "PREEMPTED", "TIMEOUT")
 
 
-class SlurmError(ValueError):
+class SlurmError(BackendError):
     """Slurm is missing, does not answer or refuses; the message is one line."""
 
 

@@ -16,28 +16,27 @@ from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
 from walle.launcher.runner import Watch
 from walle.launcher.screen import open_screen
-from walle.launcher.settings import SlurmConf, WalleLauncherConf
+from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
 from walle.launcher.workers import slurm
 from walle.launcher.workers.batch_script import batch_script
-from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.slurm import SlurmError
 from walle.launcher.workers.stored_plan import store
 from walle.launcher.workers.submitted import (
+    LOGS,
     Submission,
+    check_joined,
     new_directory,
     record_submission,
-    submissions,
+    refuse_pruner,
+    unfinished,
 )
 
 log = logging.getLogger(__name__)
 
 MOST_WORKERS = 16
 LOCK_WAIT_S = 15.0
-LOGS = "logs"
-# Settings of this machine, which say nothing about the nodes of a cluster.
-LOCAL_ONLY = {"cores": "slurm.cores", "gpus": "slurm.gpus"}
 
 
 class SlurmBackend:
@@ -50,7 +49,7 @@ class SlurmBackend:
             ValueError: they cannot, or Slurm is missing.
         """
         self._settings, self._slurm = settings, settings.slurm
-        _check(settings)
+        check_worker_settings(settings, settings.slurm)
         slurm.check_installed()
         _check_partition(self._slurm.partition)
         batch_script(self._slurm, "", name="", log="", cores=None)  # can its template be used?
@@ -94,21 +93,20 @@ class SlurmBackend:
             SlurmError: Slurm refuses, or the jobs cannot run there.
             SystemExit: a signal ended the waiting; the workers go on.
         """
-        if watch is not None:
-            raise SlurmError(
-                "hydra.sweeper.pruner watches jobs of this machine only: leave the pruner out, or "
-                "use hydra.launcher.backend=local"
-            )
-        submission = self._earlier and _joined(self._earlier, plan)
+        refuse_pruner(watch)
+        submission = self._earlier
         if submission is None:
             submission = self._submit(plan, sweep, wanted)
+        else:
+            end = f"end them with scancel {' '.join(submission.arrays)}"
+            check_joined(submission, planned_nums(plan), end)
         how = f"`walle sweep status {sweep}` shows them, `scancel {' '.join(submission.arrays)}`"
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how} ends them")
             return None
         screen = open_screen(len(plan.jobs), len(plan.done))
         try:
-            verdicts = Follower(plan, submission, screen).follow(ending)
+            verdicts = Follower(plan, submission, screen, slurm.states).follow(ending)
         finally:
             screen.close()
         if ending:
@@ -130,13 +128,18 @@ class SlurmBackend:
         )
         (directory / "batch.sh").write_text(script)
         arrays: list[str] = []
-        nums = [plan.jobs[index].num for index in plan.order]
+        nums = planned_nums(plan)
         for elements in array_sizes(worker_count(plan, self._slurm), slurm.max_array_size()):
             arrays.append(slurm.submit(script, elements, []))
             record_submission(Submission(directory, arrays, nums))
         workers = count_text(worker_count(plan, self._slurm), "worker")
         log.info(f"submitted {workers} to Slurm: {', '.join(arrays)}")
         return Submission(directory, arrays, nums)
+
+
+def planned_nums(plan: Plan) -> list[int]:
+    """The numbers of the jobs to run."""
+    return [plan.jobs[index].num for index in plan.order]
 
 
 def worker_cores(plan: Plan, settings: SlurmConf) -> int | None:
@@ -175,28 +178,6 @@ def array_sizes(workers: int, most: int) -> list[int]:
     return sizes
 
 
-def _check(settings: WalleLauncherConf) -> None:
-    for key, instead in LOCAL_ONLY.items():
-        if getattr(settings, key) is not None:
-            raise SlurmError(
-                f"hydra.launcher.{key} names those of this machine, and backend=slurm runs jobs "
-                f"elsewhere: use hydra.launcher.{instead}"
-            )
-    if settings.check_cores:
-        raise SlurmError(
-            "hydra.launcher.check_cores times the cores of this machine, and backend=slurm runs "
-            "jobs elsewhere: leave it out"
-        )
-    least = {"workers": 1, "cores": 1, "gpus": 0, "save_s": 0}
-    for key, bound in least.items():
-        value = getattr(settings.slurm, key)
-        if value is not None and value < bound:
-            raise SlurmError(f"hydra.launcher.slurm.{key}={value}: it must be at least {bound}")
-    if settings.slurm.heartbeat_s <= 0:
-        value = settings.slurm.heartbeat_s
-        raise SlurmError(f"hydra.launcher.slurm.heartbeat_s={value}: it must be above 0")
-
-
 def _check_partition(asked: str | None) -> None:
     if asked is None:
         return
@@ -210,25 +191,7 @@ def _check_partition(asked: str | None) -> None:
 
 def _running_submission(sweep: Path) -> Submission | None:
     """The newest submission, if it has jobs that have not ended and workers in Slurm's queue."""
-    newest = next(reversed(submissions(sweep)), None)
-    if newest is None or Claims(newest.directory).all_over(newest.nums):
+    newest = unfinished(sweep)
+    if newest is None or newest.backend != "slurm":
         return None
     return newest if slurm.states(newest.arrays) else None
-
-
-def _joined(earlier: Submission, plan: Plan) -> Submission:
-    """The earlier submission, if it runs all jobs of the plan.
-
-    Raises:
-        SlurmError: it does not.
-    """
-    arrays = ", ".join(earlier.arrays)
-    nums = {plan.jobs[index].num for index in plan.order}
-    if more := nums.difference(earlier.nums):
-        raise SlurmError(
-            f"workers of an earlier command ({arrays}) still run jobs of this sweep, and "
-            f"{count_text(len(more), 'job')} of this command are not theirs: wait for them, or "
-            f"end them with scancel {' '.join(earlier.arrays)}"
-        )
-    log.info(f"the workers of an earlier command ({arrays}) run these jobs")
-    return earlier

@@ -1,14 +1,24 @@
-"""The submissions of a sweep: their directories, and the scheduler's numbers of their workers."""
+"""The submissions of a sweep: their directories, and the scheduler's names of their workers."""
 
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from walle.agent.run_directory import write_atomically
+from walle.launcher.texts import count_text
+from walle.launcher.workers.claims import Claims
 
-WORKERS, SUBMITTED = ".workers", "submitted.json"
+log = logging.getLogger(__name__)
+
+WORKERS, SUBMITTED, LOGS = ".workers", "submitted.json", "logs"
+
+
+class BackendError(ValueError):
+    """A sweep cannot run where it was asked to; the message is one line."""
 
 
 class Submission(NamedTuple):
@@ -16,18 +26,27 @@ class Submission(NamedTuple):
 
     Attributes:
         directory: what they share.
-        arrays: the scheduler's numbers of their arrays of jobs.
+        arrays: Slurm's numbers of their arrays of jobs; the names of their actors in Ray.
         nums: the numbers of the sweep's jobs that they run.
+        backend: which of the launcher's backends has submitted them.
+        stale_s: seconds without a heartbeat after which one of them has vanished.
     """
 
     directory: Path
     arrays: list[str]
     nums: list[int]
+    backend: str = "slurm"
+    stale_s: float = 90.0
 
 
 def record_submission(submission: Submission) -> None:
-    """Writes the scheduler's numbers beside the plan."""
-    content = {"arrays": submission.arrays, "jobs": submission.nums}
+    """Writes the scheduler's names beside the plan."""
+    content = {
+        "arrays": submission.arrays,
+        "jobs": submission.nums,
+        "backend": submission.backend,
+        "stale_s": submission.stale_s,
+    }
     write_atomically(submission.directory / SUBMITTED, json.dumps(content) + "\n")
 
 
@@ -44,10 +63,53 @@ def submissions(sweep: Path) -> list[Submission]:
 
 
 def read_submission(directory: Path) -> Submission:
-    """Reads the scheduler's numbers; empty ones before they are known."""
+    """Reads the scheduler's names; none before they are known."""
     file = directory / SUBMITTED
     content = json.loads(file.read_text()) if file.exists() else {"arrays": [], "jobs": []}
-    return Submission(directory, content["arrays"], content["jobs"])
+    nums = content.pop("jobs")
+    return Submission(directory, nums=nums, **content)
+
+
+def unfinished(sweep: Path) -> Submission | None:
+    """The newest submission, if it has jobs that have not ended."""
+    newest = next(reversed(submissions(sweep)), None)
+    if newest is None or Claims(newest.directory).all_over(newest.nums):
+        return None
+    return newest
+
+
+def check_joined(earlier: Submission, nums: Collection[int], end: str) -> None:
+    """Checks that an earlier submission, which still has workers, runs all jobs of a command.
+
+    Args:
+        earlier: the submission.
+        nums: the numbers of the command's jobs.
+        end: how to end its workers.
+
+    Raises:
+        BackendError: it does not.
+    """
+    workers = ", ".join(earlier.arrays)
+    if more := set(nums).difference(earlier.nums):
+        raise BackendError(
+            f"workers of an earlier command ({workers}) still run jobs of this sweep, and "
+            f"{count_text(len(more), 'job')} of this command are not theirs: wait for them, or "
+            f"{end}"
+        )
+    log.info(f"the workers of an earlier command ({workers}) run these jobs")
+
+
+def refuse_pruner(watch: object) -> None:
+    """Refuses a sweeper that watches the jobs.
+
+    Raises:
+        BackendError: the sweeper has a function that watches them.
+    """
+    if watch is not None:
+        raise BackendError(
+            "hydra.sweeper.pruner watches jobs of this machine only: leave the pruner out, or use "
+            "hydra.launcher.backend=local"
+        )
 
 
 def _number(file: Path) -> int:

@@ -1,4 +1,7 @@
-"""A worker: `python -m walle.launcher.workers.worker DIRECTORY`, on cores that Slurm gives it."""
+"""A worker: runs jobs on the cores that a scheduler gives it.
+
+`python -m walle.launcher.workers.worker DIRECTORY` is a worker of Slurm.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from walle.launcher.lock import run_is_locked, share_jobs_lock
 from walle.launcher.records import write_index
 from walle.launcher.resources import Resources, read_siblings, spread, visible_gpus
+from walle.launcher.settings import STALE_BEATS, heartbeat_s
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claimed_jobs import ClaimedJobs, ClaimLostError
 from walle.launcher.workers.claims import Claims
@@ -22,34 +27,73 @@ from walle.launcher.workers.stored_plan import StoredPlan, read_stored
 from walle.launcher.workers.submitted import read_submission
 from walle.machine import usable_cores
 
-STALE_BEATS = 9
 LOCK_WAIT_S = 60.0
 
 
-def main(directory: Path) -> int:
+class Place(Protocol):
+    """Where a worker runs, as its scheduler knows it.
+
+    Attributes:
+        name: of the worker among those of its submission.
+    """
+
+    name: str
+
+    def cores(self, usable: list[int]) -> list[int]:
+        """The worker's cores, among those that this process may use."""
+
+    def jobs_are_over(self, arrays: Sequence[str]) -> None:
+        """Learns that no worker of the submission is needed any more; see `Submission`."""
+
+    def start_again(self) -> None:
+        """Learns that the worker was asked to end before its jobs were over."""
+
+
+class SlurmPlace:
+    """An element of an array of Slurm's jobs."""
+
+    def __init__(self) -> None:
+        """Reads the variables that Slurm has set."""
+        self._known = slurm.worker_name(os.environ)
+        self.name = self._known or "0"
+
+    def cores(self, usable: list[int]) -> list[int]:
+        """See `Place`."""
+        return usable if self._known is None else slurm.own_cores(self.name, os.environ, usable)
+
+    def jobs_are_over(self, arrays: Sequence[str]) -> None:
+        """Cancels the workers that wait in the queue."""
+        if arrays:
+            slurm.cancel_waiting(arrays)
+
+    def start_again(self) -> None:
+        """Asks Slurm to start the worker again, unless its user has cancelled it."""
+        if self._known is not None and slurm.requeue(self._known):
+            logging.info("asked Slurm to start this worker again")
+
+
+def main(directory: Path, place: Place) -> int:
     """Runs the jobs of a submission until none is left; returns the exit code.
 
-    Asked to end, it waits until its jobs have written their checkpoints, gives them back, and asks
-    to be started again.
+    Asked to end, it waits until its jobs have written their checkpoints, and gives them back.
     """
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stdout)
-    stored, name = read_stored(directory), slurm.worker_name(os.environ)
+    stored = read_stored(directory)
     os.chdir(stored.cwd)
     sys.path[:] = stored.path
     ending: list[int] = []
     saving: list[int] = []
     _collect_signals(ending, saving)
     try:
-        is_over = _work(directory, stored, _resources(name, os.environ), ending, saving)
+        is_over = _work(directory, stored, place, ending, saving)
     except ClaimLostError as error:
         logging.warning(f"this worker was frozen: {error}")
         return 1
     if is_over:
         write_index(stored.sweep)
-        if arrays := read_submission(directory).arrays:
-            slurm.cancel_waiting(arrays)
-    elif ending and name is not None and slurm.requeue(name):
-        logging.info("asked Slurm to start this worker again")
+        place.jobs_are_over(read_submission(directory).arrays)
+    elif ending:
+        place.start_again()
     return 0
 
 
@@ -69,32 +113,25 @@ def _collect_signals(ending: list[int], saving: list[int]) -> None:
     signal.signal(signal.SIGUSR2, lambda number, _: saving.append(number))
 
 
-def _resources(name: str | None, environ: Mapping[str, str]) -> Resources:
+def _resources(place: Place) -> Resources:
     """Cores and GPUs of this worker, which binds itself to the cores."""
-    cores = usable_cores()
-    if name is not None:
-        cores = slurm.own_cores(name, environ, cores)
+    cores = place.cores(usable_cores())
     os.sched_setaffinity(0, cores)
-    return Resources(spread(cores, read_siblings(cores)), visible_gpus(None, environ))
+    return Resources(spread(cores, read_siblings(cores)), visible_gpus(None, os.environ))
 
 
 def _work(
-    directory: Path,
-    stored: StoredPlan,
-    resources: Resources,
-    ending: list[int],
-    saving: list[int],
+    directory: Path, stored: StoredPlan, place: Place, ending: list[int], saving: list[int]
 ) -> bool:
     """Claims jobs and runs them; returns whether every job of the submission has ended."""
     plan, settings = stored.plan(directory), stored.settings
-    beat_s = settings.slurm.heartbeat_s
-    name = slurm.worker_name(os.environ) or "0"
-    claims = Claims(directory, f"{name}-{os.uname().nodename}-{os.getpid()}")
+    beat_s = heartbeat_s(settings)
+    claims = Claims(directory, f"{place.name}-{os.uname().nodename}-{os.getpid()}")
     first = 1 if settings.on_failure == "stop" else settings.max_failures
     source = ClaimedJobs(
         stored.needs,
         stored.order,
-        resources,
+        _resources(place),
         exclusive=stored.exclusive,
         nums=stored.nums,
         claims=claims,
@@ -126,4 +163,4 @@ def _work(
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), SlurmPlace()))

@@ -1,1 +1,1 @@
-"""Sampling on the nodes of a Ray cluster; only `connecting` imports Ray, and only when asked."""
+"""Sampling on the nodes of a Ray cluster; only `connecting` talks to Ray."""

@@ -1,26 +1,19 @@
-"""The connection to Ray: the only module that imports it, and that knows its errors."""
+"""What the sampling asks of Ray: the only module here that knows its functions and errors."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from walle.errors import ConfigError, WalleError, WorkerError
-from walle.machine import usable_cores
-from walle.processes.signals import ENDING, SAVING, blocked_signals
+from walle.errors import WalleError, WorkerError
+from walle.processes.cluster.connecting import join, leave
 from walle.transport.cluster.node import Call, NodeSampling, Start
 from walle.types import PolicySnapshot
 
 INLINE_BYTES = 100_000  # Ray copies larger arguments into its store, for every call anew
 _LEAST_STORE_BYTES = 100_000_000
-_FETCH_S, _CONNECT_S = 60.0, 10.0
-_GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, *SAVING)
+_FETCH_S = 60.0
 
 
 class NodeLostError(WalleError):
@@ -56,25 +49,11 @@ class Connection:
         Raises:
             ConfigError: there is no cluster at the address, or it has other versions.
         """
-        _check_reachable(address)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
-        import ray
-
-        self._ray: Any = ray
-        self._owned = not ray.is_initialized()
-        if not self._owned:  # the user's own program has connected
-            return
-        own: dict[str, Any] = {"num_cpus": len(usable_cores()), "include_dashboard": False}
-        own["object_store_memory"] = max(_LEAST_STORE_BYTES, store_bytes)
-        arguments = {"address": address} if address else {"address": "local", **own}
-        try:
-            with _signals_unchanged():
-                ray.init(**arguments, logging_level="WARNING")
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            where = f"sampler.address={address}" if address else "sampler=ray"
-            cure = "start one with `ray start --head`" if address else "see /tmp/ray for its logs"
-            raise ConfigError(f"{where}: no connection to Ray: {said}; {cure}") from error
+        store = {"object_store_memory": max(_LEAST_STORE_BYTES, store_bytes)}
+        self._ray: Any
+        self._ray, self._owned = join(
+            address, setting="sampler.address", without="sampler=ray", own=store
+        )
 
     def nodes(self) -> list[RayNode]:
         """The nodes that live and have cores to give away, in the order of their names."""
@@ -155,41 +134,9 @@ class Connection:
     def close(self) -> None:
         """Disconnects; a Ray of its own ends."""
         if self._owned:
-            with blocked_signals(*_GROUP_SIGNALS):
-                self._ray.shutdown()
-
-
-def _check_reachable(address: str | None) -> None:
-    """Refuses an address at which nobody listens; Ray would try for minutes.
-
-    Raises:
-        ConfigError: nobody answers there.
-    """
-    host, colon, port = (address or "").rpartition(":")
-    if not colon:  # auto, or a Ray of its own
-        return
-    try:
-        socket.create_connection((host, int(port)), _CONNECT_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise ConfigError(
-            f"sampler.address={address}: no connection to Ray: {error}; start it there with `ray "
-            "start --head`, or use its address as `ray status` has it"
-        ) from None
+            leave(self._ray)
 
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-@contextmanager
-def _signals_unchanged() -> Iterator[None]:
-    """Keeps this process's handlers, and keeps signals to its group from what Ray starts."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in ENDING}
-    with blocked_signals(*_GROUP_SIGNALS):
-        try:
-            yield
-        finally:
-            for number, handler in before.items() if main else ():
-                signal.signal(number, handler)
