@@ -125,13 +125,14 @@ def _work(
 ) -> bool:
     """Claims jobs and runs them; returns whether every job of the submission has ended."""
     plan, settings = stored.plan(directory), stored.settings
+    resources = _resources(place)
     beat_s = heartbeat_s(settings)
     claims = Claims(directory, f"{place.name}-{os.uname().nodename}-{os.getpid()}")
     first = 1 if settings.on_failure == "stop" else settings.max_failures
     source = ClaimedJobs(
         stored.needs,
         stored.order,
-        _resources(place),
+        resources,
         exclusive=stored.exclusive,
         nums=stored.nums,
         claims=claims,
