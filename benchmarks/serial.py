@@ -31,7 +31,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.answers import answering, asked
-from benchmarks.options import positive
+from benchmarks.options import core_count, positive
 from benchmarks.provenance import ROOT, provenance, write_json
 from benchmarks.serial_worker import (
     ADVANTAGES,
@@ -46,6 +46,7 @@ from benchmarks.serial_worker import (
 )
 from walle.analysis.measuring.dividing import Parts, Shares, fit, largest_share
 from walle.config import compose
+from walle.errors import ConfigError
 
 WORKER = ROOT / "benchmarks" / "serial_worker.py"
 COLLECTING, WHOLE = "collecting", "whole round"
@@ -76,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     report: dict[str, Any] = {"provenance": provenance({}), "rounds": {}}
     with answering(sys.executable, WORKER, cores) as process:
         for size in args.rounds:
+            config = checked(overrides(args, size, settings[0]))
             rounds = measured(args, process, size, settings)
-            config = compose(overrides(args, size, settings[0]))
             shares = {s: shares_of(s, config.lanes, config.shards) for s in settings}
             found = sections(rounds, shares)
             report["rounds"][size] = {
@@ -98,8 +99,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=positive, nargs="+", default=[2048, 20_480, 65_536])
-    parser.add_argument("--samplers", type=positive, nargs="+", default=[1, 2])
-    parser.add_argument("--learners", type=positive, nargs="+", default=[1, 2])
+    parser.add_argument("--samplers", type=core_count, nargs="+", default=[1, 2])
+    parser.add_argument("--learners", type=core_count, nargs="+", default=[1, 2])
     parser.add_argument("--minibatch", type=positive, default=1024)
     parser.add_argument("--each", type=positive, default=8, help="rounds of a turn that count")
     parser.add_argument("--warmup", type=positive, default=2, help="rounds of a turn that do not")
@@ -111,6 +112,18 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         if len(set(getattr(args, name))) < 2:
             parser.error(f"--{name} needs two different numbers, to tell what they divide")
     return args
+
+
+def checked(settings: Sequence[str]) -> Any:
+    """The configuration of these settings.
+
+    Raises:
+        SystemExit: with the reason, if they cannot work.
+    """
+    try:
+        return compose(settings)
+    except ConfigError as error:
+        raise SystemExit(str(error)) from None
 
 
 def overrides(args: argparse.Namespace, size: int, setting: Setting) -> list[str]:

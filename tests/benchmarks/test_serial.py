@@ -53,5 +53,11 @@ def test_the_sum_leaves_out_what_passes_while_samplers_collect(found):
 
 def test_one_number_of_processes_divides_nothing(capsys):
     with pytest.raises(SystemExit):
-        serial.arguments(["--learners", "1"])
+        serial.arguments(["--learners", "1", "1"])
     assert "--learners needs two different numbers" in capsys.readouterr().err
+
+
+def test_settings_that_cannot_work_end_before_anything_is_measured():
+    args = serial.arguments(["--minibatch", "33", "--learners", "1", "2"])
+    with pytest.raises(SystemExit, match="minibatch_size=33"):
+        serial.checked(serial.overrides(args, 2048, SETTINGS[0]))

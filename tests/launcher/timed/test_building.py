@@ -42,6 +42,13 @@ def build(configs):
     Path("built.txt").write_text(" ".join(f"{each.sampler.n}-{each.seed}" for each in configs))
     return "built it"
 """
+WAIT = """
+import time
+from pathlib import Path
+def build(configs):
+    Path("began").touch()
+    time.sleep(600)
+"""
 
 
 class Process:
@@ -127,6 +134,19 @@ def test_timed_jobs_start_when_all_is_built(app):
     assert output.count("built it") == 1
     assert sorted((app.directory / "built.txt").read_text().split()) == ["1-0", "2-0"]
     assert len(app.ran()) == 2
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_building_starts_no_job_and_leaves_nothing(app):
+    (app.directory / "common.py").write_text(WAIT)
+    settings = ["hydra.launcher.prepare=common.build", "hydra.launcher.check_cores=false"]
+    process = app.start("sampler.n=1,2", *settings)
+    app.wait_until((app.directory / "began").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 128 + signal.SIGINT
+    assert app.ran() == []
+    assert "0 of 2 jobs are complete" in app.said()
+    app.wait_until(lambda: not app.processes())
 
 
 def composed(*overrides):
