@@ -11,10 +11,10 @@ from pathlib import Path
 
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.lock import jobs_locked, launcher_locked
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
-from walle.launcher.runner import Watch
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import SlurmConf, WalleLauncherConf
 from walle.launcher.texts import count_text
@@ -94,11 +94,6 @@ class SlurmBackend:
             SlurmError: Slurm refuses, or the jobs cannot run there.
             SystemExit: a signal ended the waiting; the workers go on.
         """
-        if watch is not None:
-            raise SlurmError(
-                "hydra.sweeper.pruner watches jobs of this machine only: leave the pruner out, or "
-                "use hydra.launcher.backend=local"
-            )
         submission = self._earlier and _joined(self._earlier, plan)
         if submission is None:
             submission = self._submit(plan, sweep, wanted)
@@ -108,7 +103,8 @@ class SlurmBackend:
             return None
         screen = open_screen(len(plan.jobs), len(plan.done))
         try:
-            verdicts = Follower(plan, submission, screen).follow(ending)
+            follower = Follower(plan, submission, screen, watch, self._slurm.heartbeat_s)
+            verdicts = follower.follow(ending)
         finally:
             screen.close()
         if ending:

@@ -16,7 +16,7 @@ from walle.launcher.records import write_index
 from walle.launcher.resources import Resources, read_siblings, spread, visible_gpus
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claimed_jobs import ClaimedJobs, ClaimLostError
-from walle.launcher.workers.claims import Claims
+from walle.launcher.workers.claims import Claims, Stops
 from walle.launcher.workers.running import runner
 from walle.launcher.workers.stored_plan import StoredPlan, read_stored
 from walle.launcher.workers.submitted import read_submission
@@ -89,6 +89,7 @@ def _work(
     plan, settings = stored.plan(directory), stored.settings
     beat_s = settings.slurm.heartbeat_s
     name = slurm.worker_name(os.environ) or "0"
+    stops = Stops(directory, beat_s)
     claims = Claims(directory, f"{name}-{os.uname().nodename}-{os.getpid()}")
     first = 1 if settings.on_failure == "stop" else settings.max_failures
     source = ClaimedJobs(
@@ -107,7 +108,7 @@ def _work(
         open_until_end.enter_context(claims.beating(beat_s))
         lock = open_until_end.enter_context(share_jobs_lock(stored.sweep, LOCK_WAIT_S))
         jobs = open_until_end.enter_context(
-            runner(plan, source, settings, stored.wanted, lock, command=stored.command)
+            runner(plan, source, settings, stored.wanted, lock, stops, stored.command)
         )
         jobs.run(ending, saving)
         while source.may_get_more() and not ending:
