@@ -32,7 +32,8 @@ def check_net(factory: OwnFactory, space: Box) -> None:
     """
     obs = _samples(space)
     check = _Check(factory.path)
-    net = check.tried("its class", lambda: factory(obs.shape[-1]))
+    made = f"{factory.path.partition(':')[2]}(settings, {obs.shape[-1]})"
+    net = check.tried(made, lambda: factory(obs.shape[-1]))
     check.has_parts(net)
     params = check.parameters(net)
     check.output(net, params, obs)
