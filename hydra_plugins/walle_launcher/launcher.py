@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
+
+    from walle.launcher.jobs.watch import Watch
 
 # The schema is not called `walle`: an application may build its own hydra/launcher/walle.yaml on
 # it, and Hydra would take the schema for that file.
@@ -85,11 +87,11 @@ class WalleLauncher(Launcher):
 
         self._launch = Launch(self.settings, hydra_context, task_function, config)
 
-    def watch(self, watch: Callable[[Any], str | None]) -> None:
+    def watch(self, watch: Watch) -> None:
         """Stops jobs before their ends, for sweepers that prune.
 
         Args:
-            watch: gets a `Job` before it starts, and once a second while it runs; returns why the
+            watch: gets a `Job` before it starts, and again and again while it runs; returns why the
                 job need not run to its end, or None.
         """
         self._launch.watch = watch

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.conftest import App
+from tests.launcher.workers.test_slurm import pretended as pretended  # the fixture
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +128,28 @@ def test_a_trial_that_is_behind_is_pruned_and_counts_as_no_failure(app):
     assert (app.directory / "mine" / job / "saved").exists()  # it ended by itself, in good order
     index = rows(app.directory / "mine" / "index.csv")
     assert {row["state"] for row in index if row["job"] == job} == {"pruned"}
+
+
+def test_workers_on_slurm_stop_the_jobs_of_a_pruned_trial_and_start_no_more_of_them(app, pretended):
+    settings = ("x=0.1,0.9", "behind=true", "name=mine", "hydra.sweeper.sampler=grid")
+    search = ("hydra.sweeper.pruner={name: threshold, lower: 5}", "hydra.sweeper.seeds=2")
+    workers = ("hydra.launcher.slurm.workers=1", "hydra.launcher.slurm.heartbeat_s=0.2")
+    slurm = ("hydra.launcher.backend=slurm", *workers)
+    code, said = app.run(*settings, *search, *slurm, SLURM_CPUS_ON_NODE="1")  # within a minute
+    assert code == 0, said
+    trials = rows(app.directory / "mine" / "trials.csv")
+    assert {trial["x"]: trial["state"] for trial in trials} == {"0.1": "complete", "0.9": "pruned"}
+    jobs = next(trial["jobs"].split() for trial in trials if trial["x"] == "0.9")
+    for job in jobs:
+        status = json.loads((app.directory / "mine" / job / "status.json").read_text())
+        assert status["state"] == "pruned"
+        assert "was pruned after evaluation 1 with 0" in status["error"]
+    first, second = (app.directory / "mine" / job for job in jobs)
+    assert (first / "saved").exists()  # it ended by itself, in good order
+    assert f"mine/{second.name}" not in started(app)  # it waited for the core
+    index = rows(app.directory / "mine" / "index.csv")
+    assert {row["state"] for row in index if row["job"] in jobs} == {"pruned"}
+    app.wait_until(lambda: app.processes() == [])
 
 
 def test_a_pruned_run_keeps_its_checkpoint(tmp_path):

@@ -58,6 +58,7 @@ def test_a_trial_that_is_behind_is_stopped(study, tmp_path):
     assert watch(two) is None
     write(one, (100, 1))
     assert watch(one) is None  # the second seed has not come so far
+    assert watch(later, starts=False) is None  # it waits, so that nobody waits for it
     write(two, (100, 5))
     assert watch(one) == "trial 5 was pruned after evaluation 1 with 3"
     assert watch(two) == watch(later) == watch(one)  # a seed that has not started never does

@@ -24,6 +24,7 @@ from walle.launcher.identity import ConfigChangedError
 from walle.launcher.jobs.client import PreparationError, preparation
 from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.lock import LockedError
 from walle.launcher.overrides.quick_loader import quick_loader
 from walle.launcher.planning import Plan, Planner, oversubscribed_warning, plan_lines
@@ -35,7 +36,7 @@ from walle.launcher.records import (
     write_index,
     write_manifest,
 )
-from walle.launcher.runner import Watch, collected_signals
+from walle.launcher.runner import collected_signals
 from walle.launcher.settings import WalleLauncherConf, check_settings
 from walle.launcher.texts import (
     count_text,

@@ -21,6 +21,7 @@ from walle.launcher.jobs.client import RunningJob
 from walle.launcher.jobs.fork_server import Ended
 from walle.launcher.jobs.job import Request
 from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar, size_of
 from walle.launcher.screen import Screen
@@ -33,7 +34,6 @@ from walle.timing import timestamp
 
 POLL_S = 0.25
 WATCH_S = 1.0
-Watch = Callable[[Job], str | None]  # why a job need not run to its end; None as long as it must
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from walle.nets.own import OwnNet
 from walle.nets.own_making import OwnFactory
 
 Found = TypeVar("Found")
+_ROWS = 32  # so many that Dropout does not leave half of them as they were
 
 
 def check_net(factory: OwnFactory, space: Box) -> None:
@@ -32,19 +33,20 @@ def check_net(factory: OwnFactory, space: Box) -> None:
     """
     obs = _samples(space)
     check = _Check(factory.path)
-    net = check.tried("its class", lambda: factory(obs.shape[-1]))
+    made = f"{factory.path.partition(':')[2]}(settings, {obs.shape[-1]})"
+    net = check.tried(made, lambda: factory(obs.shape[-1]))
     check.has_parts(net)
     params = check.parameters(net)
-    check.output(net, params, obs)
-    check.output(net, params, obs.view(2, -1, obs.shape[-1]))
+    check.output(net, params, obs[:4])
+    check.output(net, params, obs[:4].view(2, 2, -1))
     check.rows(net, params, obs)
 
 
 def _samples(space: Box) -> Tensor:
-    """Four observations, [4, O]."""
+    """Observations, [N, O]."""
     space = deepcopy(space)  # sampling would change it
     space.seed(0)
-    drawn = np.stack([space.sample() for _ in range(4)])
+    drawn = np.stack([space.sample() for _ in range(_ROWS)])
     return torch.from_numpy(drawn.clip(-10, 10).astype(np.float32))
 
 
@@ -114,7 +116,8 @@ class _Check:
 
     def rows(self, net: OwnNet, params: Params, obs: Tensor) -> None:
         """A row must not depend on the others, nor on what was computed before."""
-        alone, together = self.output(net, params, obs[:2]), self.output(net, params, obs)[:2]
+        half = _ROWS // 2
+        alone, together = self.output(net, params, obs[:half]), self.output(net, params, obs)[:half]
         if not torch.allclose(alone, together, rtol=1e-3, atol=1e-4, equal_nan=True):
             raise self.refuse(
                 "the features of an observation change with the rest of its batch or from call to "

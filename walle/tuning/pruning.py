@@ -35,12 +35,15 @@ class Watch:
         self._told = {each.number: _reported(each) for each in trials.values()}
         self._pruned: dict[int, str] = {}
 
-    def __call__(self, job: Job) -> str | None:
-        """Why the job need not run to its end; None as long as it must."""
+    def __call__(self, job: Job, *, starts: bool = True) -> str | None:
+        """Why the job need not run to its end; None as long as it must.
+
+        The evaluations of a job count from the first call with `starts`.
+        """
         trial = self._trials.get(job.identity.overrides)
         if trial is None:
             return None
-        if trial.number not in self._pruned:
+        if starts and trial.number not in self._pruned:
             self._jobs.setdefault(trial.number, {})[job.num] = job
             self._report(trial)
         return self._pruned.get(trial.number)

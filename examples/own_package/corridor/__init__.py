@@ -2,6 +2,7 @@
 
     cd examples/own_package
     walle run env=corridor net=waves algo=weighted callbacks=[corridor.callback:Solved]
+    walle run env=corridor net=waves algo=dqn
 
 docs/own_settings.md explains each part.
 """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from walle.launcher.workers.claims import RELEASED, Claim, Claims, Observer
+from walle.launcher.workers.claims import RELEASED, Claim, Claims, Observer, Stops
 
 
 def take_all(directory, owner, start, taken):
@@ -114,3 +115,16 @@ def test_turns_are_numbers_and_not_texts(tmp_path, turns, newest):
     for turn in turns:
         assert claims.take(3, turn)
     assert claims.newest()[3].turn == newest
+
+
+def test_a_worker_hears_which_jobs_to_stop_at_its_next_look(tmp_path):
+    now_s = 0.0
+    asking, worker = Stops(tmp_path), Stops(tmp_path, 10, lambda: now_s)
+    job = SimpleNamespace(num=7)
+    assert worker(job) is None
+    asking.ask(7, "trial 3 was pruned")
+    assert worker(job) is None  # it has looked a moment ago
+    now_s = 10.0
+    assert worker(job) == "trial 3 was pruned"
+    assert worker(SimpleNamespace(num=70)) is None
+    assert Stops(tmp_path)(job) == "trial 3 was pruned"  # of a worker that starts later

@@ -13,7 +13,7 @@ from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
 from walle.launcher.workers import following
-from walle.launcher.workers.claims import RELEASED, Claims
+from walle.launcher.workers.claims import RELEASED, Claims, Stops
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.submitted import Submission
 
@@ -113,3 +113,51 @@ def test_a_scheduler_that_does_not_answer_ends_nothing(follower):
 
 def test_a_signal_ends_the_waiting(follower):
     assert follower.follow([2]) == {}
+
+
+def test_workers_are_asked_to_stop_jobs_and_not_to_start_those_that_wait(follower):
+    claims, asked = Claims(follower._submission.directory, "a"), []
+    claims.take(0, 0)
+    claims.take(1, 0)
+    running(follower, 0)
+    running(follower, 1)
+
+    def watch(job, *, starts=True):
+        asked.append((job.num, starts))
+        return None if job.num == 0 else f"trial {job.num} was pruned"
+
+    follower._ask = lambda arrays: {} if len(asked) > 3 else None
+    follower._watch, follower._watch_s = watch, 0
+    follower.follow([])
+    assert asked[:3] == [(0, True), (1, True), (2, False)]
+    assert set(asked[3:]) == {(0, True)}  # the others have been told
+    stops = Stops(follower._submission.directory)
+    reasons = [stops(job) for job in follower._plan.jobs]
+    assert reasons == [None, "trial 1 was pruned", "trial 2 was pruned"]
+
+
+def test_a_job_that_was_stopped_before_its_start_has_ended(follower):
+    claims = Claims(follower._submission.directory, "a")
+    for num in range(3):
+        update_status(follower._plan.jobs[num].directory, state="pruned", error="behind")
+        claims.take(num, 0)
+        claims.end(num, 0, "pruned")
+    verdicts = follower.follow([])
+    assert {verdict[:2] for verdict in verdicts.values()} == {("pruned", "behind")}
+    assert follower._screen.told == []
+
+
+def test_no_job_is_stopped_after_its_end(follower):
+    claims = Claims(follower._submission.directory, "a")
+    claims.take(0, 0)
+    claims.end(0, 0, "completed")
+    update_status(follower._plan.jobs[0].directory, state="completed", cores=[0])
+    asked = []
+
+    def watch(job, *, starts=True):
+        asked.append(job.num)
+
+    follower._ask = lambda arrays: {} if asked else None
+    follower._watch = watch
+    follower.follow([])
+    assert set(asked) == {1, 2}

@@ -2,7 +2,7 @@
 
     running.py        the loop of a launch or of a worker around the fork server and the runner
     local.py          the backend of this machine: one launch, all jobs
-    claims.py         which worker runs which job: claims and heartbeats in a shared directory
+    claims.py         which worker runs which job, and which jobs to stop, in shared files
     claimed_jobs.py   hands out claimed jobs, as `Allocator` hands out the jobs of a launch
     stored_plan.py    what a worker needs to know, in files
     submitted.py      the submissions of a sweep, and the scheduler's numbers of their workers
@@ -23,6 +23,7 @@ submissions:
     submitted.json       the scheduler's numbers of the workers, and how many
     claims/7.0           the worker that claimed job 7 first
     claims/7.0.completed how job 7 ended
+    stops/7              why job 7 need not run to its end: a search prunes its trial
     alive/WORKER         a number that grows every `heartbeat_s` as long as the worker lives
     logs/                what the workers print
 
@@ -31,6 +32,10 @@ worker gave the job back with a checkpoint (`7.0.released`), is followed by the 
 again only one process can create. No clock of one machine is compared with that of another one: a
 worker has vanished when its number has not changed for `stale_s` seconds while somebody watched.
 A job whose directory is still locked by its run is never claimed: its worker is only slow.
+
+A search with a pruner watches the `eval.csv` of running jobs on the machine where it was typed.
+Workers look into `stops/` every `heartbeat_s`, and end a job in it as the local backend does: with
+a checkpoint and the state `pruned`. They do not start one that still waits.
 
 When Slurm takes the cores back (preemption, a time limit), the worker asks its jobs to end, which
 write their checkpoints; it gives the jobs back and asks Slurm to start it again. submitit is not

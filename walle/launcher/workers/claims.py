@@ -1,4 +1,4 @@
-"""Claims on jobs in a shared directory, and the heartbeats of the workers that hold them."""
+"""Claims on jobs in a shared directory, the heartbeats of workers, and requests to stop jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from walle.agent.run_directory import write_atomically
+from walle.launcher.composing import Job
+
 RELEASED = "released"
-CLAIMS, ALIVE = "claims", "alive"
+CLAIMS, ALIVE, STOPS = "claims", "alive", "stops"
 
 
 class Claim(NamedTuple):
@@ -148,6 +151,39 @@ def _text(file: Path) -> str:
         return file.read_text()
     except OSError:  # no such file, or a server that restarts
         return ""
+
+
+class Stops:
+    """Jobs that need not run to their ends: the command that follows them asks, workers obey.
+
+    A worker has it as the `Watch` of its runner.
+    """
+
+    def __init__(
+        self, directory: Path, every_s: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Has read nothing yet; lists the submission's `directory` every `every_s` seconds."""
+        self._directory, self._every_s, self._clock = directory / STOPS, every_s, clock
+        self._read_at = float("-inf")
+        self._reasons: dict[int, str] = {}
+
+    def ask(self, job: int, reason: str) -> None:
+        """Asks the workers to stop the job of that number, or not to start it."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._directory / str(job), reason)
+
+    def __call__(self, job: Job, *, starts: bool = True) -> str | None:  # noqa: ARG002  see `Watch`
+        """Why the job is to stop; None as long as nobody has asked for it."""
+        if self._clock() - self._read_at >= self._every_s:
+            self._read_at = self._clock()
+            with contextlib.suppress(OSError):  # nobody has asked yet, or a server restarts
+                self._read()
+        return self._reasons.get(job.num)
+
+    def _read(self) -> None:
+        for name in os.listdir(self._directory):
+            if name.isdigit() and int(name) not in self._reasons:
+                self._reasons[int(name)] = (self._directory / name).read_text()
 
 
 class Observer:

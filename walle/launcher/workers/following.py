@@ -9,11 +9,12 @@ from walle.agent.run_directory import read_status
 from walle.launcher.allocation import Grant
 from walle.launcher.composing import Job
 from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, last_lines
 from walle.launcher.screen import Screen
 from walle.launcher.texts import count_text
-from walle.launcher.workers.claims import Claim, Claims
+from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submitted import Submission
 
 POLL_S = 1.0
@@ -22,7 +23,7 @@ LOST = Verdict("interrupted", "its worker vanished, and no other worker was left
 
 
 class Follower:
-    """Shows the jobs of a submission as they start and end."""
+    """Shows the jobs of a submission as they start and end, and has some of them stopped."""
 
     def __init__(
         self,
@@ -31,6 +32,8 @@ class Follower:
         screen: Screen,
         ask: Callable[[Sequence[str]], Mapping[str, str] | None],
         meanwhile: Callable[[], None] = lambda: None,
+        watch: Watch | None = None,
+        watch_s: float = POLL_S,
     ) -> None:
         """Has seen nothing yet.
 
@@ -41,10 +44,14 @@ class Follower:
             ask: asks the scheduler which workers of `Submission.arrays` it still has; None if it
                 does not answer.
             meanwhile: called about once a second.
+            watch: tells which jobs need not run to their ends, or None.
+            watch_s: seconds between two questions to `watch` about every job.
         """
         self._plan, self._submission, self._screen = plan, submission, screen
         self._ask, self._meanwhile = ask, meanwhile
-        self._claims = Claims(submission.directory)
+        self._claims, self._stops = Claims(submission.directory), Stops(submission.directory)
+        self._watch, self._watch_s, self._watch_at = watch, watch_s, 0.0
+        self._stopped: set[int] = set()  # indices of jobs that workers were told to stop
         self._shown: dict[int, Claim] = {}  # the claim shown last, by the job's index
         self._verdicts: dict[int, Verdict] = {}
 
@@ -60,6 +67,7 @@ class Follower:
         ask_at, gone = time.monotonic() + ASK_S, False
         while not ending:
             self.look()
+            self._stop()
             self._meanwhile()
             if gone or len(self._verdicts) == len(self._plan.order):
                 break
@@ -96,14 +104,32 @@ class Follower:
         waiting = len(self._plan.order) - len(self._verdicts) - len(running)
         self._screen.update(running, waiting)
 
+    def _stop(self) -> None:
+        """Has the workers stop the jobs that need not run to their ends, or not start them."""
+        if self._watch is None or time.monotonic() < self._watch_at:
+            return
+        self._watch_at = time.monotonic() + self._watch_s
+        over = self._stopped | self._verdicts.keys()
+        asked: list[tuple[bool, int, str]] = []
+        for index in [i for i in self._plan.order if i not in over]:
+            claim = self._shown.get(index)
+            runs = claim is not None and claim.state is None
+            if reason := self._watch(self._plan.jobs[index], starts=runs):
+                asked.append((runs, index, reason))
+        for _, index, reason in sorted(asked):  # first those that wait for the cores of the others
+            self._stops.ask(self._plan.jobs[index].num, reason)
+            self._stopped.add(index)
+
     def _show(self, index: int, claim: Claim) -> None:
         job, before = self._plan.jobs[index], self._shown.get(index)
         if before is None or before.turn < claim.turn:
             if before is not None and before.state is None:
                 self._screen.warn(f"#{job.num} changed hands: its worker was stopped or vanished")
             grant = _grant(index, job)
-            if not grant.cores:
-                return  # claimed a moment ago: its status.json is not there yet
+            if not grant.cores:  # claimed a moment ago, without a status.json, or never to start
+                if claim.is_over and recorded_verdict(job).state == "pruned":
+                    self._shown[index], self._verdicts[index] = claim, recorded_verdict(job)
+                return
             self._screen.started(job, grant, "goes on" if claim.turn else "starts")
         self._shown[index] = claim
         if claim.is_over:

@@ -10,10 +10,10 @@ from pathlib import Path
 from walle.launcher.allocation import Allocator
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.lock import locked
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources, sweep_cores, visible_gpus
-from walle.launcher.runner import Watch
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.texts import ranges_text
 from walle.launcher.timed.machine_check import MachineCheck

@@ -10,9 +10,10 @@ from walle.agent.provenance import COMMAND_VARIABLE, command_line
 from walle.launcher.allocation import Allocator
 from walle.launcher.jobs.client import ForkServer
 from walle.launcher.jobs.fork_server import Preparation
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources, job_environment, thread_settings
-from walle.launcher.runner import Runner, Watch
+from walle.launcher.runner import Runner
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.timed.building import build_first

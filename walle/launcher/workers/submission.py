@@ -11,10 +11,10 @@ from pathlib import Path
 
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.lock import jobs_locked, launcher_locked
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
-from walle.launcher.runner import Watch
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
@@ -29,7 +29,6 @@ from walle.launcher.workers.submitted import (
     check_joined,
     new_directory,
     record_submission,
-    refuse_pruner,
     unfinished,
 )
 
@@ -93,7 +92,6 @@ class SlurmBackend:
             SlurmError: Slurm refuses, or the jobs cannot run there.
             SystemExit: a signal ended the waiting; the workers go on.
         """
-        refuse_pruner(watch)
         submission = self._earlier
         if submission is None:
             submission = self._submit(plan, sweep, wanted)
@@ -106,7 +104,15 @@ class SlurmBackend:
             return None
         screen = open_screen(len(plan.jobs), len(plan.done))
         try:
-            verdicts = Follower(plan, submission, screen, slurm.states).follow(ending)
+            follower = Follower(
+                plan,
+                submission,
+                screen,
+                slurm.states,
+                watch=watch,
+                watch_s=self._slurm.heartbeat_s,
+            )
+            verdicts = follower.follow(ending)
         finally:
             screen.close()
         if ending:

@@ -99,18 +99,5 @@ def check_joined(earlier: Submission, nums: Collection[int], end: str) -> None:
     log.info(f"the workers of an earlier command ({workers}) run these jobs")
 
 
-def refuse_pruner(watch: object) -> None:
-    """Refuses a sweeper that watches the jobs.
-
-    Raises:
-        BackendError: the sweeper has a function that watches them.
-    """
-    if watch is not None:
-        raise BackendError(
-            "hydra.sweeper.pruner watches jobs of this machine only: leave the pruner out, or use "
-            "hydra.launcher.backend=local"
-        )
-
-
 def _number(file: Path) -> int:
     return int(file.parent.name)

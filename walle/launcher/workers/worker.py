@@ -21,7 +21,7 @@ from walle.launcher.resources import Resources, read_siblings, spread, visible_g
 from walle.launcher.settings import STALE_BEATS, heartbeat_s
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claimed_jobs import ClaimedJobs, ClaimLostError
-from walle.launcher.workers.claims import Claims
+from walle.launcher.workers.claims import Claims, Stops
 from walle.launcher.workers.running import runner
 from walle.launcher.workers.stored_plan import StoredPlan, read_stored
 from walle.launcher.workers.submitted import read_submission
@@ -153,7 +153,8 @@ def _work(
                 stored.wanted,
                 lock,
                 ending,
-                command=stored.command,
+                Stops(directory, beat_s),
+                stored.command,
             )
         )
         jobs.run(ending, saving)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs.watch import Watch
 from walle.launcher.lock import LockedError, jobs_locked, launcher_locked
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
-from walle.launcher.runner import Watch
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
@@ -36,7 +36,6 @@ from walle.launcher.workers.submitted import (
     check_joined,
     new_directory,
     record_submission,
-    refuse_pruner,
     unfinished,
 )
 from walle.processes.signals import leave_terminal
@@ -108,7 +107,6 @@ class RayBackend:
             BackendError: the jobs cannot run there.
             SystemExit: a signal other than Ctrl-C ended the waiting; the workers go on.
         """
-        refuse_pruner(watch)
         submission = self._earlier
         if submission is None:
             submission = self._submit(plan, sweep, wanted)
@@ -124,7 +122,13 @@ class RayBackend:
         screen = open_screen(len(plan.jobs), len(plan.done))
         ask = self._actors.states
         follower = Follower(
-            plan, submission, screen, ask, lambda: self._pass_on(submission, saving)
+            plan,
+            submission,
+            screen,
+            ask,
+            lambda: self._pass_on(submission, saving),
+            watch,
+            self._ray.heartbeat_s,
         )
         try:
             verdicts = follower.follow(ending)
