@@ -1,4 +1,4 @@
-"""Runs with a replay buffer and several learners: a death, and the end of the agent's round."""
+"""Runs with a replay buffer and several learners: their bits, compiled too, and a death."""
 
 import json
 import multiprocessing
@@ -88,9 +88,10 @@ def test_compiled_updates_have_the_same_bits_for_two_learners(run):
     assert same(run("algo=sac", "algo.compile=true", "learner.n=2"), one)
     for ours, theirs in zip(tensors(one)[:-1], tensors(eager)[:-1], strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
-        assert ours.shape == () or not ours.equal(theirs)
+    assert not tensors(one)[0].equal(tensors(eager)[0])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_learners_death_in_an_update(run, monkeypatch):
     options = ("algo=sac", "algo.compile=false")
     unbroken = run(*options)
