@@ -68,7 +68,6 @@ def same(ours, theirs):
     [
         ("algo=sac", "algo.compile=false"),
         pytest.param(("algo=td3", "algo.compile=false"), marks=pytest.mark.slow),
-        pytest.param(("algo=dqn", "env=cartpole", "algo.compile=false"), marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )
