@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from walle.agent import replay_files
+from walle.agent.checkpoint import CheckpointFiles
 from walle.agent.replay_files import ReplayFiles
 from walle.errors import ConfigError
 from walle.learning.replay import Replay
@@ -133,6 +134,15 @@ def test_a_resumed_run_writes_over_what_the_killed_one_wrote_later(tmp_path):
         theirs.append(again)
         assert_equal(again, loaded(tmp_path, described(again)))
     assert_equal(again, filled(37))
+
+
+def test_a_state_before_an_update_that_broke_off_gets_its_rows(tmp_path):
+    replay = filled(25)
+    files = CheckpointFiles(tmp_path / "checkpoints", replay)
+    before = {"replay": files.replay_size()}
+    add(replay, 7)
+    files.save_last(before)
+    assert_equal(filled(25), loaded(tmp_path / "checkpoints" / "replay", before["replay"]))
 
 
 def test_more_rows_than_fit_between_two_checkpoints(tmp_path):

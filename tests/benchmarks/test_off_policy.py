@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from benchmarks import off_policy
+from benchmarks import off_policy, off_policy_worker
 
 SMALL = ("--minibatch", "8", "--width", "8", "--updates", "4", "--repeats", "3")
 
@@ -44,11 +44,19 @@ def test_a_whole_run_is_timed_from_start_to_end(tmp_path, capsys):
     assert "SAC, HalfCheetah-v5, 5,120 steps" in capsys.readouterr().out
 
 
+def test_learners_and_shards_are_contestants_by_name():
+    args = off_policy.arguments(["--learners", "2", "4", "--only", "walle-4", "walle-2-l"])
+    assert [each[:1] + each[2:] for each in off_policy.contestants(args)] == [
+        ("walle-2-learners", 2, 2),
+        ("walle-4-shards", 1, 4),
+        ("walle-4-learners", 4, 4),
+    ]
+
+
 @pytest.mark.slow
-def test_two_learners_are_measured_too(tmp_path):
-    path = tmp_path / "found.json"
-    only = ("--algorithms", "sac", "--only", "walle-2", "--json", str(path))
-    assert off_policy.main([*SMALL, *only]) == 0
-    (case,) = json.loads(path.read_text())["cases"]
-    assert set(case["results"]) == {"walle-2-shards", "walle-2-learners"}
-    assert len(case["results"]["walle-2-learners"]["seconds"]) == 3
+def test_a_contestant_with_two_learners_takes_its_updates():
+    size = {"minibatch": 8, "width": 8, "updates": 4, "threads": 1}
+    case = {"algorithm": "sac", "system": "walle-eager", **size, "learners": 2, "shards": 2}
+    update, close = off_policy_worker.walle(case)
+    update()
+    close()

@@ -94,7 +94,8 @@ class Stage(NamedTuple):
 
     Attributes:
         gradient: (state, minibatch [B, W], noise [M, B, A]) -> (gradient [P], values). The gradient
-            is a mean over the rows; of each value, [B] or [], only the mean is used.
+            is a mean over the rows; of each value, [B] or [], only the mean is used. A stage has a
+            value at least.
         step: (state, gradient [P], values) -> the state after the step.
         minibatch: number of its minibatch in the block, from 0.
     """

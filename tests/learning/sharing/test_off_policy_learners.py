@@ -1,4 +1,4 @@
-"""Runs with a replay buffer and several learners: a death, and the end of the agent's round."""
+"""Runs with a replay buffer and several learners: their bits, compiled too, and a death."""
 
 import json
 import multiprocessing
@@ -68,14 +68,6 @@ def same(ours, theirs):
     [
         ("algo=sac", "algo.compile=false"),
         pytest.param(("algo=td3", "algo.compile=false"), marks=pytest.mark.slow),
-        pytest.param(("algo=dqn", "env=cartpole", "algo.compile=false"), marks=pytest.mark.slow),
-        pytest.param(
-            ("algo=sac", "algo.compile=true"),
-            marks=[
-                pytest.mark.slow,
-                pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
-            ],
-        ),
     ],
     ids=" ".join,
 )
@@ -86,6 +78,19 @@ def test_two_learners_give_the_bits_of_one(run, options):
     assert same(two, one)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_compiled_updates_have_the_same_bits_for_two_learners(run):
+    eager = run("algo=sac", "algo.compile=false")
+    one = run("algo=sac", "algo.compile=true")
+    assert same(run("algo=sac", "algo.compile=true", "learner.n=2"), one)
+    for ours, theirs in zip(tensors(one)[:-1], tensors(eager)[:-1], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    assert not tensors(one)[0].equal(tensors(eager)[0])
+
+
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_learners_death_in_an_update(run, monkeypatch):
     options = ("algo=sac", "algo.compile=false")
     unbroken = run(*options)

@@ -20,6 +20,10 @@ from walle.learning.sharing.team import ALONE, Team
 
 Summary = Callable[[Sequence[Values]], Sequence[Tensor]]
 """The mean values of each stage of a block -> its metrics."""
+Gradient = Callable[[Any, Tensor, Tensor], Tensor]
+"""(state, shard's rows, its noise) -> gradient [P], then the means of its values [I]."""
+Step = Callable[[Any, Tensor], tuple[Any, Values]]
+"""(state, what all shards gave [S, P + I]) -> (the state after the step, the mean values)."""
 
 
 class ShardedUpdates:
@@ -50,10 +54,12 @@ class ShardedUpdates:
         self, state: Any, minibatches: Tensor, noise: Tensor, description: str | None = None
     ) -> None:
         """See `Updates.compile`; compiles two functions for each kind of stage."""
-        rows, draws = self._shard(0, minibatches[0], noise[0])
+        shard, found = self._shard(0, minibatches[0], noise[0]), []
         for number, stage in enumerate(self._kinds):
             of = None if description is None else f"stage {number} of {description}"
-            stage.compile(state, rows, draws, of)
+            found.append(stage.compiled(state, *shard, of))
+        for stage, functions in zip(self._kinds, found, strict=True):  # all of them, or none
+            stage.gradient, stage.step = functions
 
     @torch.no_grad()
     def run(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, list[Tensor]]:
@@ -87,15 +93,20 @@ class ShardedUpdates:
 
 
 class ShardedStage:
-    """A `Stage` whose minibatch is divided into shards."""
+    """A `Stage` whose minibatch is divided into shards.
+
+    Attributes:
+        gradient: computes a shard's part.
+        step: takes the step with the parts of all shards.
+    """
 
     def __init__(self, stage: Stage, shards: int) -> None:
-        """Computes eagerly until `compile`."""
+        """Computes eagerly."""
         self._stage, self._shards = stage, shards
         self._width = 0
         self._values = 0
-        self.gradient: Callable[[Any, Tensor, Tensor], Tensor] = self._gradient
-        self.step: Callable[[Any, Tensor], tuple[Any, Values]] = self._step
+        self.gradient: Gradient = self._gradient
+        self.step: Step = self._step
 
     def width(self, state: Any, minibatch: Tensor, noise: Tensor) -> int:
         """The numbers that a shard gives: P of the gradient, and its values."""
@@ -105,12 +116,10 @@ class ShardedStage:
         return self._width
 
     def _gradient(self, state: Any, minibatch: Tensor, noise: Tensor) -> Tensor:
-        """The gradient [P] of a shard, then the means of its values."""
         grad, values = self._stage.gradient(state, minibatch, noise)
         return torch.cat((grad, torch.stack([value.mean() for value in values])))
 
     def _step(self, state: Any, gradients: Tensor) -> tuple[Any, Values]:
-        """The state after the step, and the mean values, for what all shards gave, [S, P + I]."""
         size = gradients.shape[1] - self._values
         values = self._mean(gradients[:, size:]).unbind()
         return self._stage.step(state, self._mean(gradients[:, :size]), values), values
@@ -123,10 +132,10 @@ class ShardedStage:
         return total / self._shards
 
     @torch.no_grad()
-    def compile(
+    def compiled(
         self, state: Any, minibatch: Tensor, noise: Tensor, description: str | None
-    ) -> None:
-        """Compiles the gradient of a shard, and the step with the gradients of all.
+    ) -> tuple[Gradient, Step]:
+        """Compiled functions for `gradient` and `step`.
 
         Args:
             state: an example of a block's state.
@@ -159,21 +168,18 @@ class ShardedStage:
         before = leaves(state)
         compute = compile_function(gradient, (*before, minibatch, noise), of_gradient)
         move = compile_function(step, (*before, gradients), of_step)
-        self.gradient = _compiled_gradient(compute)
-        self.step = _compiled_step(move, new)
+        return _gradient(compute), _step(move, new)
 
 
-def _compiled_gradient(program: Function) -> Callable[[Any, Tensor, Tensor], Tensor]:
+def _gradient(program: Function) -> Gradient:
     def gradient(state: Any, minibatch: Tensor, noise: Tensor) -> Tensor:
         return program(*leaves(state), minibatch, noise)[0]
 
     return gradient
 
 
-def _compiled_step(
-    program: Function, new: Sequence[int]
-) -> Callable[[Any, Tensor], tuple[Any, Values]]:
-    """The compiled step, whose program gives the leaves `new` of the state, and the values."""
+def _step(program: Function, new: Sequence[int]) -> Step:
+    """The step whose program gives the leaves `new` of the state, and the values."""
 
     def step(state: Any, gradients: Tensor) -> tuple[Any, Values]:
         parts = leaves(state)
