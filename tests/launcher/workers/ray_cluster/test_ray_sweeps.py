@@ -20,6 +20,7 @@ from walle.training import train
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 ACTOR = "ray::Supervisor"
+NAMED = "import ray; ray.init('{}'); print(ray.util.list_named_actors(all_namespaces=True))"
 PROGRAM = "walle.launcher.workers.ray_cluster.program"
 
 
@@ -36,6 +37,8 @@ def cluster():
         for _ in range(2):
             found.add()
         yield found
+        asked = [sys.executable, "-c", NAMED.format(found.address)]
+        assert subprocess.run(asked, capture_output=True, text=True).stdout == "[]\n"
     finally:
         found.shutdown()
 
@@ -87,11 +90,12 @@ def both_speak(app):
 
 def test_a_sweep_over_two_nodes(app, on_ray):
     command = ("job=range(6)", "sleep_s=0.5")
-    code, output = app.run(*command, *on_ray)
+    code, output = app.run(*command, *on_ray, "hydra.launcher.ray.workers=3")
     assert code == 0, output
     assert app.ran() == list(range(6))
     assert len(set(owners(app).values())) == 2
-    assert "started 2 workers on Ray: 1 core of " in output
+    assert "started 3 workers on Ray: 1 core of " in output
+    assert "1 worker will start when a node of the cluster has 1 free core" in output
     assert "6 of 6 jobs are complete" in output
     cores = {(owners(app)[job], str(app.status(job)["cores"])) for job in range(6)}
     assert len(cores) == 2 == len({core for _, core in cores})  # one each, though one host has both
@@ -163,14 +167,16 @@ def test_workers_go_on_without_the_command(app, on_ray):
 
 
 def test_ctrl_c_ends_the_workers_and_their_jobs(app, on_ray):
-    launcher = app.start("do=warned,save", "sleep_s=600", "name=n", *on_ray)
+    launcher = app.start("do=save,hang", "name=n", *on_ray)
     wait_until(lambda: both_speak(app) and (app.directory / "ready").exists())
     launcher.send_signal(signal.SIGUSR1)
     wait_until(lambda: (app.directory / "warned").exists())
     launcher.send_signal(signal.SIGINT)
+    wait_until(lambda: (app.directory / "saved").exists())
+    assert launcher.poll() is None  # one of the jobs does not end
+    launcher.send_signal(signal.SIGINT)
     assert launcher.wait(timeout=60) == 128 + signal.SIGINT, app.said()
     assert app.processes() == []
-    assert (app.directory / "saved").exists()
     assert states(app) == ["interrupted"] * 2
     assert "stopping: the workers end their jobs" in app.said()
     assert "To go on: " in app.said()

@@ -129,7 +129,7 @@ class RayBackend:
         try:
             verdicts = follower.follow(ending)
             if ending and self._ends_workers(ending[0]):
-                screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills them")
+                screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
                 self._end(submission, follower, sweep, ending)
                 return follower.ended_early()
         finally:
@@ -202,16 +202,26 @@ class RayBackend:
     def _end(
         self, submission: Submission, follower: Follower, sweep: Path, ending: Sequence[int]
     ) -> None:
-        """Ends all workers and waits until they have gone; a second signal kills them."""
+        """Ends all workers and waits until they have gone.
+
+        After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
+        """
         if ending[0] == signal.SIGHUP:
             leave_terminal()
-        self._actors.end(submission.arrays, self._ray.save_s)
-        kill_at = time.monotonic() + self._ray.save_s + GONE_S
-        while self._actors.states(submission.arrays):
+        names, began_s, done = submission.arrays, time.monotonic(), 0
+        steps = (
+            lambda: self._actors.signal(names, signal.SIGINT),
+            lambda: self._actors.kill(names),
+        )
+        self._actors.end(names)
+        while self._actors.states(names):
             follower.look()
-            again = any(number != signal.SIGHUP for number in ending[1:])
-            if again or time.monotonic() > kill_at:
-                self._actors.kill(submission.arrays)
+            late_s = time.monotonic() - began_s - self._ray.save_s
+            urged = sum(number != signal.SIGHUP for number in ending[1:])
+            wanted = max(urged, (late_s > 0) + (late_s > GONE_S))
+            for step in steps[done:wanted]:
+                step()
+            done = max(done, wanted)
             time.sleep(POLL_S)
         with contextlib.suppress(LockedError), jobs_locked(sweep, LOCK_WAIT_S):
             pass  # jobs that were killed with their workers end a moment later
