@@ -26,13 +26,13 @@ PROGRAM = "walle.launcher.workers.ray_cluster.program"
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A head without cores, and two nodes with one core each."""
+    """A head without cores, and two nodes with one core and, as Ray is told, one GPU each."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 80_000_000}
     found = Cluster(True, head_node_args={**small, "num_cpus": 0, "include_dashboard": False})
-    found.add = lambda: found.add_node(**small, num_cpus=1)
+    found.add = lambda: found.add_node(**small, num_cpus=1, num_gpus=1)
     try:
         for _ in range(2):
             found.add()
@@ -89,8 +89,8 @@ def both_speak(app):
 
 
 def test_a_sweep_over_two_nodes(app, on_ray):
-    command = ("job=range(6)", "sleep_s=0.5")
-    code, output = app.run(*command, *on_ray, "hydra.launcher.ray.workers=3")
+    command, three = ("job=range(6)", "sleep_s=0.5", "+device=cuda"), ("workers=3", "gpus=1")
+    code, output = app.run(*command, *on_ray, *(f"hydra.launcher.ray.{key}" for key in three))
     assert code == 0, output
     assert app.ran() == list(range(6))
     assert len(set(owners(app).values())) == 2
@@ -99,8 +99,9 @@ def test_a_sweep_over_two_nodes(app, on_ray):
     assert "6 of 6 jobs are complete" in output
     cores = {(owners(app)[job], str(app.status(job)["cores"])) for job in range(6)}
     assert len(cores) == 2 == len({core for _, core in cores})  # one each, though one host has both
+    assert [app.status(job)["gpus"] for job in range(6)] == [["0"]] * 6
     found, untimed = app.index(), ("num", "job", "state", "return_value", "attempts", "overrides")
-    code, output = app.run(*command, "hydra.sweep.dir=local")
+    code, output = app.run(*command, "hydra.sweep.dir=local", "hydra.launcher.gpus=[0]")
     assert code == 0, output
     app.out = app.directory / "local"
     for here, there in zip(app.index(), found, strict=True):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from walle.launcher.runner import Watch
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
+from walle.launcher.workers import slurm
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.ray_cluster.actors import SETTING, Actors
 from walle.launcher.workers.ray_cluster.placing import Placement, placements
@@ -113,7 +116,8 @@ class RayBackend:
         if submission is None:
             submission = self._submit(plan, sweep, wanted)
         else:
-            check_joined(submission, planned_nums(plan), "end them with Ctrl-C in that command")
+            end = "start the earlier command again and end them with Ctrl-C"
+            check_joined(submission, planned_nums(plan), end)
         how = (
             f"`walle sweep status {sweep}` shows them; the same command without wait=false waits "
             "for them, and Ctrl-C there ends them"
@@ -128,6 +132,8 @@ class RayBackend:
         )
         try:
             verdicts = follower.follow(ending)
+            if ending and ending[0] == signal.SIGHUP:
+                leave_terminal()
             if ending and self._ends_workers(ending[0]):
                 screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
                 self._end(submission, follower, sweep, ending)
@@ -146,7 +152,11 @@ class RayBackend:
         (directory / LOGS).mkdir()
         stored, python, cwd = str(directory / COMMON), sys.executable, os.getcwd()
         task = Task(stored, digest(stored), "", 0, python, cwd, self._environ)
-        workers = self._placements(plan, task)
+        try:
+            workers = self._placements(plan, task)
+        except BackendError:
+            shutil.rmtree(directory)
+            raise
         mark = uuid.uuid4().hex[:8]  # names outlive directories
         names = [f"walle-{sweep.name}-{mark}-{number}" for number in range(len(workers))]
         stale_s = STALE_BEATS * self._ray.heartbeat_s
@@ -185,6 +195,12 @@ class RayBackend:
     def _running_submission(self, sweep: Path) -> Submission | None:
         """The newest submission, if it has jobs that have not ended and workers in this cluster."""
         newest = unfinished(sweep)
+        if newest is not None and newest.backend == "slurm" and slurm.states(newest.arrays):
+            arrays = " ".join(newest.arrays)
+            raise BackendError(
+                f"Slurm still has workers for this sweep: wait for them, or end them with scancel "
+                f"{arrays}"
+            )
         if newest is None or newest.backend != "ray":
             return None
         return newest if self._actors.states(newest.arrays) else None
@@ -206,13 +222,9 @@ class RayBackend:
 
         After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
         """
-        if ending[0] == signal.SIGHUP:
-            leave_terminal()
         names, began_s, done = submission.arrays, time.monotonic(), 0
-        steps = (
-            lambda: self._actors.signal(names, signal.SIGINT),
-            lambda: self._actors.kill(names),
-        )
+        kill_jobs = partial(self._actors.signal, names, signal.SIGINT)
+        steps = (kill_jobs, partial(self._actors.kill, names))
         self._actors.end(names)
         while self._actors.states(names):
             follower.look()
