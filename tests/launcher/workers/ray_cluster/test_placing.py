@@ -11,8 +11,8 @@ BIG, BUSY, SMALL = Node("b", "big", 16, 16), Node("y", "busy", 32, 6), Node("s",
 NODES = (SMALL, BUSY, BIG)
 
 
-def found(needs, nodes=NODES, *, exclusive=False, **settings):
-    placed = placements(needs, nodes, RayConf(**settings), exclusive=exclusive)
+def found(needs, nodes=NODES, *, compared=False, **settings):
+    placed = placements(needs, nodes, RayConf(**settings), compared=compared)
     return [(worker.cores, worker.node and worker.node.name) for worker in placed]
 
 
@@ -48,13 +48,14 @@ def test_one_worker_waits_where_no_node_is_free():
 
 
 def test_jobs_that_are_compared_run_on_one_whole_node():
-    assert found([1, 2, 4], exclusive=True) == [(32, "busy")]
-    assert found([1, 2, 4], exclusive=True, workers=2) == [(32, "busy"), (16, "big")]
+    assert found([1, 2, 4], compared=True) == [(16, "big")]
+    assert found([1, 2, 4], compared=True, workers=2) == [(16, "big"), (4, "small")]
+    assert found([1, 2, 4], [BUSY], compared=True) == [(32, "busy")]  # it waits for all cores
 
 
 def test_jobs_that_take_all_cores_get_a_node_each():
-    assert found([None] * 2) == [(32, "busy"), (16, "big")]
-    assert found([None] * 9) == [(32, "busy"), (16, "big"), (4, "small")]
+    assert found([None] * 2) == [(16, "big"), (4, "small")]
+    assert found([None] * 9) == [(16, "big"), (4, "small"), (32, "busy")]
 
 
 def test_workers_with_gpus_need_nodes_with_free_gpus():
@@ -67,7 +68,7 @@ def test_workers_with_gpus_need_nodes_with_free_gpus():
 @pytest.mark.parametrize("workers", [None, 1, 4])
 def test_no_node_gives_more_than_it_has(workers):
     for jobs in range(1, 40):
-        placed = placements([2] * jobs, NODES, RayConf(workers=workers), exclusive=False)
+        placed = placements([2] * jobs, NODES, RayConf(workers=workers), compared=False)
         assert 1 <= len(placed) <= jobs
         for node in NODES:
             here = [worker.cores for worker in placed if worker.node == node]

@@ -137,7 +137,7 @@ def test_the_jobs_of_a_killed_worker_are_finished(app, on_ray):
 
 
 def test_workers_go_on_without_the_command(app, on_ray):
-    command = ("job=range(4)", "do=wait", "name=n", *on_ray)
+    command = ("job=range(4)", "do=wait", "sampler.n=null", "name=n", *on_ray)  # all cores each
     code, output = app.run(*command, "hydra.launcher.wait=false")
     assert code == 0, output
     assert f"`walle sweep status {app.out.name}` shows them" in output

@@ -25,6 +25,7 @@ from walle.launcher.runner import Watch
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
+from walle.launcher.timed.order import KEYS_OF_SPEED
 from walle.launcher.workers import slurm
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.ray_cluster.actors import SETTING, Actors
@@ -177,7 +178,7 @@ class RayBackend:
         needs = [plan.jobs[index].need.cores for index in plan.order]
         nodes = self._actors.nodes()
         for _ in range(2):
-            workers = placements(needs, nodes, self._ray, exclusive=plan.exclusive)
+            workers = placements(needs, nodes, self._ray, compared=self._compares_times(plan))
             asked = {worker.node for worker in workers if worker.node is not None}
             silent = asked.difference(self._actors.check(task, asked))
             if not silent:
@@ -191,6 +192,11 @@ class RayBackend:
                 f"{count_text(max(waiting), 'free core')}; `ray status` shows its nodes"
             )
         return workers
+
+    def _compares_times(self, plan: Plan) -> bool:
+        """Whether jobs run one at a time for another reason than that each takes a whole node."""
+        swept = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
+        return plan.exclusive and bool(self._settings.exclusive or swept)
 
     def _running_submission(self, sweep: Path) -> Submission | None:
         """The newest submission, if it has jobs that have not ended and workers in this cluster."""
