@@ -99,6 +99,29 @@ def test_a_directory_that_is_no_sweep(tmp_path, capsys):
     assert "is damaged" in capsys.readouterr().err
 
 
+def test_heartbeats_tell_which_workers_on_ray_live(sweep, capsys):
+    directory = sweep / ".workers" / "1"
+    claims = Claims(directory, "0-node7-99")
+    claims.take(0, 0)
+    (directory / "logs").mkdir()
+    record_submission(Submission(directory, ["walle-sweep-0"], [0, 1], "ray", stale_s=90))
+
+    def shown():
+        assert main(["status", str(sweep)]) == 0
+        return capsys.readouterr().out
+
+    assert "none has started yet" in shown()
+    (directory / "logs" / "0.log").touch()
+    with claims.beating(60):
+        assert "running" in shown().splitlines()[1]
+        assert "workers on Ray: 1 running" in (living := shown())
+        assert "To go on" not in living
+        os.utime(directory / "alive" / "0-node7-99", (0, 0))
+        assert "lost" in (silent := shown()).splitlines()[1]
+        assert "workers on Ray: 0 running, 1 vanished" in silent
+        assert "To go on" in silent
+
+
 def test_a_job_is_lost_when_slurm_no_longer_knows_its_worker(sweep, monkeypatch, capsys):
     claims = Claims(sweep / ".workers" / "1", "12_0-node7-99")
     claims.take(0, 0)

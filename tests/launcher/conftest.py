@@ -51,11 +51,11 @@ def act(do):
         time.sleep(600)
     if do == "save":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(Path("saved").write_text("")))
+        signal.signal(signal.SIGUSR2, lambda *_: Path("warned").touch())
         Path("ready").touch()
         time.sleep(600)
     if do == "warned":
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, lambda *_: Path("warned").touch())
+        signal.signal(signal.SIGUSR1, lambda *_: Path("warned").touch())
         Path("ready").touch()
     while do == "wait" and not Path("go").exists():
         time.sleep(0.05)

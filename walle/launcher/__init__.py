@@ -9,7 +9,7 @@
     allocation.py     what each job needs and gets
     attempts.py     starts a job afresh, or on from its checkpoint
     timed/          measured times: the order of jobs, how fast and how quiet the cores are
-    workers/        where jobs run: here, or in workers that Slurm starts on other machines
+    workers/        where jobs run: here, or in workers that Slurm or Ray starts elsewhere
     runner.py       the loop that starts jobs, waits for their ends, stops them
     jobs/           the processes: the fork server, a job's supervisor, the job
     records.py      manifest.json and index.csv

@@ -279,8 +279,8 @@ def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
         if job.need.gpus and not gpus:
             raise PlanError(
                 f"#{job.num} ({job.label}) asks for a GPU with device={device}, and the sweep has "
-                "none: use device=cpu, or name them in hydra.launcher.gpus (with backend=slurm ask "
-                "for slurm.gpus=1)"
+                "none: use device=cpu, or name them in hydra.launcher.gpus (for workers ask "
+                "with slurm.gpus=1 or ray.gpus=1)"
             )
         if job.need.gpus and ":" in device:
             raise PlanError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from types import SimpleNamespace
 
@@ -107,6 +108,19 @@ def test_the_heartbeat_goes_on_in_the_body_and_ends_with_it(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert claims.heartbeat("worker") == ""
+
+
+def test_silence_is_measured_by_the_clock_of_the_file_system(tmp_path):
+    claims = Claims(tmp_path, "observed")
+    with claims.beating(60):
+        silent = tmp_path / "alive" / "silent"
+        silent.write_text("9")
+        os.utime(silent, (0, time.time() - 1000))
+        found = Claims(tmp_path).silence_s()
+        assert found.keys() == {"observed", "silent"}
+        assert found["observed"] < 60 < 900 < found["silent"]
+    assert claims.silence_s().keys() == {"silent"}
+    assert Claims(tmp_path / "nowhere").silence_s() == {}
 
 
 @pytest.mark.parametrize(("turns", "newest"), [((0, 1, 10), 10), ((9, 2), 9)])

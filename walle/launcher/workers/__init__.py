@@ -5,22 +5,24 @@
     claims.py         which worker runs which job, and which jobs to stop, in shared files
     claimed_jobs.py   hands out claimed jobs, as `Allocator` hands out the jobs of a launch
     stored_plan.py    what a worker needs to know, in files
-    submitted.py      the submissions of a sweep, and the scheduler's numbers of their workers
+    submitted.py      the submissions of a sweep, and the scheduler's names of their workers
     worker.py         the worker's process
     slurm.py          Slurm's commands
     batch_script.py   the text that sbatch gets
     submission.py     the backend of Slurm: submits workers
     following.py      follows their jobs
     overview.py       how workers and their jobs are, for `walle sweep status`
-    backends.py       the choice between the two backends
+    ray_cluster/      the backend of Ray: starts workers on the nodes of a cluster
+    backends.py       the choice between the backends
 
-A worker is an element of an array of batch jobs. It has some cores of one node, and runs jobs on
-them until none is left, with the runner of the local backend: only where jobs come from differs.
+A worker is an element of an array of Slurm's batch jobs, or a child of an actor of Ray. It has some
+cores of one node, and runs jobs on them until none is left, with the runner of the local backend:
+only where jobs come from differs.
 All that workers share lies in `.workers/K/` of the sweep's directory, where K counts the
 submissions:
 
     jobs/, common.pkl    the plan, written once by the command
-    submitted.json       the scheduler's numbers of the workers, and how many
+    submitted.json       the scheduler's names of the workers, and the jobs
     claims/7.0           the worker that claimed job 7 first
     claims/7.0.completed how job 7 ended
     stops/7              why job 7 need not run to its end: a search prunes its trial

@@ -101,11 +101,12 @@ def _collect_signals(ending: list[int], saving: list[int]) -> None:
     """Appends the first signal that asks for the end to `ending`, SIGUSR2 to `saving`.
 
     Slurm sends SIGUSR1 some time before a time limit, as `--signal` asks it to, and more than one
-    SIGTERM when it takes the cores back; a second one must not break off the checkpoints.
+    SIGTERM when it takes the cores back; a second one must not break off the checkpoints. A SIGINT
+    after the first signal does: the jobs are killed.
     """
 
-    def end(*_: object) -> None:
-        if not ending:
+    def end(number: int, _: object) -> None:
+        if not ending or number == signal.SIGINT:
             ending.append(signal.SIGTERM)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):

@@ -20,22 +20,25 @@ from walle.training import train
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 ACTOR = "ray::Supervisor"
+NAMED = "import ray; ray.init('{}'); print(ray.util.list_named_actors(all_namespaces=True))"
 PROGRAM = "walle.launcher.workers.ray_cluster.program"
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A head without cores, and two nodes with one core each."""
+    """A head without cores, and two nodes with one core and, as Ray is told, one GPU each."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 80_000_000}
     found = Cluster(True, head_node_args={**small, "num_cpus": 0, "include_dashboard": False})
-    found.add = lambda: found.add_node(**small, num_cpus=1)
+    found.add = lambda: found.add_node(**small, num_cpus=1, num_gpus=1)
     try:
         for _ in range(2):
             found.add()
         yield found
+        asked = [sys.executable, "-c", NAMED.format(found.address)]
+        assert subprocess.run(asked, capture_output=True, text=True).stdout == "[]\n"
     finally:
         found.shutdown()
 
@@ -86,17 +89,19 @@ def both_speak(app):
 
 
 def test_a_sweep_over_two_nodes(app, on_ray):
-    command = ("job=range(6)", "sleep_s=0.5")
-    code, output = app.run(*command, *on_ray)
+    command, three = ("job=range(6)", "sleep_s=0.5", "+device=cuda"), ("workers=3", "gpus=1")
+    code, output = app.run(*command, *on_ray, *(f"hydra.launcher.ray.{key}" for key in three))
     assert code == 0, output
     assert app.ran() == list(range(6))
     assert len(set(owners(app).values())) == 2
-    assert "started 2 workers on Ray: 1 core of " in output
+    assert "started 3 workers on Ray: 1 core of " in output
+    assert "1 worker will start when a node of the cluster has 1 free core" in output
     assert "6 of 6 jobs are complete" in output
     cores = {(owners(app)[job], str(app.status(job)["cores"])) for job in range(6)}
     assert len(cores) == 2 == len({core for _, core in cores})  # one each, though one host has both
+    assert [app.status(job)["gpus"] for job in range(6)] == [["0"]] * 6
     found, untimed = app.index(), ("num", "job", "state", "return_value", "attempts", "overrides")
-    code, output = app.run(*command, "hydra.sweep.dir=local")
+    code, output = app.run(*command, "hydra.sweep.dir=local", "hydra.launcher.gpus=[0]")
     assert code == 0, output
     app.out = app.directory / "local"
     for here, there in zip(app.index(), found, strict=True):
@@ -132,7 +137,7 @@ def test_the_jobs_of_a_killed_worker_are_finished(app, on_ray):
 
 
 def test_workers_go_on_without_the_command(app, on_ray):
-    command = ("job=range(4)", "do=wait", "name=n", *on_ray)
+    command = ("job=range(4)", "do=wait", "sampler.n=null", "name=n", *on_ray)  # all cores each
     code, output = app.run(*command, "hydra.launcher.wait=false")
     assert code == 0, output
     assert f"`walle sweep status {app.out.name}` shows them" in output
@@ -163,14 +168,16 @@ def test_workers_go_on_without_the_command(app, on_ray):
 
 
 def test_ctrl_c_ends_the_workers_and_their_jobs(app, on_ray):
-    launcher = app.start("do=warned,save", "sleep_s=600", "name=n", *on_ray)
+    launcher = app.start("do=save,hang", "name=n", *on_ray)
     wait_until(lambda: both_speak(app) and (app.directory / "ready").exists())
     launcher.send_signal(signal.SIGUSR1)
     wait_until(lambda: (app.directory / "warned").exists())
     launcher.send_signal(signal.SIGINT)
+    wait_until(lambda: (app.directory / "saved").exists())
+    assert launcher.poll() is None  # one of the jobs does not end
+    launcher.send_signal(signal.SIGINT)
     assert launcher.wait(timeout=60) == 128 + signal.SIGINT, app.said()
     assert app.processes() == []
-    assert (app.directory / "saved").exists()
     assert states(app) == ["interrupted"] * 2
     assert "stopping: the workers end their jobs" in app.said()
     assert "To go on: " in app.said()

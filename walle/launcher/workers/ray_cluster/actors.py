@@ -102,11 +102,11 @@ class Actors:
         alive = {each["name"] for each in known if each["namespace"] == NAMESPACE}
         return {name: "ALIVE" for name in names if name in alive}
 
-    def end(self, names: Sequence[str], save_s: float) -> None:
+    def end(self, names: Sequence[str]) -> None:
         """Asks workers to end, see `Supervisor.end`; kills those that wait or do not answer."""
         asked: dict[str, Any] = {}
         for name, actor in self._living(names):
-            asked[name] = actor.end.remote(save_s)
+            asked[name] = actor.end.remote()
         answered = self._answered(list(asked.values()), END_S)
         self.kill([name for name, reference in asked.items() if reference not in answered])
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from walle.launcher.resources import Resources
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
+from walle.launcher.timed.order import KEYS_OF_SPEED
+from walle.launcher.workers import slurm
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.ray_cluster.actors import SETTING, Actors
 from walle.launcher.workers.ray_cluster.placing import Placement, placements
@@ -111,7 +115,8 @@ class RayBackend:
         if submission is None:
             submission = self._submit(plan, sweep, wanted)
         else:
-            check_joined(submission, planned_nums(plan), "end them with Ctrl-C in that command")
+            end = "start the earlier command again and end them with Ctrl-C"
+            check_joined(submission, planned_nums(plan), end)
         how = (
             f"`walle sweep status {sweep}` shows them; the same command without wait=false waits "
             "for them, and Ctrl-C there ends them"
@@ -132,8 +137,10 @@ class RayBackend:
         )
         try:
             verdicts = follower.follow(ending)
+            if ending and ending[0] == signal.SIGHUP:
+                leave_terminal()
             if ending and self._ends_workers(ending[0]):
-                screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills them")
+                screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
                 self._end(submission, follower, sweep, ending)
                 return follower.ended_early()
         finally:
@@ -150,7 +157,11 @@ class RayBackend:
         (directory / LOGS).mkdir()
         stored, python, cwd = str(directory / COMMON), sys.executable, os.getcwd()
         task = Task(stored, digest(stored), "", 0, python, cwd, self._environ)
-        workers = self._placements(plan, task)
+        try:
+            workers = self._placements(plan, task)
+        except BackendError:
+            shutil.rmtree(directory)
+            raise
         mark = uuid.uuid4().hex[:8]  # names outlive directories
         names = [f"walle-{sweep.name}-{mark}-{number}" for number in range(len(workers))]
         stale_s = STALE_BEATS * self._ray.heartbeat_s
@@ -171,7 +182,7 @@ class RayBackend:
         needs = [plan.jobs[index].need.cores for index in plan.order]
         nodes = self._actors.nodes()
         for _ in range(2):
-            workers = placements(needs, nodes, self._ray, exclusive=plan.exclusive)
+            workers = placements(needs, nodes, self._ray, compared=self._compares_times(plan))
             asked = {worker.node for worker in workers if worker.node is not None}
             silent = asked.difference(self._actors.check(task, asked))
             if not silent:
@@ -186,9 +197,20 @@ class RayBackend:
             )
         return workers
 
+    def _compares_times(self, plan: Plan) -> bool:
+        """Whether jobs run one at a time for another reason than that each takes a whole node."""
+        swept = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
+        return plan.exclusive and bool(self._settings.exclusive or swept)
+
     def _running_submission(self, sweep: Path) -> Submission | None:
         """The newest submission, if it has jobs that have not ended and workers in this cluster."""
         newest = unfinished(sweep)
+        if newest is not None and newest.backend == "slurm" and slurm.states(newest.arrays):
+            arrays = " ".join(newest.arrays)
+            raise BackendError(
+                f"Slurm still has workers for this sweep: wait for them, or end them with scancel "
+                f"{arrays}"
+            )
         if newest is None or newest.backend != "ray":
             return None
         return newest if self._actors.states(newest.arrays) else None
@@ -206,16 +228,22 @@ class RayBackend:
     def _end(
         self, submission: Submission, follower: Follower, sweep: Path, ending: Sequence[int]
     ) -> None:
-        """Ends all workers and waits until they have gone; a second signal kills them."""
-        if ending[0] == signal.SIGHUP:
-            leave_terminal()
-        self._actors.end(submission.arrays, self._ray.save_s)
-        kill_at = time.monotonic() + self._ray.save_s + GONE_S
-        while self._actors.states(submission.arrays):
+        """Ends all workers and waits until they have gone.
+
+        After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
+        """
+        names, began_s, done = submission.arrays, time.monotonic(), 0
+        kill_jobs = partial(self._actors.signal, names, signal.SIGINT)
+        steps = (kill_jobs, partial(self._actors.kill, names))
+        self._actors.end(names)
+        while self._actors.states(names):
             follower.look()
-            again = any(number != signal.SIGHUP for number in ending[1:])
-            if again or time.monotonic() > kill_at:
-                self._actors.kill(submission.arrays)
+            late_s = time.monotonic() - began_s - self._ray.save_s
+            urged = sum(number != signal.SIGHUP for number in ending[1:])
+            wanted = max(urged, (late_s > 0) + (late_s > GONE_S))
+            for step in steps[done:wanted]:
+                step()
+            done = max(done, wanted)
             time.sleep(POLL_S)
         with contextlib.suppress(LockedError), jobs_locked(sweep, LOCK_WAIT_S):
             pass  # jobs that were killed with their workers end a moment later

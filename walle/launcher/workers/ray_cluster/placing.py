@@ -39,7 +39,7 @@ class Placement(NamedTuple):
 
 
 def placements(
-    needs: Sequence[int | None], nodes: Sequence[Node], settings: RayConf, *, exclusive: bool
+    needs: Sequence[int | None], nodes: Sequence[Node], settings: RayConf, *, compared: bool
 ) -> list[Placement]:
     """The workers of a sweep; at least one, and no more than jobs.
 
@@ -47,12 +47,12 @@ def placements(
         needs: cores of each job to run; None for all cores of a node.
         nodes: of the cluster.
         settings: of Ray.
-        exclusive: the jobs run one at a time, and their times are compared.
+        compared: the jobs' times are compared, so they run one at a time on one node.
     """
     fitting = [node for node in nodes if node.cores and node.free_gpus >= settings.gpus]
-    if exclusive or None in needs:
-        most = settings.workers or (1 if exclusive else len(needs))
-        largest = sorted(fitting, key=lambda node: -node.cores)
+    if compared or None in needs:
+        most = settings.workers or (1 if compared else len(needs))
+        largest = sorted(fitting, key=lambda node: (node.free_cores < node.cores, -node.cores))
         found, least = [Placement(node.cores, node) for node in largest], 1
     else:
         least = settings.cores or max((need or 1 for need in needs), default=1)

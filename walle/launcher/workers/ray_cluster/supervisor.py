@@ -101,15 +101,12 @@ class Supervisor:
             if self._process is not None:
                 self._process.send_signal(number)
 
-    def end(self, save_s: float) -> None:
-        """Asks the worker to end, whose jobs write their checkpoints; kills it after `save_s`."""
+    def end(self) -> None:
+        """Asks the worker to end, whose jobs write their checkpoints first."""
         with self._lock:
             self._may_start = False
             if self._process is not None:
                 self._process.terminate()
-                killer = threading.Timer(save_s, self._process.kill)
-                killer.daemon = True
-                killer.start()
 
     def _supervise(self) -> None:
         """Waits for the worker's end in a thread: the kernel kills the worker when that ends."""
