@@ -1,6 +1,7 @@
 import csv
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,16 +86,30 @@ def test_typed_settings_that_differ_name_the_runs():
     ]
 
 
-def test_runs_of_equal_settings_are_summarised():
-    def result(mean):
-        return Result(Origin("x", "ppo", 1, 0), "X", 0, True, [mean, mean], [1, 1])
+def result(mean):
+    return Result(Origin("x", "ppo", 1, 0), "X", 0, True, [mean, mean], [1, 1])
 
-    found = [
-        (Target(f"{algo}{seed}", "x", {"algo": algo, "seed": str(seed)}), result(mean))
-        for algo, seed, mean in [("ppo", 1, 3.0), ("a2c", 1, 9.0), ("ppo", 2, 5.0)]
+
+def of_sweep(place, algo, seed, possible=(0.0, 6.0)):
+    typed = {"algo": algo, "seed": str(seed)}
+    return Target(f"{algo}{seed}", Path("x"), typed, "completed", Path(place), possible)
+
+
+def test_runs_of_equal_settings_are_summarised():
+    """The interval of 3 and 5 is 4 -+ 12.7, and it ends at the possible returns."""
+    jobs = [("ppo", 1, 3.0), ("a2c", 1, 9.0), ("ppo", 2, 5.0)]
+    found = [(of_sweep("s", algo, seed), result(mean)) for algo, seed, mean in jobs]
+    assert list(summary(found)) == ["algo=ppo: mean return of 2 runs 4 [0, 6]"]
+
+
+def test_policies_named_by_themselves_and_runs_of_two_sweeps_have_no_common_mean():
+    """Nobody said that they differ in their seed alone."""
+    alone = [(Target(name, Path(name), {}), result(1.0)) for name in ("outputs/a", "outputs/b")]
+    assert not list(summary(alone))
+    two = [
+        (of_sweep(place, "ppo", seed), result(3.0 + seed)) for place in "st" for seed in range(2)
     ]
-    (line,) = summary(found)
-    assert line.startswith("algo=ppo: mean return of 2 runs 4 [")
+    assert [line.partition(":")[0] for line in summary(two)] == ["s algo=ppo", "t algo=ppo"]
 
 
 @pytest.mark.parametrize(

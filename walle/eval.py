@@ -11,6 +11,7 @@ Every policy meets the same episodes, which no training and no evaluation of a r
 from __future__ import annotations
 
 import atexit
+import math
 import multiprocessing
 import os
 import signal
@@ -51,12 +52,16 @@ class Target(NamedTuple):
         path: a run's directory or a checkpoint file.
         settings: what was typed for its run and differs between the runs of the sweep.
         state: how its run ended; empty where nobody says.
+        sweep: the directory of which all runs are evaluated; None for a policy named by itself.
+        possible: the least and the greatest return of an episode, where the task tells them.
     """
 
     name: str
     path: Path
     settings: Mapping[str, str]
     state: str = ""
+    sweep: Path | None = None
+    possible: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def unfinished(self) -> bool:
@@ -161,6 +166,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     Raises:
         ConfigError: there is none.
     """
+    from walle.analysis.measuring.possible import of_returns
     from walle.analysis.runs import BadInputError, load
 
     if path.is_file() or (path / "checkpoints").is_dir():
@@ -174,7 +180,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     place = f"{path}/" if several else ""
     typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
     return [
-        Target(f"{place}{run.name}", run.path, settings, run.state)
+        Target(f"{place}{run.name}", run.path, settings, run.state, path, of_returns([run]))
         for run, settings in zip(sweep.runs, typed, strict=True)
     ]
 
@@ -239,22 +245,26 @@ def attempt(path: Path, values: Mapping[str, Any]) -> Result | str:
 
 
 def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
-    """A line for all runs that differ in their seed alone: the mean of their means, by settings.
+    """A line for all runs of a sweep that differ in their seed alone: the mean of their means.
 
     Runs that did not complete are left out, and named.
     """
     from walle.analysis.measuring.stats import mean_interval
 
-    groups: dict[str, list[float]] = {}
+    groups: dict[tuple[Path, str], list[tuple[Target, float]]] = {}
     unfinished = [target for target, _ in results if target.unfinished]
     for target, found in results:
-        if target.unfinished:
+        if target.unfinished or target.sweep is None:
             continue
         rest = {key: value for key, value in target.settings.items() if key != "seed"}
-        groups.setdefault(_settings(rest), []).append(found.mean.value)
-    for name, means in groups.items():
-        if len(means) > 1:
-            yield f"{name or 'all'}: mean return of {len(means)} runs {mean_interval(means)}"
+        same = groups.setdefault((target.sweep, _settings(rest)), [])
+        same.append((target, found.mean.value))
+    several = len({sweep for sweep, _ in groups}) > 1
+    for (sweep, settings), runs in groups.items():
+        if len(runs) > 1:
+            name = " ".join(part for part in (f"{sweep}" if several else "", settings) if part)
+            mean = mean_interval([value for _, value in runs]).within(*runs[0][0].possible)
+            yield f"{name or 'all'}: mean return of {len(runs)} runs {mean}"
     if unfinished:
         named = ", ".join(f"{target.name} ({target.state})" for target in unfinished)
         yield f"in no mean, as they did not complete: {named}"
