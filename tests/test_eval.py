@@ -8,10 +8,11 @@ import pytest
 import walle
 from tests.policy.conftest import trained  # noqa: F401 - a fixture
 from walle import eval as command
-from walle.eval import Target, find_targets, summary, varying
+from walle.eval import summary
 from walle.policy.acting import Origin
 from walle.policy.arguments import Setting, parse
 from walle.policy.evaluating import Result
+from walle.policy.targets import Target, find_targets, varying
 
 
 @pytest.fixture
@@ -66,14 +67,15 @@ def test_a_run_that_was_broken_off_is_in_no_mean(walle_eval, trained, tmp_path):
         (run / "run.json").write_text(about.replace('"seed": 0', f'"seed": {seed}'))
     status = tmp_path / "sweep" / "b" / "status.json"
     status.write_text(status.read_text().replace('"completed"', '"interrupted"'))
-    code, out, err = walle_eval(tmp_path / "sweep", "episodes=2", f"csv={tmp_path / 'a.csv'}")
+    table = tmp_path / "new" / "a.csv"
+    code, out, err = walle_eval(tmp_path / "sweep", "episodes=2", f"csv={table}")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert [line.partition(":")[0] for line in lines[:3]] == ["a", "b", "c"]
     assert [line.endswith(", interrupted run") for line in lines[:3]] == [False, True, False]
     assert lines[3].startswith("all: mean return of 2 runs ")
     assert lines[4] == "in no mean, as they did not complete: b (interrupted)"
-    with (tmp_path / "a.csv").open() as file:
+    with table.open() as file:
         states = [row["state"] for row in csv.DictReader(file)]
     assert states == ["completed", "interrupted", "completed"]
 
@@ -119,6 +121,7 @@ def test_policies_named_by_themselves_and_runs_of_two_sweeps_have_no_common_mean
         (("x", "episode=3"), "episode is not a setting; did you mean 'episodes'?"),
         (("x", "episodes=few"), "episodes='few' must be a whole number"),
         (("x", "deterministic=1"), "deterministic='1' must be true or false"),
+        (("x", f"csv={__file__}/a.csv"), "File exists"),
         (("nowhere/at=all",), "nowhere/at=all: no such directory"),
         (("x", "video_steps=5"), "video_steps=5 must be 1 at least, beside video=FILE"),
     ],

@@ -11,7 +11,6 @@ Every policy meets the same episodes, which no training and no evaluation of a r
 from __future__ import annotations
 
 import atexit
-import math
 import multiprocessing
 import os
 import signal
@@ -20,17 +19,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
+from walle.policy.targets import Target, find_targets
 from walle.policy.which import check_which
 
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
 T = TypeVar("T")
-SAY_EVERY_S = 10.0  # while a video is drawn
+SAY_EVERY_S = 5.0  # while a video is drawn
+FEW_ACTIONS = 200  # in a video that is soon drawn
 SETTINGS = {
     "episodes": Setting(int, 100, "episodes of each policy"),
     "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
@@ -42,31 +43,6 @@ SETTINGS = {
     "video_steps": Setting(int, None, "actions in the video at most; none: the whole episode"),
 }
 SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or the task's own"}
-
-
-class Target(NamedTuple):
-    """A policy to evaluate.
-
-    Attributes:
-        name: how the table names it.
-        path: a run's directory or a checkpoint file.
-        settings: what was typed for its run and differs between the runs of the sweep.
-        state: how its run ended; empty where nobody says.
-        sweep: the directory of which all runs are evaluated; None for a policy named by itself.
-        possible: the least and the greatest return of an episode, where the task tells them.
-    """
-
-    name: str
-    path: Path
-    settings: Mapping[str, str]
-    state: str = ""
-    sweep: Path | None = None
-    possible: tuple[float, float] = (-math.inf, math.inf)
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether its run was broken off, or still runs."""
-        return self.state not in ("", "completed")
 
 
 def main() -> int:
@@ -94,6 +70,8 @@ def _main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"video_steps={steps} must be 1 at least, beside video=FILE")
     processes = values.pop("processes")
     check_which(values["which"])
+    if table:  # a place that cannot be written is told before the evaluation
+        Path(table).parent.mkdir(parents=True, exist_ok=True)
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         return _watch(targets[0], values)
@@ -113,7 +91,8 @@ def _main(arguments: Sequence[str]) -> int:
         _write(Path(table), results)
         print(f"numbers: {table}")
     if make_video:
-        print("drawing the video: about 0.1 s a MuJoCo step without a graphics card", flush=True)
+        longest = max((found.lengths[0] for _, found in results), default=0)
+        print(_before_drawing(min(steps or longest, longest)), flush=True)
         print(f"video: {video}, {make_video():.1f} s", flush=True)
     return 1 if failed else 0
 
@@ -150,6 +129,15 @@ def _film(
     return lambda: write(found._replace(pictures=_counted(found.pictures)), path)
 
 
+def _before_drawing(actions: int) -> str:
+    """Says how long a video will take, and how to have a shorter one."""
+    shorter = "" if actions <= FEW_ACTIONS else f"; video_steps={FEW_ACTIONS} shows the first ones"
+    return (
+        f"drawing the video, {actions:,} actions: without a graphics card a MuJoCo task takes "
+        f"about 0.1 s for each{shorter}"
+    )
+
+
 def _counted(pictures: Iterator[T]) -> Iterator[T]:
     """Passes pictures on, and says now and then how many there are."""
     said = time.monotonic()
@@ -158,39 +146,6 @@ def _counted(pictures: Iterator[T]) -> Iterator[T]:
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
             print(f"  {count:,} pictures", flush=True)
-
-
-def find_targets(path: Path, *, several: bool) -> list[Target]:
-    """The policies at a path: a checkpoint file, a run's directory, or all runs below it.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    from walle.analysis.measuring.possible import of_returns
-    from walle.analysis.runs import BadInputError, load
-
-    if path.is_file() or (path / "checkpoints").is_dir():
-        return [Target(str(path), path, {})]
-    try:
-        sweep = load(path)
-    except BadInputError as error:
-        raise ConfigError(str(error)) from None
-    for run, reason in sweep.left_out:
-        print(f"walle eval: {run} is left out: {reason}", file=sys.stderr)
-    place = f"{path}/" if several else ""
-    typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
-    return [
-        Target(f"{place}{run.name}", run.path, settings, run.state, path, of_returns([run]))
-        for run, settings in zip(sweep.runs, typed, strict=True)
-    ]
-
-
-def varying(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """For each run the settings that were typed for it, without those that all runs share."""
-    typed = [dict(word.lstrip("+~").partition("=")[::2] for word in run) for run in overrides]
-    keys = dict.fromkeys(key for run in typed for key in run)
-    differ = [key for key in keys if len({run.get(key, "default") for run in typed}) > 1]
-    return [{key: run.get(key, "default") for key in differ} for run in typed]
 
 
 def evaluate_all(

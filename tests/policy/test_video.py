@@ -172,12 +172,17 @@ def test_without_egl_and_osmesa_the_message_says_what_to_install(monkeypatch):
 
 def test_the_command_writes_a_video(trained, tmp_path, monkeypatch, capsys):
     path = tmp_path / "a.gif"
-    arguments = [str(trained("discrete")), "episodes=2", f"video={path}"]
+    arguments = [str(trained("discrete")), "episodes=2", f"video={path}", "video_steps=7"]
     monkeypatch.setattr("sys.argv", ["walle eval", *arguments])
     assert command.main() == 0
     out = capsys.readouterr().out
-    assert out.index("drawing the video: ") < out.index(f"video: {path}, ")
+    assert out.index("drawing the video, 7 actions: ") < out.index(f"video: {path}, ")
     assert_shows_movement(pictures_of(path)[0])
+
+
+def test_a_long_video_says_how_to_have_a_shorter_one():
+    assert "video_steps=200" in command._before_drawing(1000)
+    assert "video_steps" not in command._before_drawing(200)
 
 
 def test_a_wrong_video_is_refused_before_the_evaluation(trained, monkeypatch, capsys):
