@@ -2,12 +2,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from walle.config import compose, config_directory, config_hash
 from walle.errors import ConfigError
 
+ROOT = Path(__file__).resolve().parents[2]
 ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
 
 
@@ -125,6 +127,14 @@ def test_the_hash_is_of_what_decides_the_result():
     assert config_hash(compose()) == config_hash(compose(["name=other"]))
     assert config_hash(compose()) != config_hash(compose(["seed=1"]))
     assert config_hash(compose()) != config_hash(compose(["algo.clip=0.3"]))
+
+
+def test_a_python_without_the_packages_is_told_in_one_line():
+    """So it is in a clone whose environment is not activated; -S leaves out installed packages."""
+    command = [sys.executable, "-S", "-m", "walle.run", "env=cartpole"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "has no hydra-core: activate walle's environment" in done.stderr
 
 
 @pytest.mark.parametrize(
