@@ -42,8 +42,11 @@ class Interval(NamedTuple):
 
 
 def digits(value: float) -> str:
-    """Three significant digits; all digits before the point from a thousand on, as in 4,416."""
-    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
+    """Three significant digits; all digits before the point from a thousand on, as in 4416.
+
+    Without commas between thousands, which would be read as those between the ends of an interval.
+    """
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 
 
 def generator() -> np.random.Generator:
