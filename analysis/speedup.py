@@ -115,7 +115,7 @@ def _too_few(sweep: Sweep, cells: list[Cell], by: str) -> str:
     if not cells:
         return "no run has a value in the column collect_s"
     values = sorted({f"{cell.by}" for cell in cells})
-    text = f"a speedup needs two values of {by} on one line; there is only {', '.join(values)}"
+    text = f"a speedup needs runs that differ in {by}, but these have {by}={listed(values)}"
     others = [key for key in line_keys(sweep, by) if key in sweep.varying]
     return f"{text}: what varies is {listed(others)}" if others else text
 

@@ -59,6 +59,10 @@ def test_a_key_of_the_top_level_has_no_group():
         check_bounds(Settings(**{**GOOD, "size": -3}), "")
 
 
+def test_capital_letters_are_no_other_name():
+    assert nearest("PPO", ["a2c", "ppo", "sac"]) == "did you mean 'ppo'?"
+
+
 def test_the_nearest_name_or_all_of_them():
     assert nearest("sampler.m", ["sampler.n", "sampler.lanes"]) == "did you mean 'sampler.n'?"
     assert nearest("zzz", ["b", "a"]) == "choose one of: a, b"

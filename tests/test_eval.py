@@ -1,16 +1,18 @@
 import csv
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 import walle
 from tests.policy.conftest import trained  # noqa: F401 - a fixture
 from walle import eval as command
-from walle.eval import Target, find_targets, summary, varying
+from walle.eval import summary
 from walle.policy.acting import Origin
 from walle.policy.arguments import Setting, parse
 from walle.policy.evaluating import Result
+from walle.policy.targets import Target, find_targets, varying
 
 
 @pytest.fixture
@@ -65,14 +67,15 @@ def test_a_run_that_was_broken_off_is_in_no_mean(walle_eval, trained, tmp_path):
         (run / "run.json").write_text(about.replace('"seed": 0', f'"seed": {seed}'))
     status = tmp_path / "sweep" / "b" / "status.json"
     status.write_text(status.read_text().replace('"completed"', '"interrupted"'))
-    code, out, err = walle_eval(tmp_path / "sweep", "episodes=2", f"csv={tmp_path / 'a.csv'}")
+    table = tmp_path / "new" / "a.csv"
+    code, out, err = walle_eval(tmp_path / "sweep", "episodes=2", f"csv={table}")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert [line.partition(":")[0] for line in lines[:3]] == ["a", "b", "c"]
     assert [line.endswith(", interrupted run") for line in lines[:3]] == [False, True, False]
     assert lines[3].startswith("all: mean return of 2 runs ")
     assert lines[4] == "in no mean, as they did not complete: b (interrupted)"
-    with (tmp_path / "a.csv").open() as file:
+    with table.open() as file:
         states = [row["state"] for row in csv.DictReader(file)]
     assert states == ["completed", "interrupted", "completed"]
 
@@ -85,16 +88,30 @@ def test_typed_settings_that_differ_name_the_runs():
     ]
 
 
-def test_runs_of_equal_settings_are_summarised():
-    def result(mean):
-        return Result(Origin("x", "ppo", 1, 0), "X", 0, True, [mean, mean], [1, 1])
+def result(mean):
+    return Result(Origin("x", "ppo", 1, 0), "X", 0, True, [mean, mean], [1, 1])
 
-    found = [
-        (Target(f"{algo}{seed}", "x", {"algo": algo, "seed": str(seed)}), result(mean))
-        for algo, seed, mean in [("ppo", 1, 3.0), ("a2c", 1, 9.0), ("ppo", 2, 5.0)]
+
+def of_sweep(place, algo, seed, possible=(0.0, 6.0)):
+    typed = {"algo": algo, "seed": str(seed)}
+    return Target(f"{algo}{seed}", Path("x"), typed, "completed", Path(place), possible)
+
+
+def test_runs_of_equal_settings_are_summarised():
+    """The interval of 3 and 5 is 4 -+ 12.7, and it ends at the possible returns."""
+    jobs = [("ppo", 1, 3.0), ("a2c", 1, 9.0), ("ppo", 2, 5.0)]
+    found = [(of_sweep("s", algo, seed), result(mean)) for algo, seed, mean in jobs]
+    assert list(summary(found)) == ["algo=ppo: mean return of 2 runs 4 [0, 6]"]
+
+
+def test_policies_named_by_themselves_and_runs_of_two_sweeps_have_no_common_mean():
+    """Nobody said that they differ in their seed alone."""
+    alone = [(Target(name, Path(name), {}), result(1.0)) for name in ("outputs/a", "outputs/b")]
+    assert not list(summary(alone))
+    two = [
+        (of_sweep(place, "ppo", seed), result(3.0 + seed)) for place in "st" for seed in range(2)
     ]
-    (line,) = summary(found)
-    assert line.startswith("algo=ppo: mean return of 2 runs 4 [")
+    assert [line.partition(":")[0] for line in summary(two)] == ["s algo=ppo", "t algo=ppo"]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +121,7 @@ def test_runs_of_equal_settings_are_summarised():
         (("x", "episode=3"), "episode is not a setting; did you mean 'episodes'?"),
         (("x", "episodes=few"), "episodes='few' must be a whole number"),
         (("x", "deterministic=1"), "deterministic='1' must be true or false"),
+        (("x", f"csv={__file__}/a.csv"), "File exists"),
         (("nowhere/at=all",), "nowhere/at=all: no such directory"),
         (("x", "video_steps=5"), "video_steps=5 must be 1 at least, beside video=FILE"),
     ],

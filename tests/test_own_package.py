@@ -181,7 +181,9 @@ class Ant:
     [
         ("tests.test_own_package:Ant", r"derive Ant from gymnasium.Env \(it lacks step, observ"),
         ("no_such_module:Ant", "No module named 'no_such_module'"),
-        ("corridor.environment:Nothing", "Nothing"),
+        ("corridor.environment:Coridor", "environment has no Coridor; did you mean 'Corridor'"),
+        ("tests.test_own_package:Nothing", "has no Nothing; it has no environment$"),
+        ("corridor.environment:Corridor-v7", "Environment `Corridor` doesn't exist"),
     ],
 )
 def test_what_is_no_environment_is_refused(name, said):

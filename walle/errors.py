@@ -115,6 +115,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     close = [
         *_close(name, known, 0.85),
         *(last_parts[part] for part in _close(name.rpartition(".")[2], last_parts, 0.5)),
+        *(each for each in known if each.lower() == name.lower()),
     ]
     if close:
         return f"did you mean {close[0]!r}?"

@@ -19,17 +19,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
+from walle.policy.targets import Target, find_targets
 from walle.policy.which import check_which
 
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
 T = TypeVar("T")
-SAY_EVERY_S = 10.0  # while a video is drawn
+SAY_EVERY_S = 5.0  # while a video is drawn
+FEW_ACTIONS = 200  # in a video that is soon drawn
 SETTINGS = {
     "episodes": Setting(int, 100, "episodes of each policy"),
     "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
@@ -41,27 +43,6 @@ SETTINGS = {
     "video_steps": Setting(int, None, "actions in the video at most; none: the whole episode"),
 }
 SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or the task's own"}
-
-
-class Target(NamedTuple):
-    """A policy to evaluate.
-
-    Attributes:
-        name: how the table names it.
-        path: a run's directory or a checkpoint file.
-        settings: what was typed for its run and differs between the runs of the sweep.
-        state: how its run ended; empty where nobody says.
-    """
-
-    name: str
-    path: Path
-    settings: Mapping[str, str]
-    state: str = ""
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether its run was broken off, or still runs."""
-        return self.state not in ("", "completed")
 
 
 def main() -> int:
@@ -89,6 +70,8 @@ def _main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"video_steps={steps} must be 1 at least, beside video=FILE")
     processes = values.pop("processes")
     check_which(values["which"])
+    if table:  # a place that cannot be written is told before the evaluation
+        Path(table).parent.mkdir(parents=True, exist_ok=True)
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         return _watch(targets[0], values)
@@ -108,7 +91,8 @@ def _main(arguments: Sequence[str]) -> int:
         _write(Path(table), results)
         print(f"numbers: {table}")
     if make_video:
-        print("drawing the video: about 0.1 s a MuJoCo step without a graphics card", flush=True)
+        longest = max((found.lengths[0] for _, found in results), default=0)
+        print(_before_drawing(min(steps or longest, longest)), flush=True)
         print(f"video: {video}, {make_video():.1f} s", flush=True)
     return 1 if failed else 0
 
@@ -145,6 +129,15 @@ def _film(
     return lambda: write(found._replace(pictures=_counted(found.pictures)), path)
 
 
+def _before_drawing(actions: int) -> str:
+    """Says how long a video will take, and how to have a shorter one."""
+    shorter = "" if actions <= FEW_ACTIONS else f"; video_steps={FEW_ACTIONS} shows the first ones"
+    return (
+        f"drawing the video, {actions:,} actions: without a graphics card a MuJoCo task takes "
+        f"about 0.1 s for each{shorter}"
+    )
+
+
 def _counted(pictures: Iterator[T]) -> Iterator[T]:
     """Passes pictures on, and says now and then how many there are."""
     said = time.monotonic()
@@ -153,38 +146,6 @@ def _counted(pictures: Iterator[T]) -> Iterator[T]:
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
             print(f"  {count:,} pictures", flush=True)
-
-
-def find_targets(path: Path, *, several: bool) -> list[Target]:
-    """The policies at a path: a checkpoint file, a run's directory, or all runs below it.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    from walle.analysis.runs import BadInputError, load
-
-    if path.is_file() or (path / "checkpoints").is_dir():
-        return [Target(str(path), path, {})]
-    try:
-        sweep = load(path)
-    except BadInputError as error:
-        raise ConfigError(str(error)) from None
-    for run, reason in sweep.left_out:
-        print(f"walle eval: {run} is left out: {reason}", file=sys.stderr)
-    place = f"{path}/" if several else ""
-    typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
-    return [
-        Target(f"{place}{run.name}", run.path, settings, run.state)
-        for run, settings in zip(sweep.runs, typed, strict=True)
-    ]
-
-
-def varying(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """For each run the settings that were typed for it, without those that all runs share."""
-    typed = [dict(word.lstrip("+~").partition("=")[::2] for word in run) for run in overrides]
-    keys = dict.fromkeys(key for run in typed for key in run)
-    differ = [key for key in keys if len({run.get(key, "default") for run in typed}) > 1]
-    return [{key: run.get(key, "default") for key in differ} for run in typed]
 
 
 def evaluate_all(
@@ -239,22 +200,26 @@ def attempt(path: Path, values: Mapping[str, Any]) -> Result | str:
 
 
 def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
-    """A line for all runs that differ in their seed alone: the mean of their means, by settings.
+    """A line for all runs of a sweep that differ in their seed alone: the mean of their means.
 
     Runs that did not complete are left out, and named.
     """
     from walle.analysis.measuring.stats import mean_interval
 
-    groups: dict[str, list[float]] = {}
+    groups: dict[tuple[Path, str], list[tuple[Target, float]]] = {}
     unfinished = [target for target, _ in results if target.unfinished]
     for target, found in results:
-        if target.unfinished:
+        if target.unfinished or target.sweep is None:
             continue
         rest = {key: value for key, value in target.settings.items() if key != "seed"}
-        groups.setdefault(_settings(rest), []).append(found.mean.value)
-    for name, means in groups.items():
-        if len(means) > 1:
-            yield f"{name or 'all'}: mean return of {len(means)} runs {mean_interval(means)}"
+        same = groups.setdefault((target.sweep, _settings(rest)), [])
+        same.append((target, found.mean.value))
+    several = len({sweep for sweep, _ in groups}) > 1
+    for (sweep, settings), runs in groups.items():
+        if len(runs) > 1:
+            name = " ".join(part for part in (f"{sweep}" if several else "", settings) if part)
+            mean = mean_interval([value for _, value in runs]).within(*runs[0][0].possible)
+            yield f"{name or 'all'}: mean return of {len(runs)} runs {mean}"
     if unfinished:
         named = ", ".join(f"{target.name} ({target.state})" for target in unfinished)
         yield f"in no mean, as they did not complete: {named}"

@@ -157,7 +157,11 @@ def _main() -> None:
     # Hydra refuses overrides on both sides of a flag
     sys.argv = [sys.argv[0], *sweeping, *(a for a in sys.argv[1:] if a not in sweeping)]
 
-    import hydra
+    try:
+        import hydra
+    except ModuleNotFoundError:
+        cure = "activate walle's environment (. .venv/bin/activate), or install walle here"
+        sys.exit(_report(f"{sys.executable} has no hydra-core: {cure}", 2))
     from hydra.errors import HydraException
     from yaml import YAMLError
 

@@ -27,9 +27,9 @@ class Interval(NamedTuple):
     high: float = math.nan
 
     def __str__(self) -> str:
-        """Three significant digits, with the interval in brackets, if there is one."""
-        interval = "" if math.isnan(self.low) else f" [{self.low:.3g}, {self.high:.3g}]"
-        return f"{self.value:.3g}{interval}"
+        """As `digits` writes numbers, with the interval in brackets, if there is one."""
+        interval = "" if math.isnan(self.low) else f" [{digits(self.low)}, {digits(self.high)}]"
+        return f"{digits(self.value)}{interval}"
 
     def within(self, low: float, high: float) -> Interval:
         """Cuts the interval to possible values; the estimate stays inside."""
@@ -39,6 +39,14 @@ class Interval(NamedTuple):
     def columns(self, name: str) -> dict[str, float]:
         """The columns `name`, `name_low` and `name_high` of a table's row."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+def digits(value: float) -> str:
+    """Three significant digits; all digits before the point from a thousand on, as in 4416.
+
+    Without commas between thousands, which would be read as those between the ends of an interval.
+    """
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 
 
 def generator() -> np.random.Generator:

@@ -67,6 +67,7 @@ def history(search: Search) -> cli.Study:
         label = "failed" if not i else "_"
         axes.axvline(each.number, color=style.look(3).color, linestyle=":", label=label)
     axes.set(xlabel="trial", ylabel=search.value_name)
+    axes.locator_params(axis="x", integer=True)  # half a trial is none
     style.legend(figure)
     table = pd.DataFrame({"trial": numbers, "value": values, "best so far": so_far})
     where = next(i for i, value in enumerate(so_far) if value == so_far[-1])

@@ -2,12 +2,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from walle.config import compose, config_directory, config_hash
 from walle.errors import ConfigError
 
+ROOT = Path(__file__).resolve().parents[2]
 ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
 
 
@@ -47,7 +49,7 @@ def test_slow_passes_its_step_on():
     [
         (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),
         (["+nam=x"], r"nam is not a setting; did you mean 'name'"),
-        (["algo.clip=abc"], r"algo.clip='abc'.*Float"),
+        (["algo.clip=abc"], r"algo.clip='abc' must be a number$"),
         (["algo.clip=2"], r"algo.clip=2.0 must lie in \(0, 1\), as in 0.2"),
         (["algo.schedule=quadratic"], r"algo.schedule='quadratic'.*linear"),
         (["algo.gamma=1.5"], r"algo.gamma=1.5"),
@@ -85,7 +87,10 @@ def test_slow_passes_its_step_on():
         ),
         (["net=gru", "sampler.collect=episodes"], r"net=gru.* use sampler.collect=fixed"),
         (["net.name=gru2"], r"net.name='gru2' is unknown; did you mean 'gru'"),
-        (["total_steps=1.5"], r"total_steps=1.5"),
+        (["total_steps=1.5"], r"total_steps=1.5 must be a whole number$"),
+        (["total_steps=many"], r"total_steps='many' must be a whole number$"),
+        ("env=cartpole seed=2", r"is one text; give a list: \['env=cartpole', 'seed=2'\]$"),
+        (["resume=outputs/a"], r"begins a new run; .* type `walle run resume=outputs/a`$"),
         (["seed=-1"], r"seed=-1"),
         (["device=tpu9"], r"device='tpu9'"),
         (["device=meta"], r"device='meta' is unknown; use cpu, cuda"),
@@ -122,6 +127,14 @@ def test_the_hash_is_of_what_decides_the_result():
     assert config_hash(compose()) == config_hash(compose(["name=other"]))
     assert config_hash(compose()) != config_hash(compose(["seed=1"]))
     assert config_hash(compose()) != config_hash(compose(["algo.clip=0.3"]))
+
+
+def test_a_python_without_the_packages_is_told_in_one_line():
+    """So it is in a clone whose environment is not activated; -S leaves out installed packages."""
+    command = [sys.executable, "-S", "-m", "walle.run", "env=cartpole"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "has no hydra-core: activate walle's environment" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,13 @@ def test_what_run_json_holds_is_read_as_it_was(overrides):
     assert to_dict(resumed(overrides, overrides)) == stored
 
 
+def test_a_checkpoint_file_is_no_directory_of_a_run(tmp_path):
+    file = tmp_path / "last.pt"
+    file.touch()
+    with pytest.raises(ConfigError, match=r"last.pt: this is a file; give the run's directory"):
+        stored_config(file)
+
+
 def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"resume=.*no run has been here \(no run.json\); give a"):
         stored_config(tmp_path)

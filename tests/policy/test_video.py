@@ -114,7 +114,9 @@ def test_a_film_that_is_broken_off_leaves_no_file(tmp_path):
 
 def test_several_policies_stand_in_a_grid(policy, tmp_path):
     names = ["discrete", "ppo", "sac"]
-    found = list(film([policy(name) for name in names], names).pictures)
+    grid = film([policy(name) for name in names], names)
+    assert grid.strips == [(0, 0, 360, 40), (360, 0, 360, 40), (0, 270, 360, 40)]
+    found = list(grid.pictures)
     assert len(found) == 21  # CartPole draws 50 pictures a second
     assert found[0].shape == (2 * 270, 2 * 360, 3)
     assert found[0][270:, 360:].max() == 0  # the fourth place is empty
@@ -142,6 +144,22 @@ def test_a_restless_picture_stays_small(tmp_path):
         seconds = write(Film(iter(noise), 20.0), tmp_path / name)
         assert seconds == 6
         assert (tmp_path / name).stat().st_size <= BYTES_PER_S * seconds
+
+
+def test_return_and_step_stay_readable_above_a_restless_picture(tmp_path):
+    """A floor that moves takes the bits of the digits: they were smeared after a second."""
+    random = np.random.default_rng(0)
+    shown = np.full((60, 360, 480, 3), 128, np.uint8)
+    floor = random.integers(98, 159, (60, 16, 48, 1), np.uint8)
+    shown[:, 200:] = floor.repeat(10, 1).repeat(10, 2)
+    drawn = np.stack([rendering._captioned(each, "", 37.3 * i, i) for i, each in enumerate(shown)])
+    errors = []
+    for strips in ((), ((0, 0, 480, 26),)):
+        path = tmp_path / "a.mp4"
+        write(Film(iter(drawn), 20.0, strips), path)
+        read = pictures_of(path)[0]
+        errors.append(abs(read[20:, :24].astype(int) - drawn[20:, :24]).mean())
+    assert errors[1] < errors[0] / 2
 
 
 def test_odd_sizes_are_cut_to_even_ones(tmp_path):
@@ -172,12 +190,17 @@ def test_without_egl_and_osmesa_the_message_says_what_to_install(monkeypatch):
 
 def test_the_command_writes_a_video(trained, tmp_path, monkeypatch, capsys):
     path = tmp_path / "a.gif"
-    arguments = [str(trained("discrete")), "episodes=2", f"video={path}"]
+    arguments = [str(trained("discrete")), "episodes=2", f"video={path}", "video_steps=7"]
     monkeypatch.setattr("sys.argv", ["walle eval", *arguments])
     assert command.main() == 0
     out = capsys.readouterr().out
-    assert out.index("drawing the video: ") < out.index(f"video: {path}, ")
+    assert out.index("drawing the video, 7 actions: ") < out.index(f"video: {path}, ")
     assert_shows_movement(pictures_of(path)[0])
+
+
+def test_a_long_video_says_how_to_have_a_shorter_one():
+    assert "video_steps=200" in command._before_drawing(1000)
+    assert "video_steps" not in command._before_drawing(200)
 
 
 def test_a_wrong_video_is_refused_before_the_evaluation(trained, monkeypatch, capsys):

@@ -25,17 +25,34 @@ from walle.config.schemas import GROUPS, NETS, VARIANTS, Config, EnvConfig, NetC
 from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
 
+_TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's names
+
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
-    """Composes and validates a configuration from overrides; for notebooks and tests."""
+    """Composes and validates a configuration of a new run, for notebooks and tests.
+
+    Args:
+        overrides: the words of a command line, such as `["env=hopper", "seed=3"]`.
+        config_name: the file of settings or of a sweep.
+
+    Raises:
+        ConfigError: a word is wrong, or asks to go on with a run.
+    """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
+    if isinstance(overrides, str):
+        raise ConfigError(f"overrides={overrides!r} is one text; give a list: {overrides.split()}")
     with initialize_config_dir(str(config_directory()), version_base="1.3"):
         try:
             composed = hydra_compose(config_name, overrides=list(overrides))
         except HydraException as error:
             raise ConfigError(explain(error)) from error
+    if composed.resume is not None:
+        raise ConfigError(
+            f"resume={composed.resume}: a composed configuration begins a new run; to go on with "
+            f"that one type `walle run resume={composed.resume}`"
+        )
     return validate(composed)
 
 
@@ -148,8 +165,7 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
         try:
             structured[key] = _whole(value)
         except OmegaConfBaseException as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError(f"{full}={value!r}: {reason}") from None
+            raise ConfigError(f"{full}={value!r}{_reason(error)}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
         full = f"{prefix}.{key}" if prefix else key
         plus = "" if key in given else "+"
@@ -157,6 +173,13 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
     settings = OmegaConf.to_object(structured)
     check_bounds(settings, prefix)
     return settings
+
+
+def _reason(error: OmegaConfBaseException) -> str:
+    """Says why a value has the wrong type, after the key and the value."""
+    line = str(error).splitlines()[0]
+    asked = line.rpartition(" could not be converted to ")[2]
+    return f" must be {_TYPES[asked]}" if asked in _TYPES else f": {line}"
 
 
 def _unresolved(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:

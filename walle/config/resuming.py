@@ -55,6 +55,11 @@ def stored_config(directory: Path) -> dict[str, Any]:
         raise ConfigError(
             f"resume={directory}: no run has been here (no run.json); give a run's directory"
         ) from None
+    except NotADirectoryError:
+        raise ConfigError(
+            f"resume={directory}: this is a file; give the run's directory, and it goes on from "
+            "its last checkpoint"
+        ) from None
     except OSError as error:
         raise ConfigError(f"resume={directory}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:

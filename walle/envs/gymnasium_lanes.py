@@ -10,7 +10,7 @@ import numpy as np
 
 from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
-from walle.envs.mujoco.registry import find_maker
+from walle.envs.mujoco.registry import find_maker, missing_class
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
 from walle.errors import ConfigError, RestoreError, RolloutError
@@ -225,7 +225,8 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={spec.id!r} needs a package that is missing: {error}") from error
     except gym.error.Error as error:
-        raise ConfigError(f"env.id={spec.id!r}: {str(error).strip().splitlines()[0]}") from error
+        reason = missing_class(spec.id) or str(error).strip().splitlines()[0]
+        raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} says: {error}") from error
     if not has_image(env.observation_space):

@@ -11,7 +11,7 @@ import numpy as np
 
 from walle.agent.evaluation import run_episodes
 from walle.analysis.loading.directories import counted
-from walle.analysis.measuring.stats import Interval, mean_interval
+from walle.analysis.measuring.stats import Interval, digits, mean_interval
 from walle.envs import make_lanes
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy
@@ -69,7 +69,7 @@ class Result(NamedTuple):
 
     def __str__(self) -> str:
         """The mean with its interval, the median, and the number of episodes."""
-        median = f"median {np.median(self.returns):.3g}"
+        median = f"median {digits(float(np.median(self.returns)))}"
         return f"return {self.mean}, {median}, {counted(len(self.returns), 'episode')}"
 
 

@@ -150,6 +150,7 @@ def export(policy: Policy, file: str | Path) -> float:
     path = Path(file)
     if path.suffix not in _WRITERS:
         raise ConfigError(f"{path}: the ending must be one of {', '.join(_WRITERS)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     encoder = encoder_of(policy.network)
     module = SeeingModule(policy, encoder) if encoder else ActingModule(policy)
     obs = np.zeros((2, policy.obs_dim), policy.obs_layout.dtype)

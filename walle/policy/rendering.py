@@ -26,10 +26,17 @@ _WIDTHS = {1: 480, 2: 360, 3: 240}  # of a picture, by the columns of the grid
 
 
 class Film(NamedTuple):
-    """A video before it is written: its pictures, [H, W, 3] each, and how many make a second."""
+    """A video before it is written.
+
+    Attributes:
+        pictures: [H, W, 3] each.
+        fps: how many pictures make a second.
+        strips: left, top, width and height of the places with text, which must stay readable.
+    """
 
     pictures: Iterator[Picture]
     fps: float
+    strips: Sequence[tuple[int, int, int, int]] = ()
 
 
 def film(
@@ -69,7 +76,11 @@ def film(
         _episode(policy, env, size, caption, seed, deterministic, every, most_steps or LONGEST)
         for policy, env, caption in zip(policies, envs, captions, strict=True)
     ]
-    return Film(_side_by_side(episodes, columns), pace / every)
+    strips = [
+        (i % columns * size[0], i // columns * size[1], size[0], _strip_height(size[0], caption))
+        for i, caption in enumerate(captions)
+    ]
+    return Film(_side_by_side(episodes, columns), pace / every, strips)
 
 
 def _episode(
@@ -128,13 +139,22 @@ def _captioned(picture: Picture, label: str, total: float, step: int) -> Picture
     """The picture with one or two lines of text on a dark strip at its top."""
     image = Image.fromarray(picture)
     draw = ImageDraw.Draw(image, "RGBA")
-    size = max(11, image.width // 24)
+    size = _text_size(image.width)
     lines = [*([label] if label else []), f"return {total:,.1f}   step {step:,}"]
-    draw.rectangle((0, 0, image.width, (size + 4) * len(lines) + 2), fill=(0, 0, 0, 150))
+    draw.rectangle((0, 0, image.width, _strip_height(image.width, label)), fill=(0, 0, 0, 150))
     font = ImageFont.load_default(size)
     for i, line in enumerate(lines):
         draw.text((5, 1 + i * (size + 4)), line, fill=(255, 255, 255, 255), font=font)
     return np.asarray(image)
+
+
+def _text_size(width: int) -> int:
+    return max(11, width // 24)
+
+
+def _strip_height(width: int, label: str) -> int:
+    """The height of the strip with return and step, and with a label above them if there is one."""
+    return (_text_size(width) + 4) * (2 if label else 1) + 2
 
 
 def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:

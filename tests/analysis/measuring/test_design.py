@@ -91,7 +91,7 @@ def test_the_default_axis_of_a_speedup_is_a_number_that_varies(tmp_path: Path) -
     jobs = [Job(algo=algo, batch_size=size) for algo, size in PAIRS]
     sweep = load(write_sweep(tmp_path / "s", jobs))
     assert workers_axis(sweep) == "sampler.n"  # the only line key is the algorithm
-    with pytest.raises(BadInputError, match=r"only 1, 1: what varies is algo.name|is algo.name"):
+    with pytest.raises(BadInputError, match=r"have sampler.n=1.*: what varies is algo.name"):
         speedup.study(sweep)
     sizes = load(write_sweep(tmp_path / "t", [Job(batch_size=size) for size in (100, 200)]))
     assert workers_axis(sizes) == "batch_size"

@@ -195,7 +195,13 @@ def test_an_estimate_fills_three_columns_and_has_no_interval_unless_told() -> No
     assert stats.Interval(2, 1, 4).columns("speed") == {"speed": 2, "speed_low": 1, "speed_high": 4}
     _, low, high = stats.Interval(2)
     assert np.isnan([low, high]).all()
-    assert str(stats.Interval(1234.5, 0.12345, 2)) == "1.23e+03 [0.123, 2]"
+    assert str(stats.Interval(1234.5, 0.12345, 2)) == "1234 [0.123, 2]"
+    assert [stats.digits(x) for x in (999.4, 999.6, -4415.7, 1e15)] == [
+        "999",
+        "1000",
+        "-4416",
+        "1e+15",
+    ]
 
 
 def test_the_interval_of_a_ratio_is_the_interval_of_its_logarithm() -> None:

@@ -64,7 +64,10 @@ def test_the_report_tells_of_trials_best_settings_and_every_trial(directory, cap
 def test_the_numbers_of_the_figures(directory):
     search = searches.load(directory)
     best = search.best
-    table = figures.history(search).table
+    history = figures.history(search)
+    history.figure.axes[0].set_xlim(0, 3)  # of four trials
+    assert all(tick.is_integer() for tick in history.figure.axes[0].get_xticks())
+    table = history.table
     assert list(table["trial"]) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
     assert list(table["best so far"]) == list(table["value"].cummax())
     lines = figures.parallel(search).table

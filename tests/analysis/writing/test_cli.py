@@ -215,7 +215,8 @@ def test_what_was_left_out_is_said_where_nothing_can_be_drawn(
     root = write_sweep(tmp_path / "s", jobs)
     assert speedup.main([str(root)]) == 2
     err = capsys.readouterr().err
-    assert "there is only 1. 1 of 2 runs used. Left out: 1: failed: X: y." in err
+    assert "needs runs that differ in sampler.n, but these have sampler.n=1. 1 of 2 runs " in err
+    assert "used. Left out: 1: failed: X: y." in err
 
 
 def test_a_run_whose_rows_are_all_broken(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -124,6 +125,25 @@ def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
         raise ConfigError(f"env.id={env_id!r}: derive {name} from gymnasium.Env{more}")
     maker: Callable[..., gym.Env[Any, Any]] = found
     return maker
+
+
+def missing_class(env_id: str) -> str | None:
+    """Says that the module of "module:Name" has no such environment, and which it has.
+
+    None for an id that Gymnasium should know, such as "module:Name-v0" or "Name-v0".
+    """
+    module, _, name = env_id.rpartition(":")
+    if not module or re.search(r"-v\d+$", name):
+        return None
+    has = vars(_imported(module, env_id))
+    names = [
+        each
+        for each, value in has.items()
+        if isinstance(value, Robot)
+        or (isinstance(value, type) and issubclass(value, gym.Env) and value is not gym.Env)
+    ]
+    near = nearest(name, names) if names else "it has no environment"
+    return f"{module} has no {name}; {near}"
 
 
 def _build(spec: EnvSpec) -> tuple[Task, int | None]:
