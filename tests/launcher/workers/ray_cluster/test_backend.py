@@ -7,7 +7,6 @@ import pytest
 from walle.launcher.settings import RayConf, SlurmConf, WalleLauncherConf, check_settings
 from walle.launcher.workers.backends import make_backend
 from walle.launcher.workers.ray_cluster import backend
-from walle.launcher.workers.submitted import BackendError, refuse_pruner
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +40,6 @@ def test_settings_of_the_other_scheduler_are_refused():
     for name in ("local", "slurm"):
         with pytest.raises(ValueError, match=rf"ray\.workers=2 has no effect with backend={name}"):
             check_settings(WalleLauncherConf(backend=name, ray=RayConf(workers=2)))
-
-
-def test_a_pruner_is_refused():
-    with pytest.raises(BackendError, match=r"pruner .* use hydra\.launcher\.backend=local"):
-        refuse_pruner(print)
 
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch):
