@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -50,16 +51,24 @@ def on_ray(cluster):
     return ("hydra.launcher.backend=ray", *(f"hydra.launcher.ray.{k}={v}" for k, v in keys.items()))
 
 
-def processes(word):
-    """The processes of these tests with a word in their command line."""
+def processes(word, directory):
+    """The processes of a test with a word in their command line.
+
+    Other checkouts may be tested at the same time: those of a test run in its directory, and those
+    of the cluster where the tests were started.
+    """
     found = []
     for process in psutil.process_iter():
-        try:
+        with suppress(psutil.Error):
             if any(word in part for part in process.cmdline()):
                 found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return [process for process in found if _is_under(process, (str(directory), os.getcwd()))]
+
+
+def _is_under(process, places):
+    with suppress(psutil.Error):
+        return process.cwd() in places
+    return False
 
 
 def claims(app):
@@ -77,11 +86,10 @@ def states(app):
 
 
 @pytest.fixture(autouse=True)
-def no_process_left():
+def no_process_left(tmp_path):
     """Ray keeps idle processes; the actors of workers and their programs must have ended."""
-    before = {process.pid for process in [*processes(PROGRAM), *processes(ACTOR)]}
     yield
-    wait_until(lambda: {p.pid for p in [*processes(PROGRAM), *processes(ACTOR)]} <= before, 30)
+    wait_until(lambda: not processes(PROGRAM, tmp_path) and not processes(ACTOR, tmp_path), 30)
 
 
 def both_speak(app):
@@ -141,7 +149,7 @@ def test_workers_go_on_without_the_command(app, on_ray):
     code, output = app.run(*command, "hydra.launcher.wait=false")
     assert code == 0, output
     assert f"`walle sweep status {app.out.name}` shows them" in output
-    wait_until(lambda: app.speaks(0))
+    wait_until(lambda: sum(app.speaks(job) for job in range(4)) == 2)
     launcher = app.start(*command)
     wait_until(lambda: "the workers of an earlier command" in app.said())
     launcher.kill()
@@ -206,7 +214,7 @@ def test_an_own_ray_ends_when_the_command_is_killed(app):
     own = ("hydra.launcher.backend=ray", "hydra.launcher.ray.address=null")
     launcher = app.start("job=0", "sleep_s=600", *own)
     wait_until(lambda: app.speaks(0))
-    programs = processes(PROGRAM)
+    programs = processes(PROGRAM, app.directory)
     jobs = [child for program in programs for child in program.children(recursive=True)]
     launcher.kill()
     launcher.wait()
@@ -226,7 +234,9 @@ def test_the_jobs_of_a_lost_node_are_finished(app, on_ray, cluster):
     launcher = app.start("job=range(2)", "do=wait", "name=n", *on_ray)
     wait_until(lambda: both_speak(app))
     cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
-    wait_until(lambda: len(processes(PROGRAM)) == 1)  # Ray starts it again when a core is free
+    wait_until(
+        lambda: len(processes(PROGRAM, app.directory)) == 1
+    )  # Ray starts it again when a core is free
     (app.directory / "go").touch()
     assert launcher.wait(timeout=80) == 0, app.said()
     assert states(app) == ["completed"] * 2

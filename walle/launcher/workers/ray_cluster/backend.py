@@ -117,10 +117,8 @@ class RayBackend:
         else:
             end = "start the earlier command again and end them with Ctrl-C"
             check_joined(submission, planned_nums(plan), end)
-        how = (
-            f"`walle sweep status {sweep}` shows them; the same command without wait=false waits "
-            "for them, and Ctrl-C there ends them"
-        )
+        again = "the same command" if self._settings.wait else "the same command without wait=false"
+        how = f"`walle sweep status {sweep}` shows them; {again}, and then Ctrl-C, ends them"
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how}")
             return None
