@@ -22,9 +22,11 @@ def run(composed: DictConfig) -> float | None:
     signal's number if the run was interrupted.
     """
     from walle.errors import ConfigError, WalleError
+    from walle.processes.signals import reader_may_leave
 
     try:
-        return _run(composed)
+        with reader_may_leave():  # before Hydra reports an error
+            return _run(composed)
     except ConfigError as error:
         _leave_no_directory(composed)
         sys.exit(_report(error, 2))
