@@ -198,7 +198,8 @@ def _main() -> None:
             raise
         cure = DISK_CURES[error.errno]
         if not any(argument.startswith("resume=") for argument in sys.argv):
-            cure += ", or give another place with hydra.run.dir=..."
+            place = "hydra.sweep.dir" if sweeping else "hydra.run.dir"
+            cure += f", or give another place with {place}=..."
         sys.exit(_report(f"cannot write: {error}; {cure}", 1))
 
 
