@@ -246,6 +246,18 @@ def test_walle_itself_answers(command, capsys, flag):
     assert said.startswith("walle " if flag == "--version" else "python -m walle.run [KEY=VALUE")
 
 
+def test_a_run_whose_reader_left_ends_without_a_word_of_hydra():
+    """Hydra writes a line about every exception that leaves the task, but not about SystemExit."""
+    code = (
+        "import walle.run as command\n"
+        "def _run(composed): raise BrokenPipeError\n"
+        "command._run = _run\n"
+        "command.run(None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_a_reader_of_the_output_may_leave(tmp_path):
     run = f"{sys.executable} -m walle.run --help | head -1"
     said = subprocess.run(

@@ -22,9 +22,11 @@ def run(composed: DictConfig) -> float | None:
     signal's number if the run was interrupted.
     """
     from walle.errors import ConfigError, WalleError
+    from walle.processes.signals import reader_may_leave
 
     try:
-        return _run(composed)
+        with reader_may_leave():  # before Hydra reports an error
+            return _run(composed)
     except ConfigError as error:
         _leave_no_directory(composed)
         sys.exit(_report(error, 2))
@@ -196,7 +198,8 @@ def _main() -> None:
             raise
         cure = DISK_CURES[error.errno]
         if not any(argument.startswith("resume=") for argument in sys.argv):
-            cure += ", or give another place with hydra.run.dir=..."
+            place = "hydra.sweep.dir" if sweeping else "hydra.run.dir"
+            cure += f", or give another place with {place}=..."
         sys.exit(_report(f"cannot write: {error}; {cure}", 1))
 
 

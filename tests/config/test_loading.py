@@ -208,9 +208,13 @@ def test_a_name_that_no_directory_can_have_is_refused_in_one_line(
     assert not list(tmp_path.glob("**/*.json"))
 
 
-def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "place"), [((), "hydra.run.dir"), (("-m", "seed=1,2"), "hydra.sweep.dir")]
+)
+def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path, flags, place):
     (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "walle.run", f"hydra.run.dir={tmp_path}/file/run"]
+    command = [sys.executable, "-m", "walle.run", *flags, f"{place}={tmp_path}/file/run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stderr.startswith("walle: cannot write: ")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.splitlines()[-1].startswith("walle: cannot write: ")
+    assert done.stderr.endswith(f"give another place with {place}=...\n")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)

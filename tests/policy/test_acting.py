@@ -151,6 +151,10 @@ def test_what_cannot_be_loaded_is_explained(trained, tmp_path):
         (directory.parent, None, "of its own, but"),
         (directory / "run.json", None, "damaged or no checkpoint"),
     ]
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    (killed / "run.json").touch()
+    cases.append((killed, None, r"has no checkpoint yet: .* resume=.*killed` begins it again$"))
     (tmp_path / "checkpoints").mkdir()
     cases.append((tmp_path, "best", "no evaluation has ended; use which=last"))
     for path, which, expected in cases:

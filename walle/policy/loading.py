@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +13,7 @@ import gymnasium as gym
 
 from walle import algos
 from walle.agent import checkpoint
+from walle.agent.provenance import command_of
 from walle.algos.base import Algorithm, CompilableSettings
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
@@ -68,6 +70,12 @@ def find_checkpoint(path: Path, which: str | None = None) -> Path:
 
 def _hint(path: Path) -> str:
     runs = sorted(found.parent for found in path.glob("*/checkpoints"))
+    if not runs and (path / "run.json").exists():
+        again = f"`{command_of('run')} resume={shlex.quote(str(path))}`"
+        return (
+            " yet: a run writes one every checkpoint.every steps and at its end; if it was killed, "
+            f"{again} begins it again"
+        )
     if not runs:
         return "; give a run's directory or a checkpoint file"
     return f" of its own, but {len(runs)} runs have; give one of them, such as {runs[0]}"
