@@ -89,6 +89,8 @@ def _main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"video_steps={steps} must be 1 at least, beside video=FILE")
     processes = values.pop("processes")
     check_which(values["which"])
+    if table:
+        Path(table).parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         return _watch(targets[0], values)

@@ -116,7 +116,7 @@ def test_the_command_exports(trained, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["walle export", *map(str, arguments)])
         return module.main(), capsys.readouterr()
 
-    code, printed = walle_export(trained("discrete"), tmp_path / "a.pt2", "which=last")
+    code, printed = walle_export(trained("discrete"), tmp_path / "new" / "a.pt2", "which=last")
     assert code == 0
     assert "last.pt>" in printed.out
     assert "differs from the policy by 0.0e+00 at most, on 1,000 observations" in printed.out
