@@ -149,6 +149,8 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
             structured[key] = _whole(value)
         except OmegaConfBaseException as error:
             reason = str(error).splitlines()[0]
+            if "ListConfig" in reason:
+                reason = f"must be a list, as in {full}=[{value}]"
             raise ConfigError(f"{full}={value!r}: {reason}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
         full = f"{prefix}.{key}" if prefix else key
