@@ -45,11 +45,13 @@ def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, train
     """A run whose checkpoint is damaged costs one line, and the exit code says so."""
     shutil.copytree(trained("clip"), sweep / "z")
     (sweep / "z" / "checkpoints" / "best.pt").write_bytes(b"no zip")
-    code, out, err = walle_eval(sweep, "episodes=2", "processes=2", f"csv={tmp_path / 'a.csv'}")
+    code, out, err = walle_eval(
+        sweep, "episodes=2", "processes=2", f"csv={tmp_path / 'new' / 'a.csv'}"
+    )
     assert code == 1
     assert err.startswith("walle eval: z: ")
     assert "is damaged" in err
-    with (tmp_path / "a.csv").open() as file:
+    with (tmp_path / "new" / "a.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["run"] for row in rows] == ["discrete", "mujoco"]
     for row in rows:
@@ -120,6 +122,7 @@ def test_policies_named_by_themselves_and_runs_of_two_sweeps_have_no_common_mean
         ((), "no path: give a run's directory"),
         (("x", "episode=3"), "episode is not a setting; did you mean 'episodes'?"),
         (("x", "episodes=few"), "episodes='few' must be a whole number"),
+        (("x", "episodes=2.5"), "episodes='2.5' must be a whole number"),
         (("x", "deterministic=1"), "deterministic='1' must be true or false"),
         (("x", f"csv={__file__}/a.csv"), "File exists"),
         (("nowhere/at=all",), "nowhere/at=all: no such directory"),

@@ -56,7 +56,7 @@ def _main() -> int | None:
     if name == "sweeps":
         from walle.config.help import sweep_questions, table
 
-        print(table(sweep_questions()), "Start one with `walle run -cn NAME`.", sep="\n\n")
+        print(table(sweep_questions(arguments)), "Start one with `walle run -cn NAME`.", sep="\n\n")
         return 0
     if name == "recipes":
         from walle.config.help import recipes, table
@@ -125,7 +125,7 @@ def _completions_of_run(arguments: list[str]) -> Iterable[str]:
     if named == [len(before) - 1]:
         from walle.config.help import sweep_questions
 
-        return sweep_questions()
+        return sweep_questions(before)
     if word.startswith("-"):
         return RUN_FLAGS
     os.environ["COMP_LINE"] = " ".join(["walle", *arguments])  # Hydra reads the line from there

@@ -126,6 +126,11 @@ def test_shards_that_nobody_asked_for_fit_every_algorithm(asked, shards):
     assert compose(asked).shards == shards
 
 
+def test_the_best_evaluation_of_a_run_without_evaluations_is_refused():
+    with pytest.raises(ConfigError, match=r"objective=best with eval\.every=null: .*=return"):
+        compose(["objective=best", "eval.every=null"])
+
+
 def test_shards_of_an_algorithm_that_divides_nothing_are_refused(monkeypatch):
     monkeypatch.delattr(OffPolicy, "join")
     with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=sac, whose updates"):

@@ -14,6 +14,20 @@ def test_the_help_names_every_choice_and_every_sweep():
         assert sweep_questions()[file.stem] in text
 
 
+def test_sweep_files_of_ones_own_come_last(tmp_path, monkeypatch):
+    """A file that starts no sweep, such as one of settings, is none of them."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "rates.yaml").write_text("# Which rate?\nhydra:\n  mode: MULTIRUN\n")
+    (tmp_path / "conf" / "notes.yaml").write_text("# Notes.\nseed: 1\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "sizes.yaml").write_text("hydra: {mode: MULTIRUN}\n")
+    monkeypatch.chdir(tmp_path)
+    found = sweep_questions(["--config-dir", "more"])
+    assert dict(list(found.items())[-2:]) == {"rates": "Which rate?", "sizes": ""}
+    assert len(found) == len(sweep_questions()) + 1 == len({*found} - {"notes"})
+    assert "  rates " in help_text()
+
+
 def test_the_help_has_the_comments_of_the_settings_that_were_chosen():
     assert "Settings of algo=ppo (conf/algo/ppo.yaml):" in help_text()
     assert "weight of the entropy bonus" in help_text()

@@ -47,6 +47,7 @@ def test_slow_passes_its_step_on():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (["callbacks=early:Solved"], r"callbacks='early:Solved' must be a list, .*\[early"),
         (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),
         (["+nam=x"], r"nam is not a setting; did you mean 'name'"),
         (["algo.clip=abc"], r"algo.clip='abc' must be a number$"),

@@ -121,6 +121,8 @@ def test_actions_keep_the_first_number_of_a_discrete_space(policy):
     [
         ("ppo", ([0.0, 0.0],), r"has shape \(2,\), and Pendulum-v1 has observations of shape"),
         ("ppo", (np.zeros((0, 3)),), "give one of them or a batch"),
+        ("ppo", ({"speed": 1.0},), r"a dict.* gymnasium\.spaces\.flatten\(space, obs\)"),
+        ("ppo", (([0.0, 0.0], 1),), r"a tuple.* gymnasium\.spaces\.flatten\(space, obs\)"),
         ("memory", ([0.0, 0.0],), "has a memory: begin an episode with"),
         ("memory", ([0.0, 0.0], np.zeros((1, 8))), r"state has shape \(1, 8\) where \(8,\)"),
     ],

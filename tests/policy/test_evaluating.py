@@ -61,9 +61,11 @@ def test_a_memory_begins_empty_in_every_episode(trained):
     assert 0.2 < np.mean(returns) < 0.8  # it has learned nothing: the cue is even
 
 
-@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"episodes": 0}, {"seed": -1}, {"seed": [0, 1]}, {"episodes": 2.5}]
+)
 def test_wrong_numbers_are_refused(trained, wrong):
-    with pytest.raises(ConfigError, match="at least"):
+    with pytest.raises(ConfigError, match=r"must be a whole number, \d at least"):
         walle.evaluate(trained("discrete"), **wrong)
     with pytest.raises(ConfigError, match="which='last' with a policy that is loaded already"):
         walle.evaluate(walle.load(trained("discrete")), which="last")

@@ -2,6 +2,7 @@
 
 import sys
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
@@ -170,6 +171,8 @@ def test_odd_sizes_are_cut_to_even_ones(tmp_path):
 def test_what_cannot_be_drawn_is_explained(policy, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"the ending must be \.mp4 or \.gif"):
         most_fps(tmp_path / "a.avi")
+    with pytest.raises(ConfigError, match=r"Env draws no pictures: render\(\) must return \[h"):
+        rendering._render(gym.Env(), (480, 360))
     with pytest.raises(ConfigError, match="17 policies in one video"):
         film([policy("discrete")] * 17)
     with pytest.raises(ConfigError, match=r"tests\.toy:Recall-v0"):

@@ -35,6 +35,16 @@ def test_some_ends_may_be_impossible_but_not_all(loaded):
         check_ends(*loaded, space("batch_size=100,101"))
 
 
+def test_a_pruner_needs_evaluations_before_the_end(loaded):
+    """With the usual eval.every a short run has one, and nothing would be pruned without a word."""
+    for every in ("250_000", "512", "null"):
+        axis = space("batch_size=128,256", f"eval.every={every}")
+        check_ends(*loaded, axis)
+        with pytest.raises(ConfigError, match=r"prune nothing: .* a smaller eval\.every"):
+            check_ends(*loaded, axis, prunes=True)
+    check_ends(*loaded, space("batch_size=128,256", "eval.every=256,512"), prunes=True)
+
+
 def test_a_refusal_is_the_reason_alone(loaded):
     assert refusal(*loaded, [*SMALL, "batch_size=256"]) is None
     said = refusal(*loaded, [*SMALL, "batch_size=100"])

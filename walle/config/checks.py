@@ -79,6 +79,8 @@ def _check_callbacks(names: list[str]) -> None:
 
 def _check_steps(config: Config) -> None:
     starts = config.algo.random_steps
+    if config.objective == "best" and config.eval.every is None:
+        raise ConfigError("objective=best with eval.every=null: none is best; use objective=return")
     if starts >= config.total_steps:
         raise ConfigError(
             f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,14 +24,19 @@ def help_text(arguments: Sequence[str] = ()) -> str:
     files += [config_directory() / group / f"{option}.yaml" for group, option in chosen.items()]
     parts = [USAGE, f"Choices, as in env=hopper:\n{table(_choices(arguments))}"]
     parts += [f"Recipes, as in +experiment=ppo_cartpole:\n{table(recipes(arguments))}"]
-    parts += [f"Sweep files:\n{table(sweep_questions())}"]
+    parts += [f"Sweep files:\n{table(sweep_questions(arguments))}"]
     return "\n\n".join([*parts, *map(_settings, filter(Path.exists, files))])
 
 
-def sweep_questions() -> dict[str, str]:
-    """The question of each sweep file, which is its first comment line."""
-    files = sorted(sweeps_directory().glob("*.yaml"))
-    return {file.stem: file.read_text().splitlines()[0].lstrip("# ") for file in files}
+def sweep_questions(arguments: Sequence[str] = ()) -> dict[str, str]:
+    """The question of each sweep file, its first comment line; the user's own come last."""
+    own = [file for place in places(arguments)[1:] for file in sorted(place.glob("*.yaml"))]
+    files = [*sorted(sweeps_directory().glob("*.yaml")), *filter(_is_sweep, own)]
+    return {file.stem: _purpose(file) for file in files}
+
+
+def _is_sweep(file: Path) -> bool:
+    return re.search(r"\bmode:\s*MULTIRUN\b", file.read_text()) is not None
 
 
 def recipes(arguments: Sequence[str] = ()) -> dict[str, str]:

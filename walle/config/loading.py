@@ -165,7 +165,7 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
         try:
             structured[key] = _whole(value)
         except OmegaConfBaseException as error:
-            raise ConfigError(f"{full}={value!r}{_reason(error)}") from None
+            raise ConfigError(f"{full}={value!r}{_reason(error, full, value)}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
         full = f"{prefix}.{key}" if prefix else key
         plus = "" if key in given else "+"
@@ -175,9 +175,11 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
     return settings
 
 
-def _reason(error: OmegaConfBaseException) -> str:
+def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
     """Says why a value has the wrong type, after the key and the value."""
     line = str(error).splitlines()[0]
+    if "ListConfig" in line:
+        return f" must be a list, as in {key}=[{value}]"
     asked = line.rpartition(" could not be converted to ")[2]
     return f" must be {_TYPES[asked]}" if asked in _TYPES else f": {line}"
 

@@ -166,7 +166,14 @@ class Policy:
         """[N, O] observations, and whether one observation was given."""
         if isinstance(self.spaces.observation, ObservationRows):
             return self.spaces.observation.rows(obs)
-        rows = np.asarray(obs, np.float32)
+        try:
+            rows = np.asarray(obs, np.float32)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"an observation is a {type(obs).__name__}, and {self.spec.id} has observations of "
+                f"shape ({self.obs_dim},), as policy.env() returns them: gymnasium.spaces."
+                "flatten(space, obs) makes one of an observation of the environment's own space"
+            ) from None
         if rows.ndim not in (1, 2) or rows.shape[-1] != self.obs_dim or not rows.size:
             raise ConfigError(
                 f"an observation has shape {rows.shape}, and {self.spec.id} has observations of "

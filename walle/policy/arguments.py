@@ -73,10 +73,18 @@ def _converted(name: str, text: str, kind: type) -> Any:
     try:
         if kind is bool:
             return _BOOLEANS[text.lower()]
-        return int(float(text)) if kind is int else kind(text)
+        return _whole(text) if kind is int else kind(text)
     except (KeyError, ValueError, OverflowError):
         kinds = {bool: "true or false", int: "a whole number"}
         raise ConfigError(f"{name}={text!r} must be {kinds.get(kind, kind.__name__)}") from None
+
+
+def _whole(text: str) -> int:
+    """The whole number in a text such as 1e3."""
+    number = float(text)
+    if not number.is_integer():
+        raise ValueError(text)
+    return int(number)
 
 
 def _table(settings: Mapping[str, Setting]) -> str:

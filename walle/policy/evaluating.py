@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,16 +98,17 @@ def evaluate(
     Raises:
         ConfigError: the policy cannot be loaded, or a value is wrong.
     """
-    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
-        if value < least:
-            raise ConfigError(f"{name}={value} must be {least} at least")
+    numbers: dict[str, tuple[Any, int]] = {"episodes": (episodes, 1), "seed": (seed, 0)}
+    for name, (value, least) in numbers.items():
+        if not isinstance(value, Integral) or value < least:
+            raise ConfigError(f"{name}={value!r} must be a whole number, {least} at least")
     if isinstance(policy, Policy) and which is not None:
         raise ConfigError(f"which={which!r} with a policy that is loaded already; give its path")
     found = policy if isinstance(policy, Policy) else load(policy, which)
     returns: list[float] = []
     lengths: list[int] = []
-    for numbers in _chunks(episodes):
-        chunk = _run(found, numbers, seed, deterministic)
+    for some in _chunks(episodes):
+        chunk = _run(found, some, seed, deterministic)
         returns += chunk[0]
         lengths += chunk[1]
     return Result(found.origin, found.spec.id, seed, deterministic, returns, lengths)

@@ -153,6 +153,7 @@ def export(policy: Policy, file: str | Path) -> float:
     path.parent.mkdir(parents=True, exist_ok=True)
     encoder = encoder_of(policy.network)
     module = SeeingModule(policy, encoder) if encoder else ActingModule(policy)
+    path.parent.mkdir(parents=True, exist_ok=True)
     obs = np.zeros((2, policy.obs_dim), policy.obs_layout.dtype)
     inputs = module.inputs(obs, policy.initial_state(2))
     graph = _WRITERS[path.suffix](module.eval(), inputs, path, policy)

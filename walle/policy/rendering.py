@@ -125,6 +125,8 @@ def _render(env: gym.Env[Any, Any], size: tuple[int, int]) -> Picture:
     """The picture that the environment draws, fitted into [height, width, 3]."""
     try:
         drawn: Any = env.render()
+    except NotImplementedError:
+        drawn = None
     except Exception as error:
         raise ConfigError(f"{_name(env)} cannot be drawn: {what_went_wrong(error)}") from error
     if not isinstance(drawn, np.ndarray) or drawn.ndim != 3:

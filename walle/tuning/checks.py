@@ -64,17 +64,36 @@ def checked_pruner(
     return pruner
 
 
-def check_ends(context: HydraContext, config: DictConfig, space: Space) -> None:
+def check_ends(
+    context: HydraContext, config: DictConfig, space: Space, *, prunes: bool = False
+) -> None:
     """Composes a job at each end of the search space.
 
     Raises:
-        ConfigError: none of them is a possible configuration.
+        ConfigError: none of them is a possible configuration, or there is a pruner and none has an
+            evaluation before its end.
         HydraException: a key or an option does not exist.
     """
     jobs = [compose(context, config, space.overrides(point), ()) for point in space.ends()]
     refused = [_refusal(job, config) for job in jobs]
     if all(refused):
         raise ConfigError(f"no end of the search space can run: {refused[0]}")
+    if prunes and not any(map(_evaluated_before_its_end, jobs)):
+        settings = jobs[0].identity.config
+        raise ConfigError(
+            f"hydra.sweeper.pruner would prune nothing: the only evaluation of a job is at its end,"
+            f" by eval.every={settings['eval.every']} and total_steps={settings['total_steps']};"
+            " use a smaller eval.every, or leave the pruner out"
+        )
+
+
+def _evaluated_before_its_end(job: Composed) -> bool:
+    """Whether a pruner will see an evaluation; another application's settings do not tell."""
+    settings = job.identity.config
+    if not {"eval.every", "total_steps"} <= settings.keys():
+        return True
+    every = settings["eval.every"]
+    return every is not None and float(every) < float(settings["total_steps"])
 
 
 def refusal(context: HydraContext, config: DictConfig, overrides: Sequence[str]) -> str | None:

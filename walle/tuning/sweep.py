@@ -90,7 +90,8 @@ class Search:
             self._space = read_space(self._settings.params, arguments, parser)
             self._seeds = read_seeds(self._settings, self._space, self._config)
             self._pruner = checked_pruner(self._settings, self._space, self._launcher, self._config)
-            check_ends(self._context, self._config, self._space)
+            prunes = self._settings.pruner is not None
+            check_ends(self._context, self._config, self._space, prunes=prunes)
             if self._config.hydra.launcher.get("dry_run"):
                 self._show()
                 return

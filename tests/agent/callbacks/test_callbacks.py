@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,6 +89,14 @@ class Keeper(walle.Callback):
         return {"things": [1, {"own": Early()}]}
 
 
+class Leaver(walle.Callback):
+    """Ends the program in its second round."""
+
+    def on_round(self, info):
+        if info.iteration == 2:
+            sys.exit("no licence")
+
+
 class Half:
     def on_round(self, info):
         pass
@@ -156,6 +165,15 @@ def test_a_failing_hook_ends_the_run_after_a_checkpoint(run, tmp_path):
     assert read_status(directory)["state"] == "failed"
     assert "Clumsy" in json.loads((directory / "status.json").read_text())["error"]
     assert checkpoint.load(directory / "checkpoints" / "last.pt")["env_steps"] == 512
+
+
+def test_a_hook_that_ends_the_program_fails_like_any_other(run, tmp_path):
+    """Without the name of the callback nobody would know why the run has ended."""
+    with pytest.raises(CallbackError, match=r"callback .*:Leaver failed in on_round:"):
+        run(*SMALL, named("Leaver"), "eval.every=null")
+    status = read_status(tmp_path / "run0")
+    assert (status["state"], status["exit_code"]) == ("failed", 1)
+    assert "SystemExit: no licence" in status["error"]
 
 
 def test_a_run_that_was_stopped_and_killed_before_its_end_ends_at_once(run):

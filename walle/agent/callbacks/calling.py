@@ -165,7 +165,7 @@ def _called(name: str, callback: Callback, hook: str, *arguments: Any) -> Any:
     """
     try:
         found = getattr(callback, hook)(*arguments)
-    except Exception:  # noqa: BLE001 - a callback may raise anything
+    except (Exception, SystemExit):  # noqa: BLE001 - a callback may raise anything
         text = traceback.format_exc()
         raise CallbackError(f"callback {name} failed in {hook}:\n{text}") from None
     if hook.startswith("on_") and not isinstance(found, None | bool | np.bool_):
