@@ -45,6 +45,8 @@ def test_slow_passes_its_step_on():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (["resume=outputs/x"], r"resume=outputs/x .*`walle run resume=outputs/x`"),
+        (["hydra.run.dir=x"], r"hydra\.run\.dir=x .*walle\.train\(config, directory\)"),
         (["callbacks=early:Solved"], r"callbacks='early:Solved': must be a list, .*\[early"),
         (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),
         (["+nam=x"], r"nam is not a setting; did you mean 'name'"),

@@ -27,7 +27,11 @@ from walle.errors import ConfigError, check_bounds, nearest
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
-    """Composes and validates a configuration from overrides; for notebooks and tests."""
+    """Composes and validates a configuration from overrides; for notebooks and tests.
+
+    Raises:
+        ConfigError: a value is wrong, or only the command knows what to do with it.
+    """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
@@ -36,7 +40,21 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
             composed = hydra_compose(config_name, overrides=list(overrides))
         except HydraException as error:
             raise ConfigError(explain(error)) from error
+    _refuse_of_the_command(overrides)
     return validate(composed)
+
+
+def _refuse_of_the_command(overrides: Sequence[str]) -> None:
+    """`walle.train` would begin a new run where `resume` stands, and ignore Hydra's settings."""
+    for one in overrides:
+        key, _, value = one.lstrip("+").partition("=")
+        if key == "resume" and value != "null":
+            raise ConfigError(f"{one} is for the command line: go on with `walle run {one}`")
+        if key.startswith("hydra."):
+            raise ConfigError(
+                f"{one} is for the command line: from Python walle.train(config, directory) gets "
+                "the directory, and a sweep is a loop"
+            )
 
 
 def validate(composed: DictConfig) -> Config:
