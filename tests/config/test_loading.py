@@ -48,6 +48,7 @@ def test_slow_passes_its_step_on():
     ("overrides", "message"),
     [
         (["callbacks=early:Solved"], r"callbacks='early:Solved' must be a list, .*\[early"),
+        (["hydra.run.dir=x"], r"hydra\.run\.dir=x .*walle\.train\(config, directory\)"),
         (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),
         (["+nam=x"], r"nam is not a setting; did you mean 'name'"),
         (["algo.clip=abc"], r"algo.clip='abc' must be a number$"),

@@ -36,13 +36,14 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
         config_name: the file of settings or of a sweep.
 
     Raises:
-        ConfigError: a word is wrong, or asks to go on with a run.
+        ConfigError: a word is wrong, or only the command knows what to do with it.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
     if isinstance(overrides, str):
         raise ConfigError(f"overrides={overrides!r} is one text; give a list: {overrides.split()}")
+    _refuse_of_hydra(overrides)
     with initialize_config_dir(str(config_directory()), version_base="1.3"):
         try:
             composed = hydra_compose(config_name, overrides=list(overrides))
@@ -54,6 +55,15 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
             f"that one type `walle run resume={composed.resume}`"
         )
     return validate(composed)
+
+
+def _refuse_of_hydra(overrides: Sequence[str]) -> None:
+    for one in overrides:
+        if one.lstrip("+").startswith("hydra."):
+            raise ConfigError(
+                f"{one} is for the command line: from Python walle.train(config, directory) gets "
+                "the directory, and a sweep is a loop"
+            )
 
 
 def validate(composed: DictConfig) -> Config:
