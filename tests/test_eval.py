@@ -154,3 +154,9 @@ def test_help_shows_every_setting(walle_eval, capsys):
 def test_a_file_is_a_target_of_its_own(trained):  # noqa: F811
     file = trained("discrete") / "checkpoints" / "last.pt"
     assert find_targets(file, several=False) == [Target(str(file), file, {})]
+
+
+def test_what_cannot_be_drawn_is_refused_before_the_evaluation(walle_eval, trained, tmp_path):  # noqa: F811
+    code, out, err = walle_eval(trained("memory"), f"video={tmp_path / 'a.gif'}")
+    assert (code, out) == (2, "")
+    assert "tests.toy:Recall-v0" in err

@@ -380,3 +380,9 @@ def test_an_update_that_is_broken_off_under_lag_is_done_again(run, monkeypatch):
     assert state["env_steps"] == 256
     train(compose([*SMALL, *overlapped]), broken, resumed=state)
     assert learned(broken) == learned(whole)
+
+
+def test_settings_that_were_not_composed_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"config=\['env=hopper'\]: give .* walle\.compose"):
+        train(["env=hopper"], tmp_path / "run")
+    assert not (tmp_path / "run").exists()

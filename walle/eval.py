@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,7 +127,8 @@ def _film(
         most_fps=most_fps(path),
         most_steps=most_steps,
     )
-    return lambda: write(found._replace(pictures=_counted(found.pictures)), path)
+    pictures = chain([next(found.pictures)], found.pictures)  # the first tells what cannot be drawn
+    return lambda: write(found._replace(pictures=_counted(pictures)), path)
 
 
 def _before_drawing(actions: int) -> str:

@@ -13,6 +13,7 @@ import torch
 
 from walle.agent import checkpoint
 from walle.agent.cadence import Every
+from walle.agent.callbacks.base import Callback
 from walle.agent.callbacks.calling import make_callbacks, stop_reason
 from walle.agent.progress import return_text
 from walle.agent.provenance import write_provenance
@@ -108,6 +109,8 @@ def train(
         WorkerError: a sampler or a learner ended.
         DirectoryLost: the directory was deleted or moved.
     """
+    if not isinstance(config, Config):
+        raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
     directory = Path(directory)
     if config.sampler.name == "process" or config.learners > 1:
         require_main_guard("walle.train")
@@ -120,6 +123,7 @@ def train(
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
     run = Run(config, directory, probed, problem, algorithm, timer, start_ns, resumed)
+    extras = _make_extras(run)
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
             checkpoint.clear_remains(directory / "checkpoints", resumed)
@@ -129,7 +133,7 @@ def train(
         status = Status(locked, found, again=again, resumed=resumed is not None)
         with status.recording_failure():
             try:
-                result = _run_on(run, signals)
+                result = _run_on(run, extras, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
         status.end_with(result.signal, stop_reason(result.stopped_by))
@@ -182,13 +186,25 @@ def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Pa
             )
 
 
-def _run_on(run: Run, signals: Signals) -> RunResult:
+class Extras(NamedTuple):
+    """The user's callbacks, and what films episodes now and then, if anything does."""
+
+    callbacks: dict[str, Callback]
+    film: Film | None
+
+
+def _make_extras(run: Run) -> Extras:
+    """Makes them before anything is written, because either may be refused."""
+    return Extras(make_callbacks(run.config.callbacks), _make_film(run))
+
+
+def _run_on(run: Run, extras: Extras, signals: Signals) -> RunResult:
     """Runs; after the death of a learner, goes on from the checkpoint that the agent has left."""
     restarts = Restarts(run.config.learner.restarts, "learner.restarts")
     news = News()
     while True:
         try:
-            return _run(run, signals, news)
+            return _run(run, extras, signals, news)
         except WorkerDeathError as death:
             last = run.directory / "checkpoints" / checkpoint.LAST
             resumed = checkpoint.load(last) if last.exists() else run.resumed
@@ -199,15 +215,15 @@ def _run_on(run: Run, signals: Signals) -> RunResult:
             news.replaced(str(death).partition(" ")[0], round_, str(death))
             algorithm = make_algorithm(run.config, run.problem)
             run = run._replace(algorithm=algorithm, resumed=resumed)
+            extras = _make_extras(run)
 
 
-def _run(run: Run, signals: Signals, news: News) -> RunResult:
+def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
     config = run.config
-    callbacks = make_callbacks(config.callbacks)
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
         TraceFile.create(trace_path)
-    tasks, film = make_tasks(run, trace_path), _make_film(run)
+    tasks = make_tasks(run, trace_path)
     with ExitStack() as stack:
         stack.callback(end_orphans)
         learners = start_learners(config, run.problem)
@@ -219,11 +235,11 @@ def _run(run: Run, signals: Signals, news: News) -> RunResult:
         if learners is not None:
             algorithm: Any = run.algorithm  # with shards, so also a `Learnable`
             learners.join(algorithm, config.device)
-        outputs = make_outputs(run, trace_path, film)
+        outputs = make_outputs(run, trace_path, extras.film)
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
                 outputs.progress.say(line)
-        agent = make_agent(run, sampling, outputs, callbacks)
+        agent = make_agent(run, sampling, outputs, extras.callbacks)
         stack.callback(agent.close)
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)
