@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ MAY_DIFFER = {  # settings that a plan is about, and those without a part in its
     *("sampler.n", "sampler.max_lag", "sampler.slots", "sampler.name", "sampler.pin"),
     *("learner.n", "total_steps", "schedule_steps", "name", "trace", "seed", "sweep"),
 }
+NETWORKS = 2  # that learners may divide: policy and critic
 SLOW_CPU_S = 0.15e-3  # of a core for a step of the environment `slow`, which only waits
 TRACE, ROUND, NONE = "the spans of trace.csv", "the samplers of each round", ""
 SPANS = ["process", "section", "start_s", "end_s"]
@@ -129,8 +131,8 @@ def read(sweep: Sweep, warmup: int, env_cpu_s: float | None) -> Measured:
     rows = _rounds(frame[frame["run"].isin(names)], sweep, names, warmup)
     config = runs[0].config
     lanes, shards = config.get("sampler.lanes"), config.get("learner.shards")
-    if config.get("learner.divide") == "networks":
-        shards = 2  # policy and critic
+    if divides_networks(config):
+        shards = NETWORKS
     if not isinstance(lanes, int):
         raise BadInputError(f"{names[0]}: its configuration has no number of sampler.lanes")
     setup = _setup(runs[0])
@@ -150,6 +152,11 @@ def read(sweep: Sweep, warmup: int, env_cpu_s: float | None) -> Measured:
         spread_from=spread_from,
         **{name: rows[name].to_numpy(float) for name in wanted},
     )
+
+
+def divides_networks(config: Mapping[str, Any]) -> bool:
+    """Whether the learners of a run divide its networks instead of minibatches."""
+    return config.get("learner.divide") == "networks"
 
 
 def seconds(sweep: Sweep, warmup: int) -> list[tuple[Setup, FloatArray]]:

@@ -24,6 +24,7 @@ from walle.analysis.measuring.dividing import (
 )
 from walle.analysis.measuring.stats import Interval
 from walle.analysis.planning.costs import PUBLISH_S, RECEIVE_S, WAKE_S, Setup
+from walle.analysis.planning.measured import NETWORKS, divides_networks
 from walle.analysis.runs import Sweep
 
 MANY = 16
@@ -39,7 +40,8 @@ class RoundFit(NamedTuple):
         setups: the samplers and learners of each cell.
         cells: the seconds of a round, in the order of the setups.
         lanes: of a round.
-        shards: of a minibatch.
+        shards: of a minibatch; or the networks, if learners divide these.
+        networks: whether they do.
         sampler_s: what each sampler adds to the agent's work in these seconds.
         fitted: the parts.
     """
@@ -49,6 +51,7 @@ class RoundFit(NamedTuple):
     cells: list[Cell]
     lanes: int
     shards: int
+    networks: bool
     sampler_s: float
     fitted: FittedParts
 
@@ -64,11 +67,15 @@ class RoundFit(NamedTuple):
 
     @property
     def many(self) -> Setup:
-        """The workers that the speedup is computed for: `MANY` of each kind that varies."""
+        """The workers that the speedup is computed for: `MANY` of each kind that varies.
+
+        Learners that divide networks are as many as these at most.
+        """
         most = max(self.setups, key=lambda setup: (setup.samplers, setup.learners))
+        learners = self.shards if self.networks else MANY
         return Setup(
             MANY if self.samplers_vary else most.samplers,
-            MANY if self.learners_vary else most.learners,
+            learners if self.learners_vary else most.learners,
         )
 
     def made_of(self, setup: Setup, shards: int) -> Parts:
@@ -148,6 +155,7 @@ class _Shape(NamedTuple):
     lanes: int
     shards: int
     steps: int
+    networks: bool
 
 
 def _shape(run: Run) -> _Shape | None:
@@ -156,7 +164,11 @@ def _shape(run: Run) -> _Shape | None:
     values = [run.config.get(key, 1) for key in keys]
     known = [value for value in values if isinstance(value, int) and value > 0]
     elsewhere = run.config.get("sampler.name") == "ray"
-    return None if elsewhere or len(known) < len(keys) else _Shape(*known)
+    if elsewhere or len(known) < len(keys):
+        return None
+    samplers, learners, lanes, shards, steps = known
+    networks = divides_networks(run.config)
+    return _Shape(samplers, learners, lanes, NETWORKS if networks else shards, steps, networks)
 
 
 def _fitted(line: str, cells: list[Cell], runs: dict[str, Run], unit: int) -> RoundFit | None:
@@ -172,8 +184,9 @@ def _fitted(line: str, cells: list[Cell], runs: dict[str, Run], unit: int) -> Ro
         fitted = fit_cells(cells, shares)
     except ValueError:  # too few different numbers of processes
         return None
-    lanes, shards, steps = shapes[0][2:]
-    found = RoundFit(line, setups, cells, lanes, shards, SAMPLER_S * unit / steps, fitted)
+    _, _, lanes, shards, steps, networks = shapes[0]
+    sampler_s = SAMPLER_S * unit / steps
+    found = RoundFit(line, setups, cells, lanes, shards, networks, sampler_s, fitted)
     return found if found.samplers_vary or found.learners_vary else None
 
 
@@ -211,7 +224,7 @@ def _computed(fit: RoundFit) -> str:
     said = f"Computed, not measured: {fit.speedup(many, enough)}x end to end on {MANY} cores with "
     said += settings
     if fit.learners_vary:
-        said += f" learner.shards={enough}"
+        said += " learner.divide=networks" if fit.networks else f" learner.shards={enough}"
     samplers, learners = (max(counts) for counts in zip(*map(_workers, fit.setups), strict=True))
     up_to = f"{counted(samplers, 'sampler')} and {counted(learners, 'learner')}"
     said += f", from runs with up to {up_to}"

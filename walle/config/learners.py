@@ -42,9 +42,11 @@ def checked_learners(config: Config) -> Config:
     if n > shards:
         small = ", ".join(f"algo.{key}={size}" for key, size in sizes.items())
         reason = f" (chosen for {small or 'one minibatch a round'})" if not asked.shards else ""
+        by_networks = n == NETWORKS and hasattr(algorithm, "separate")
+        other = ", or learner.divide=networks" if by_networks else ""
         raise ConfigError(
             f"learner.n={n} is more than learner.shards={shards}{reason}: each learner needs a part"
-            f" of a minibatch; set learner.shards={n}, or learner.n={shards} at most"
+            f" of a minibatch; set learner.shards={n}{other}, or learner.n={shards} at most"
         )
     _check_gpus(config.device, n)
     return replace(config, learner=replace(asked, n=n, shards=shards))

@@ -42,6 +42,14 @@ def test_the_speedup_of_many_by_hand(tmp_path: Path) -> None:
     assert fit.speedup(many).value == pytest.approx(2.52 / two)
 
 
+def test_learners_that_divide_networks_are_two_at_most(tmp_path: Path) -> None:
+    (fit,) = fitted(tmp_path, *jobs(*BOTH, shards=1, divide="networks"))
+    assert fit.fitted.parts == pytest.approx((0.02, 2.0, 0.5))
+    assert fit.many == Setup(16, 2)
+    _, computed = sentences(fit, "round")
+    assert "sampler.n=16 learner.n=2 learner.divide=networks, from" in computed
+
+
 def test_seconds_for_a_thousand_steps_where_rounds_differ(tmp_path: Path) -> None:
     found = fitted(tmp_path, *jobs((1, 1), (2, 1)), *jobs((1, 1), (2, 1), batch_size=4096))
     assert [fit.fitted.parts.collect for fit in found] == pytest.approx([2 / 2.048, 2 / 4.096])
