@@ -43,12 +43,12 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
 
     if isinstance(overrides, str):
         raise ConfigError(f"overrides={overrides!r} is one text; give a list: {overrides.split()}")
-    _refuse_of_hydra(overrides)
     with initialize_config_dir(str(config_directory()), version_base="1.3"):
         try:
             composed = hydra_compose(config_name, overrides=list(overrides))
         except HydraException as error:
             raise ConfigError(explain(error)) from error
+    _refuse_of_hydra(overrides)
     if composed.resume is not None:
         raise ConfigError(
             f"resume={composed.resume}: a composed configuration begins a new run; to go on with "
@@ -59,7 +59,8 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
 
 def _refuse_of_hydra(overrides: Sequence[str]) -> None:
     for one in overrides:
-        if one.lstrip("+").startswith("hydra."):
+        key = one.lstrip("+").partition("=")[0]
+        if key.startswith("hydra.") and key != "hydra.searchpath":
             raise ConfigError(
                 f"{one} is for the command line: from Python walle.train(config, directory) gets "
                 "the directory, and a sweep is a loop"
