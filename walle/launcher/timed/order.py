@@ -41,6 +41,19 @@ def measures_time(
     )
 
 
+def compares_times(swept: Collection[str], *, exclusive: bool, asked: bool | None) -> bool:
+    """Whether jobs run one at a time for their times, and not only because each takes all cores.
+
+    Times of different nodes are hard to compare, so such jobs stay on one node.
+
+    Args:
+        swept: as above.
+        exclusive: whether the jobs run one at a time.
+        asked: whether the user asked for it; None if the launcher decided.
+    """
+    return exclusive and bool(asked or set(swept).intersection(KEYS_OF_SPEED))
+
+
 def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) -> list[int]:
     """Numbers the repeats of a sweep, from 0; gives each job the number of its repeat.
 

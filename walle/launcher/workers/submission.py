@@ -18,6 +18,7 @@ from walle.launcher.resources import Resources
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
+from walle.launcher.timed.order import compares_times
 from walle.launcher.workers import slurm
 from walle.launcher.workers.batch_script import batch_script
 from walle.launcher.workers.following import Follower
@@ -59,7 +60,7 @@ class SlurmBackend:
         """Where the jobs run, for the text of a dry run."""
         cores = worker_cores(plan, self._slurm)
         each = "a whole node" if cores is None else count_text(cores, "core")
-        return f"in {count_text(worker_count(plan, self._slurm), 'worker')} of Slurm with {each}"
+        return f"in {count_text(self._workers(plan), 'worker')} of Slurm with {each}"
 
     @contextmanager
     def locked(self, sweep: Path) -> Iterator[int]:
@@ -135,12 +136,18 @@ class SlurmBackend:
         (directory / "batch.sh").write_text(script)
         arrays: list[str] = []
         nums = planned_nums(plan)
-        for elements in array_sizes(worker_count(plan, self._slurm), slurm.max_array_size()):
+        for elements in array_sizes(self._workers(plan), slurm.max_array_size()):
             arrays.append(slurm.submit(script, elements, []))
             record_submission(Submission(directory, arrays, nums))
-        workers = count_text(worker_count(plan, self._slurm), "worker")
+        workers = count_text(self._workers(plan), "worker")
         log.info(f"submitted {workers} to Slurm: {', '.join(arrays)}")
         return Submission(directory, arrays, nums)
+
+    def _workers(self, plan: Plan) -> int:
+        """How many workers to submit."""
+        swept, asked = plan.manifest.swept, self._settings.exclusive
+        compared = compares_times(swept, exclusive=plan.exclusive, asked=asked)
+        return worker_count(plan, self._slurm, compared=compared)
 
 
 def planned_nums(plan: Plan) -> list[int]:
@@ -156,11 +163,11 @@ def worker_cores(plan: Plan, settings: SlurmConf) -> int | None:
     return settings.cores or max((need or 1 for need in needs), default=1)
 
 
-def worker_count(plan: Plan, settings: SlurmConf) -> int:
-    """How many workers to submit: no more than jobs to run."""
+def worker_count(plan: Plan, settings: SlurmConf, *, compared: bool) -> int:
+    """How many workers to submit: no more than jobs to run, and one if times are `compared`."""
     cores, jobs = worker_cores(plan, settings), len(plan.order)
     if cores is None:
-        enough = 1 if plan.exclusive else jobs
+        enough = 1 if compared else jobs
     else:
         needs = (plan.jobs[index].need.cores or 1 for index in plan.order)
         enough = -(-sum(min(need, cores) for need in needs) // cores)

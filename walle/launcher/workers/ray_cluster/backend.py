@@ -25,7 +25,7 @@ from walle.launcher.resources import Resources
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf, check_worker_settings
 from walle.launcher.texts import count_text
-from walle.launcher.timed.order import KEYS_OF_SPEED
+from walle.launcher.timed.order import compares_times
 from walle.launcher.workers import slurm
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.ray_cluster.actors import SETTING, Actors
@@ -196,9 +196,8 @@ class RayBackend:
         return workers
 
     def _compares_times(self, plan: Plan) -> bool:
-        """Whether jobs run one at a time for another reason than that each takes a whole node."""
-        swept = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
-        return plan.exclusive and bool(self._settings.exclusive or swept)
+        swept, asked = plan.manifest.swept, self._settings.exclusive
+        return compares_times(swept, exclusive=plan.exclusive, asked=asked)
 
     def _running_submission(self, sweep: Path) -> Submission | None:
         """The newest submission, if it has jobs that have not ended and workers in this cluster."""
