@@ -29,7 +29,10 @@ MAY_DIFFER = {  # settings that a plan is about, and those without a part in its
     *("learner.n", "total_steps", "schedule_steps", "name", "trace", "seed", "sweep"),
 }
 NETWORKS = 2  # that learners may divide: policy and critic
-SLOW_CPU_S = 0.15e-3  # of a core for a step of the environment `slow`, which only waits
+# Of a core for a step of the environment `slow`, which only waits: in each of 64 processes on two
+# cores (AMD EPYC). A single process, which finds cold caches after each wait, needs up to twice as
+# much, but then nobody waits for its core.
+SLOW_CPU_S = 0.11e-3
 TRACE, ROUND, NONE = "the spans of trace.csv", "the samplers of each round", ""
 SPANS = ["process", "section", "start_s", "end_s"]
 
