@@ -13,6 +13,9 @@ COPY_BYTES_S = 4e9  # of one core, for what other machines send: copying 32 to 1
 # A call for one lane and for K lanes more costs as (C + 1) to (C + 1 + K) with these C, the lanes
 # that the call itself is worth: `python benchmarks/lanes.py --tasks HalfCheetah` (64x64 nets).
 ACT_CALL_LANES, ENV_CALL_LANES = 36.0, 2.3
+# The same for a sampler's bookkeeping of a rollout: `env=slow` in 64 lanes, one sampler (1.26 ms)
+# and 64 (0.61 ms each).
+ROLLOUT_LANES = 60.0
 LEARN_DIVISIBLE = 0.75  # of learning in minibatches of 1,024 and more (docs/scaling.md)
 
 
@@ -88,7 +91,7 @@ class Costs:
         act_call_s: of a call of the policy, besides the lanes.
         act_lane_s: of a call of the policy, for each lane.
         rollout_s: of a sampler for each rollout, besides all calls.
-        send_lane_s: of a sampler to hand over a lane of a rollout.
+        send_lane_s: of a sampler to record a lane of a rollout and to hand it over.
         learn_s: of one learner for the round.
         divisible: the share of `learn_s` that learners divide.
         most_learners: learners beyond this number have nothing to do.

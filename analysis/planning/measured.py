@@ -19,6 +19,7 @@ from walle.analysis.measuring.times import LOCK_STEP, mode_of
 from walle.analysis.planning.costs import (
     ACT_CALL_LANES,
     ENV_CALL_LANES,
+    ROLLOUT_LANES,
     Costs,
     Setup,
 )
@@ -82,6 +83,7 @@ class Measured:
         spans = self._rows(len(self.spread), rng)
         own, steps = self.lanes / self.setup.samplers, max(1, round(self.steps))
         act_lane_s = float(self.act_s[rows].mean()) / steps / (ACT_CALL_LANES + own)
+        record_lane_s = float(np.median(self.rollout_s[rows])) / (ROLLOUT_LANES + own)
         costs = Costs(
             steps=steps,
             lanes=self.lanes,
@@ -89,8 +91,8 @@ class Measured:
             act_lane_s=act_lane_s,
             **self._env(float(self.env_s[rows].mean()) / steps, own),
             env_var=float(np.square(self.spread[spans]).mean()) if len(spans) else 0.0,
-            rollout_s=float(np.median(self.rollout_s[rows])),
-            send_lane_s=float(np.median(self.send_s[rows])) / own,
+            rollout_s=ROLLOUT_LANES * record_lane_s,
+            send_lane_s=record_lane_s + float(np.median(self.send_s[rows])) / own,
             after_s=float(np.median(self.after_s[rows])),
             most_learners=self.most_learners,
         )

@@ -29,6 +29,15 @@ def test_the_measured_setup_is_planned_as_it_was(tmp_path):
     assert planned.iteration_s == pytest.approx(2.0 * 0.95 + 0.5 + 0.02, rel=0.04)  # samplers' own
 
 
+def test_a_sampler_with_fewer_lanes_has_less_to_record(tmp_path):
+    """Of what 64 lanes cost one sampler, 60 / 124 are the rollout's and 1 / 124 each lane's."""
+    found = measured(tmp_path, Job(**QUIET))
+    found = replace(found, rollout_s=np.full(6, 1.24), send_s=np.full(6, 0.64))
+    costs = found.costs()
+    assert costs.rollout_s == pytest.approx(0.60)
+    assert costs.send_lane_s == pytest.approx(0.01 + 0.01)
+
+
 def test_the_simplest_runs_are_read(tmp_path):
     jobs = [
         Job(n=n, seed=s, max_lag=lag, **QUIET) for n in (1, 4) for s in (0, 1) for lag in (0, 1)
