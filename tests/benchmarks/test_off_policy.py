@@ -3,6 +3,7 @@ import json
 import pytest
 
 from benchmarks import off_policy, off_policy_worker
+from walle.learning.sharing.team import SharedTeam
 
 SMALL = ("--minibatch", "8", "--width", "8", "--updates", "4", "--repeats", "3")
 
@@ -54,9 +55,17 @@ def test_learners_and_shards_are_contestants_by_name():
 
 
 @pytest.mark.slow
-def test_a_contestant_with_two_learners_takes_its_updates():
+def test_a_contestant_with_two_learners_takes_its_updates(monkeypatch):
+    gather, exchanges = SharedTeam.gather, []
+
+    def counted(self, *arguments):
+        exchanges.append(self.size)
+        return gather(self, *arguments)
+
+    monkeypatch.setattr(SharedTeam, "gather", counted)
     size = {"minibatch": 8, "width": 8, "updates": 4, "threads": 1}
     case = {"algorithm": "sac", "system": "walle-eager", **size, "learners": 2, "shards": 2}
     update, close = off_policy_worker.walle(case)
     update()
     close()
+    assert exchanges == [2] * 8  # an update of SAC has two: the critics', the policy's
