@@ -132,8 +132,19 @@ def test_nothing_is_dealt_anew_to_the_same_nodes():
     pools = pools_of()
     pools.deal({A: 2}, 0)
     kept = pools.pools[0]
-    assert pools.deal({A: 2}, 0) is None
+    assert pools.deal({A: 2}, 0) == {A: 2}
     assert pools.pools == [kept]
+
+
+def test_a_node_that_took_the_place_of_a_lost_one_keeps_its_samplers():
+    """And is dealt all the same: the run is told that other nodes collect."""
+    pools = pools_of()
+    pools.deal({A: 1, B: 1}, 0)
+    pools.dismiss(B)
+    pools.rehouse([A, C])
+    kept = list(pools.pools)
+    assert pools.deal({A: 1, C: 1}, 0) == {A: 1, C: 1}
+    assert pools.pools == kept
 
 
 def test_the_samplers_of_a_lost_node_go_on_elsewhere_from_what_has_come():

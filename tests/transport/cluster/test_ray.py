@@ -199,7 +199,9 @@ def test_nodes_come_and_go(ray_run, reference, cluster, at_round):
     at_round[2], at_round[5] = remove, until_it_takes_part
     directory = ray_run(*FAULTY)
     assert results(directory)["hash"] == reference(*FAULTY, "sampler.n=2")["hash"]
-    assert [len(each["nodes"]) for each in nodes_of(directory)] == [3, 2, 3]
+    first, *_, last = ({node["name"] for node in each["nodes"]} for each in nodes_of(directory))
+    assert len(first) == len(last) == 3
+    assert len(first & last) == 2  # one after the other, or at once
 
 
 def test_the_late_answer_of_a_frozen_node_is_void(ray_run, reference, at_round, capfd):

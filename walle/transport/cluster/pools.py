@@ -99,21 +99,24 @@ class Pools:
         self._pending: list[deque[Slot]] = []
         self._expected, self._incarnations = Expected(), 0
 
-    def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int] | None:
+    def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
         """Deals all lanes, which must stand before the same round, to the nodes.
+
+        Pools that are already as they would be dealt stay.
 
         Args:
             most: the samplers that each node can have.
             round_: the round that comes next.
 
         Returns:
-            the samplers of each node; None if nothing changes.
+            the samplers of each node.
         """
         shares = deal_lanes(most, len(self._plan.task.lanes))
+        counts = {member: len(share.samplers) for member, share in shares.items()}
         if [(pool.member, pool.samplers) for pool in self.pools] == [
             (member, share.samplers) for member, share in shares.items()
         ]:
-            return None
+            return counts
         blocks = [each for i in range(len(self.tasks)) for each in self.lanes.after(i, ())]
         blocks = blocks or list(self._plan.task.start)
         self.tasks = [
@@ -129,7 +132,7 @@ class Pools:
         for member, share in shares.items():
             ends = tuple(n for pool in former if pool.member is member for n in pool.on_node)
             self._begin(member, [self.tasks[i] for i in share.samplers], round_, ends)
-        return {member: len(share.samplers) for member, share in shares.items()}
+        return counts
 
     def _begin(
         self,

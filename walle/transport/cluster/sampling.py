@@ -86,6 +86,7 @@ class RaySampling:
         self._round = plan.task.first_round  # the agent takes it next
         self._top = self._round - 1  # the last that was asked for
         self._wants_deal = True
+        self._in_use: dict[Member, int] = {}
         whole = plan.shape(len(plan.task.lanes)).bytes
         restarts = plan.patience.restarts
         self._connection = connect(settings.address, 4 * plan.slots * whole)
@@ -154,8 +155,10 @@ class RaySampling:
         if not most:
             return
         self._wants_deal = False
-        if (dealt := self._pools.deal(most, self._round)) is not None:
-            self.lanes = self._pools.lanes
+        dealt = self._pools.deal(most, self._round)
+        self.lanes = self._pools.lanes
+        if dealt != self._in_use:
+            self._in_use = dealt
             self.news.tell(NodesInUse(self._round, _facts(dealt)))
 
     def _send(self, pool: Pool) -> None:
