@@ -1,17 +1,18 @@
-"""One PPO update: walle eager, compiled and with several learners; SB3; SBX; the floor.
+"""One PPO update: walle eager, compiled, with the peers' work, with learners; SB3; SBX; the floor.
 
     python benchmarks/learn.py --peers PEERS/bin/python --json learn.json
     python benchmarks/learn.py --minibatches 64 --widths 64 --repeats 5
 
-20,000 rows, 10 epochs (`--wide-epochs` for nets wider than 64, which are slow), actor and critic of
-17 inputs and 6 actions, one core. With `--learners k` one learner takes minibatches of k shards,
-and k learners do so on k cores; `walle-networks-1` and `-2` are one and two learners that divide
-policy and critic. All contestants exist at the same time and take turns, so that a
-disturbance of the machine affects all; compiling ends before the first turn of a case. A contestant
-takes at least two turns of a case, and no more once its turns have lasted `--seconds` in all. The
-floor is the matrix products of the same gradient steps alone, by torch.mm. The peers need a
-separate environment (benchmarks/requirements.txt) and are left out without `--peers`. Each case is
-printed and written as soon as it is over.
+20,000 rows, 10 epochs, actor and critic of 17 inputs and 6 actions, one core. `walle-same` is
+walle-compiled with the peers' hyperparameters: by default walle estimates its advantages again
+before every epoch and normalises observations and rewards, which the peers' updates do not. With
+`--learners k` one learner takes minibatches of k shards, and k learners do so on k cores;
+`walle-networks-1` and `-2` are one and two learners that divide policy and critic. All contestants
+exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
+ends before the first turn of a case. A contestant takes at least two turns of a case, and no more
+once its turns have lasted `--seconds` in all. The floor is the matrix products of the same gradient
+steps alone, by torch.mm. The peers need a separate environment (benchmarks/requirements.txt) and
+are left out without `--peers`. Each case is printed and written as soon as it is over.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 
 WORKER = ROOT / "benchmarks" / "learn_worker.py"
 FEWEST_TURNS = 2
-BASELINE = "walle-compiled"
+BASELINE, SAME = "walle-compiled", "walle-same"
+RATIOS = {BASELINE: "times_walle_compiled", SAME: "times_walle_same"}
 
 
 class Contestant(NamedTuple):
@@ -47,6 +49,7 @@ class Contestant(NamedTuple):
         learners: their number.
         shards: of a minibatch.
         separate: whether learners divide policy and critic instead of minibatches.
+        same: whether walle does no more than the peers, with their hyperparameters.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Contestant(NamedTuple):
     learners: int = 1
     shards: int = 1
     separate: bool = False
+    same: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +88,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--widths", type=positive, nargs="+", default=[64, 256])
     parser.add_argument("--samples", type=positive, default=20_000)
     parser.add_argument("--epochs", type=positive, default=10)
-    parser.add_argument("--wide-epochs", type=positive, default=2, help="of nets wider than 64")
     parser.add_argument("--repeats", type=positive, default=5, help="turns of each, at most")
     parser.add_argument("--seconds", type=duration, default=5.0, help="of one's turns in a case")
     parser.add_argument("--learners", type=positive, nargs="*", default=[2])
@@ -96,6 +99,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def contestants(args: argparse.Namespace) -> list[Contestant]:
     """The contestants; prints a line for each peer that cannot take part."""
     found = [Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)]
+    found.append(Contestant(SAME, BASELINE, same=True))
     for name, package in PEERS.items():
         reason = why_absent(args.peers, (package,), "--peers")
         if reason:
@@ -129,8 +133,7 @@ def measure(
     width: int,
 ) -> dict[str, Any]:
     """The seconds of an update of every contestant in every turn."""
-    epochs = args.epochs if width <= 64 else args.wide_epochs
-    case = {"minibatch": minibatch, "width": width, "samples": args.samples, "epochs": epochs}
+    case = {"minibatch": minibatch, "width": width, "samples": args.samples, "epochs": args.epochs}
     hello = {
         contestant: asked(process, json.dumps({**contestant._asdict(), **case}))
         for contestant, process in processes.items()
@@ -140,7 +143,7 @@ def measure(
         for contestant, mine in turns.items():
             if has_turn(mine, args.seconds):
                 mine.append(asked(processes[contestant], "go"))
-    steps = epochs * -(-args.samples // minibatch)
+    steps = args.epochs * -(-args.samples // minibatch)
     results = {c.name: {**hello[c], **summary(mine, steps)} for c, mine in turns.items()}
     return {**case, "steps": steps, "results": with_ratios(results)}
 
@@ -151,11 +154,12 @@ def has_turn(turns: Sequence[Mapping[str, float]], seconds: float) -> bool:
 
 
 def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds each time as a multiple of walle's compiled update, if that was measured."""
-    if BASELINE in results:
-        ours = results[BASELINE]["median_s"]
-        for result in results.values():
-            result["times_walle_compiled"] = result["median_s"] / ours
+    """Adds each time as a multiple of both compiled updates of walle, if they were measured."""
+    for name, ratio in RATIOS.items():
+        if name in results:
+            ours = results[name]["median_s"]
+            for result in results.values():
+                result[ratio] = result["median_s"] / ours
     return results
 
 
@@ -180,14 +184,15 @@ def table(case: Mapping[str, Any]) -> str:
         f"minibatch {case['minibatch']}, nets {case['width']}x{case['width']}: "
         f"{case['samples']:,} samples, {case['epochs']} epochs, {case['steps']:,} steps"
     )
-    head = f"{'update':>9}  {'range':>15}  {'a step':>9}  {'/ walle':>7}  {'CPU':>9}  set-up"
+    head = f"{'update':>9}  {'range':>15}  {'a step':>9}  {'/ walle':>7}  {'/ same':>7}"
+    head += f"  {'CPU':>9}  set-up"
     lines = [title, f"{'':>18}  {head}"]
     for name, r in case["results"].items():
         spread = f"{r['min_s']:.3f}-{r['max_s']:.3f} s"
-        ratio = f"{r['times_walle_compiled']:6.2f}x" if "times_walle_compiled" in r else ""
+        ratios = [f"{r[ratio]:6.2f}x" if ratio in r else "" for ratio in RATIOS.values()]
         lines.append(
             f"{name:>18}  {r['median_s']:7.3f} s  {spread:>15}  {r['us_a_step']:6.0f} us  "
-            f"{ratio:>7}  {r['cpu_median_s']:7.3f} s  {r['setup_s']:.1f} s"
+            f"{ratios[0]:>7}  {ratios[1]:>7}  {r['cpu_median_s']:7.3f} s  {r['setup_s']:.1f} s"
         )
     return "\n".join([*lines, ""])
 

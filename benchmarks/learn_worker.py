@@ -4,7 +4,8 @@
 
 Reads lines. A case in JSON, {"system": "sb3", "minibatch": 64, "width": 64, ...}, is set up, warmed
 up and answered with a line of JSON; any other line with one update of that case, and the seconds it
-took. Every contestant has the same networks, the same rows and the same hyperparameters.
+took. Every contestant has the same networks and the same rows, and walle with "same" the
+hyperparameters of the others too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ OBS, ACTIONS = 17, 6
 GAMMA, GAE_LAMBDA, CLIP, RATE, VALUE_WEIGHT, MAX_NORM = 0.99, 0.95, 0.2, 3e-4, 0.25, 0.5
 OBS_SPACE = gym.spaces.Box(-np.inf, np.inf, (OBS,), np.float32)
 ACTION_SPACE = gym.spaces.Box(-1.0, 1.0, (ACTIONS,), np.float32)
+LIKE_THE_PEERS = (
+    f"algo.gae_lambda={GAE_LAMBDA}",
+    "algo.recompute_advantages=false",
+    "algo.normalize_observations=false",
+    "algo.normalize_rewards=false",
+)
 Update = Callable[[], None]
 
 
@@ -86,6 +93,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
             f"algo.compile={'false' if case['system'] == 'walle-eager' else 'true'}",
             "algo.schedule=constant",
             "algo.target_kl=null",
+            *(LIKE_THE_PEERS if case["same"] else ()),
         ]
     ).algo
     steps_of_run = (10**9, 10**9)  # in all, and until a falling step size is 0

@@ -18,19 +18,21 @@ def test_two_turns_at_least_then_until_the_time_is_spent():
 def test_summary_and_ratios():
     results = {
         "walle-compiled": learn.summary(turns(0.4, 0.6, 0.5), 1000),
+        "walle-same": learn.summary(turns(0.25), 1000),
         "sb3": learn.summary(turns(3.0, 4.0), 1000),
     }
-    ours, sb3 = learn.with_ratios(results).values()
+    ours, _, sb3 = learn.with_ratios(results).values()
     assert (ours["median_s"], ours["min_s"], ours["max_s"]) == (0.5, 0.4, 0.6)
     assert ours["us_a_step"] == pytest.approx(500)
     assert ours["cpu_median_s"] == 1.0
     assert sb3["times_walle_compiled"] == pytest.approx(7.0)
+    assert sb3["times_walle_same"] == pytest.approx(14.0)
 
 
 @pytest.mark.slow
 def test_every_case_is_measured_printed_and_written(tmp_path, capsys):
     path = tmp_path / "found.json"
-    small = ("--samples", "64", "--epochs", "1", "--wide-epochs", "2", "--repeats", "3")
+    small = ("--samples", "64", "--epochs", "2", "--repeats", "3")
     where = ("--minibatches", "16", "32", "--widths", "8", "128", "--json", str(path))
     assert learn.main(["--only", "floor", *small, *where]) == 0
     said = capsys.readouterr().out
@@ -38,7 +40,7 @@ def test_every_case_is_measured_printed_and_written(tmp_path, capsys):
     assert "minibatch 32, nets 128x128: 64 samples, 2 epochs, 4 steps" in said
     cases = json.loads(path.read_text())["cases"]
     assert [(c["width"], c["minibatch"], c["steps"]) for c in cases] == [
-        *((8, 16, 4), (8, 32, 2)),
+        *((8, 16, 8), (8, 32, 4)),
         *((128, 16, 8), (128, 32, 4)),
     ]
     for case in cases:
@@ -49,8 +51,9 @@ def test_every_case_is_measured_printed_and_written(tmp_path, capsys):
 @pytest.mark.slow
 def test_two_learners_are_measured_too(tmp_path):
     path = tmp_path / "found.json"
-    small = ("--samples", "64", "--epochs", "1", "--wide-epochs", "1", "--repeats", "2")
+    small = ("--samples", "64", "--epochs", "1", "--repeats", "2")
     where = ("--minibatches", "32", "--widths", "8", "--json", str(path))
-    assert learn.main(["--only", "walle-2", *small, *where]) == 0
+    assert learn.main(["--only", "walle-2", "walle-same", *small, *where]) == 0
     (case,) = json.loads(path.read_text())["cases"]
+    assert len(case["results"]["walle-same"]["seconds"]) == 2
     assert len(case["results"]["walle-2-learners"]["seconds"]) == 2
