@@ -79,6 +79,16 @@ def test_a_killed_run_goes_on_bit_for_bit_from_images(name, task, tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=True)
 
 
+@pytest.mark.slow
+def test_compiled_updates_learn_the_same_from_images(looked, tmp_path):
+    train(settings("dqn", LOOK, "sampler=serial", "algo.compile=true"), tmp_path)
+    compiled, eager = learned(tmp_path), learned(looked["dqn"])
+    assert float(compiled[-1]["value_loss"]) > 0
+    for name in ("value_loss", "q"):
+        found, expected = ([float(row[name]) for row in rows[1:]] for rows in (compiled, eager))
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
 def test_images_are_carried_as_bytes(looked):
     config = settings("dqn", LOOK, "sampler=serial")
     problem, probed = make_problem(config)

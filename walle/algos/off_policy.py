@@ -225,7 +225,8 @@ class OffPolicy(ABC):
         return line
 
     def _compile(self, description: str | None) -> None:
-        minibatches = torch.zeros(self._minibatches, device=self._device)
+        dtype = getattr(torch, self.replay.dtype)
+        minibatches = torch.zeros(self._minibatches, dtype=dtype, device=self._device)
         noise = torch.zeros(self._noise, device=self._device)
         self._updates.compile(self.state, minibatches, noise, description)
 
