@@ -61,6 +61,14 @@ CONSTANT = (
 )
 
 
+def test_a_smaller_beta2_remembers_fewer_gradients():
+    """After one gradient step Adam's mean of squared gradients is (1 - beta2) times their square."""
+    once = (*CONSTANT, "algo.epochs=1", "algo.minibatch_size=256", "algo.compile=false")
+    usual, quick = (trained(1, *once, *more)[0] for more in ((), ("algo.adam_beta2=0.9",)))
+    torch.testing.assert_close(quick.adam.square, 100 * usual.adam.square)
+    assert usual.adam.square.any()
+
+
 def test_the_value_of_a_constant_reward_that_is_cut_reaches_the_geometric_series():
     algorithm, _ = trained(30, *CONSTANT, "+env.kwargs.ends=truncated")
     assert values(algorithm) == pytest.approx(1 / (1 - GAMMA), rel=0.02)

@@ -69,6 +69,7 @@ class PPOSettings(OnPolicySettings):
     value_clip: float | None = positive()
     entropy_weight: float
     max_grad_norm: float | None = positive()
+    adam_beta2: float = within("[0, 1)", example=0.999, default=0.999)
     target_kl: float | None = positive()
     recompute_advantages: bool
 
@@ -141,7 +142,7 @@ class PPO(OnPolicy):
         self.rows = make_rows(self.policy, net, settings.minibatch_size)
         self.optimizer = Optimizer(
             self.loss,
-            AdamSettings(max_grad_norm=settings.max_grad_norm),
+            AdamSettings(beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm),
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
             networks=self.separate() if problem.separate else (),
