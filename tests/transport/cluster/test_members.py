@@ -140,6 +140,13 @@ def test_a_node_that_dies_before_it_begins_is_no_fault_of_the_others(said):
     assert said == ["node b died before it began: gone"]
 
 
+def test_when_all_nodes_died_before_they_began_the_refusal_says_why(said):
+    cluster = StandIn("a")
+    cluster.canaries["a"] = NodeLostError("references were removed")
+    with pytest.raises(ConfigError, match=r"node a died .*: references were removed.*RAY_AUTH_MODE"):
+        members_of(cluster, said).begin()
+
+
 def test_code_that_fails_on_a_node_is_told(said):
     cluster = StandIn("a")
     cluster.canaries["a"] = WorkerError("no module named pond")

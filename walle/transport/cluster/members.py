@@ -101,6 +101,7 @@ class Members:
         self._refused: set[str] = set()
         self._looked = -LOOK_S
         self._alone_since: float | None = None
+        self._last_death = ""
 
     def live(self) -> list[Member]:
         """The nodes that collect, in the order of their names."""
@@ -140,7 +141,10 @@ class Members:
                 if fault := self._shown(self._owing(reference), reference):
                     raise ConfigError(fault)
         if not self._members:
-            raise ConfigError("sampler=ray: every node died before it began; see the lines above")
+            raise ConfigError(
+                f"sampler=ray: {self._last_death}, and no other node is left; if the node itself is "
+                "sound, set RAY_AUTH_MODE here as it was at `ray start`"
+            )
 
     def look(self) -> list[Member]:
         """Starts what new nodes there are; returns the members whose nodes have left the cluster.
@@ -203,7 +207,8 @@ class Members:
         try:
             facts: Facts = self._connection.get(reference)
         except NodeLostError as error:
-            self._say(f"node {member.name} died before it began: {error}")
+            self._last_death = f"node {member.name} died before it began: {error}"
+            self._say(self._last_death)
             self.lose(member)
             return ""
         except WorkerError as error:
