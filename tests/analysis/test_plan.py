@@ -42,7 +42,22 @@ def test_a_short_run_is_planned_for_more_samplers(run: Path) -> None:
     assert table.loc[("lag 1", 8), "lag"] == 1
     rates = table["steps_per_s"] * table["iteration_s"]
     assert rates.tolist() == pytest.approx([65536] * len(table))
-    assert any("lock-step nothing is gained beyond 64" in said for said in study.sentences)
+    assert any("lock-step the table ends at 64" in said for said in study.sentences)
+
+
+def test_the_table_tells_beyond_which_samplers_nothing_is_gained_only_if_it_has_more(
+    run: Path,
+) -> None:
+    study = plan.study(load(run), samplers=[1, 8, 512], lag=[0, 1], cores=1024)
+    assert any("lag 1 nothing is gained beyond 8 samplers" in said for said in study.sentences)
+    assert not any("more may gain" in said for said in study.sentences if "lag 1" in said)
+    few = plan.study(load(run), samplers=[1, 2], lag=[0], cores=1024)
+    assert any(
+        "lock-step the table ends at 2 samplers, and more may gain" in said
+        for said in few.sentences
+    )
+    rings = [line for line in few.figure.axes[1].get_lines() if line.get_markersize() == 9]
+    assert all(len(ring.get_xdata()) == 0 for ring in rings)
 
 
 def test_measured_runs_are_drawn_where_they_ran_on_the_planned_machine(

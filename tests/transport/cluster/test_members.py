@@ -143,7 +143,7 @@ def test_a_node_that_dies_before_it_begins_is_no_fault_of_the_others(said):
 def test_when_all_nodes_died_before_they_began_the_refusal_says_why(said):
     cluster = StandIn("a")
     cluster.canaries["a"] = NodeLostError("references were removed")
-    with pytest.raises(ConfigError, match=r"node a died .*: references were removed.*RAY_AUTH_MODE"):
+    with pytest.raises(ConfigError, match=r"node a died .*: references were .*AUTH_MODE"):
         members_of(cluster, said).begin()
 
 

@@ -142,8 +142,8 @@ class Members:
                     raise ConfigError(fault)
         if not self._members:
             raise ConfigError(
-                f"sampler=ray: {self._last_death}, and no other node is left; if the node itself is "
-                "sound, set RAY_AUTH_MODE here as it was at `ray start`"
+                f"sampler=ray: {self._last_death}, and no other node is left; if the node itself "
+                "is sound, set RAY_AUTH_MODE here as it was at `ray start`"
             )
 
     def look(self) -> list[Member]:
