@@ -2,7 +2,7 @@
 
 import pytest
 
-from walle.errors import ConfigError, WorkerError
+from walle.errors import ConfigError, Interrupted, WorkerError
 from walle.transport.cluster import members as module
 from walle.transport.cluster.connecting import NodeLostError, RayNode
 from walle.transport.cluster.members import Canary, ClusterSettings, Members
@@ -81,6 +81,14 @@ def test_no_more_nodes_than_wanted_take_part(said):
 def test_a_cluster_without_nodes_is_refused_with_the_cure(said):
     with pytest.raises(ConfigError, match="ray start"):
         members_of(StandIn(), said).begin()
+
+
+def test_a_signal_ends_the_wait_for_the_canaries(said):
+    cluster, looks = StandIn("a"), []
+    cluster.wait = lambda *_: looks.append("look") or []
+    with pytest.raises(Interrupted):
+        members_of(cluster, said).begin(lambda: len(looks) > 1)
+    assert len(looks) == 2
 
 
 OTHER = OURS._replace(digest="bbbb", cpu_model="Xeon", versions={"torch": "2.12"})

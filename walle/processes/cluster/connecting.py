@@ -91,12 +91,20 @@ def _check_reachable(address: str | None, setting: str) -> None:
 
 @contextmanager
 def _signals_unchanged() -> Iterator[None]:
-    """Keeps this process's handlers, and keeps signals to its group from what Ray starts."""
+    """Keeps this process's handlers, and keeps signals to its group from what Ray starts.
+
+    Ray would end this process at a SIGTERM while it starts, and wait for half a minute before.
+    """
+    from ray._private import utils
+
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in ENDING}
+    install = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda _: None
     with blocked_signals(*_GROUP_SIGNALS):
         try:
             yield
         finally:
+            utils.set_sigterm_handler = install
             for number, handler in before.items() if main else ():
                 signal.signal(number, handler)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from walle.errors import ConfigError, WorkerError
+from walle.errors import ConfigError, Interrupted, WorkerError
 from walle.transport.cluster.canary import difference
 from walle.transport.cluster.connecting import Connection, NodeLostError, RayNode
 from walle.transport.cluster.node import Facts, Start
@@ -118,11 +118,15 @@ class Members:
     def _in_state(self, state: State) -> list[Member]:
         return [member for member in self._members if member.state == state]
 
-    def begin(self) -> None:
+    def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
         """Waits until the nodes that are there have shown their canaries.
+
+        Args:
+            is_ending: whether a signal has come; one that raised in Ray's code would confuse it.
 
         Raises:
             ConfigError: there is no node, or one may not take part.
+            Interrupted: a signal has come.
         """
         self.look()
         if not self._members:
@@ -132,6 +136,8 @@ class Members:
             )
         deadline = time.monotonic() + START_S
         while self._in_state("starting"):
+            if is_ending():
+                raise Interrupted
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"sampler=ray: node {self._in_state('starting')[0].name} has not begun within "
