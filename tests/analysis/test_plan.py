@@ -11,7 +11,9 @@ import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
 from walle.analysis import plan
+from walle.analysis.drawing.plans import Curve, figure
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.stats import Interval
 from walle.analysis.planning import advice
 from walle.analysis.planning.costs import Costs, Setup
 from walle.analysis.planning.measured import read
@@ -160,3 +162,11 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
         assert ended.returncode == 0, (line, ended.stderr)
     assert (tmp_path / "outputs" / "short" / "figures" / "plan.png").exists()
     assert "(trace.csv)" in ended.stdout
+
+
+@pytest.mark.parametrize("top", [1.09, 1.7, 3.0, 40.0])
+def test_every_range_of_speedups_can_be_read_from_the_axis(top: float) -> None:
+    curve = Curve([1, 2], [Interval(value, value, value) for value in (1.0, top)])
+    axes = figure({"lag 1": curve}, {}, {"lag 1": curve}, cores=2, unit="round").axes[1]
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 3
