@@ -155,8 +155,8 @@ def _findings(found: dict[str, list[Point]], measured: Measured) -> list[str]:
             x / predicted.iteration_s for x in (predicted.collect_s, predicted.learn_s)
         )
         said.append(
-            f"{_in(mode)} nothing is gained beyond {counted(enough, 'sampler')} (5%): a round "
-            f"takes {predicted.iteration_s:.3g} s, of which collecting is {collect:.0%} and "
+            f"{_in(mode)} {_bound(enough, mine)}: a round takes "
+            f"{predicted.iteration_s:.3g} s, of which collecting is {collect:.0%} and "
             f"learning {learn:.0%}; its lag is {predicted.lag:.2g}, and a million steps cost "
             f"{point.core_hours:.3g} core-hours."
         )
@@ -166,8 +166,26 @@ def _findings(found: dict[str, list[Point]], measured: Measured) -> list[str]:
     return said
 
 
+def _bound(enough: int, mine: list[Point]) -> str:
+    """A clause about the samplers beyond which nothing is gained, if the table shows them."""
+    if _ends_at(enough, mine):
+        return f"the table ends at {counted(enough, 'sampler')}, and more may gain"
+    return f"nothing is gained beyond {counted(enough, 'sampler')} (5%)"
+
+
+def _ends_at(enough: int, mine: list[Point]) -> bool:
+    """Whether the table has no more samplers, so that nothing is known of these."""
+    return enough == max(p.setup.samplers for p in mine)
+
+
 def _enough(mine: list[Point]) -> int:
     return advice.enough_samplers([(p.setup.samplers, p.predicted) for p in mine])
+
+
+def _ring(mine: list[Point]) -> int | None:
+    """Where the figure shows that more samplers gain nothing; None if the table does not tell."""
+    enough = _enough(mine)
+    return None if _ends_at(enough, mine) else enough
 
 
 def _table(found: dict[str, list[Point]], base: Point) -> pd.DataFrame:
@@ -205,7 +223,7 @@ def _figure(
     numbers = [p.setup.samplers for p in next(iter(found.values()))]
     planned = {mode: Curve(numbers, [p.seconds(steps) for p in f]) for mode, f in found.items()}
     speedups = {
-        mode: Curve(numbers, [p.speedup(base) for p in mine], _enough(mine))
+        mode: Curve(numbers, [p.speedup(base) for p in mine], _ring(mine))
         for mode, mine in found.items()
     }
     points_of: dict[str, list[tuple[int, np.ndarray]]] = {}

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from walle.analysis.drawing import style
 from walle.analysis.measuring.stats import Interval
 
+NARROW = 4  # a range of this factor may hold a single one of 1, 2, 5, 10 ...
+
 
 class Curve(NamedTuple):
     """A line of a panel: the number of samplers, and the estimate with its interval, of a point."""
@@ -73,14 +75,16 @@ def _line(axes: style.Axes, curve: Curve, look: style.Look, name: str) -> None:
 
 
 def _dress(axes: style.Axes, cores: int) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel(style.axis_name("sampler.n"))
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_ylim()
+    wide = high > NARROW * low
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(5))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     style.mark_cores(axes, cores)

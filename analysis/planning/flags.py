@@ -7,6 +7,7 @@ from typing import Any
 
 SAMPLERS = tuple(2**k for k in range(11))
 LAGS = (0, 1, None)
+MOST_SAMPLERS = 1_000_000  # a plan for so many takes a minute, and 600 MB
 
 
 def _positive(text: str) -> float:
@@ -22,6 +23,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _samplers(text: str) -> int:
+    if (value := _number(text)) > MOST_SAMPLERS:
+        raise argparse.ArgumentTypeError(f"{text} is more than {MOST_SAMPLERS}, the most here")
+    return value
+
+
 def _lag(text: str) -> int | None:
     if text == "null":
         return None
@@ -33,7 +40,7 @@ def _lag(text: str) -> int | None:
 FLAGS: dict[str, Any] = {
     "--by": {"help": argparse.SUPPRESS},
     "--samplers": {
-        "type": _number,
+        "type": _samplers,
         "nargs": "+",
         "default": SAMPLERS,
         "metavar": "N",

@@ -11,7 +11,9 @@ import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
 from walle.analysis import plan
+from walle.analysis.drawing.plans import Curve, figure
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.stats import Interval
 from walle.analysis.planning import advice
 from walle.analysis.planning.costs import Costs, Setup
 from walle.analysis.planning.measured import read
@@ -42,7 +44,22 @@ def test_a_short_run_is_planned_for_more_samplers(run: Path) -> None:
     assert table.loc[("lag 1", 8), "lag"] == 1
     rates = table["steps_per_s"] * table["iteration_s"]
     assert rates.tolist() == pytest.approx([65536] * len(table))
-    assert any("lock-step nothing is gained beyond 64" in said for said in study.sentences)
+    assert any("lock-step the table ends at 64" in said for said in study.sentences)
+
+
+def test_the_table_tells_beyond_which_samplers_nothing_is_gained_only_if_it_has_more(
+    run: Path,
+) -> None:
+    study = plan.study(load(run), samplers=[1, 8, 512], lag=[0, 1], cores=1024)
+    assert any("lag 1 nothing is gained beyond 8 samplers" in said for said in study.sentences)
+    assert not any("more may gain" in said for said in study.sentences if "lag 1" in said)
+    few = plan.study(load(run), samplers=[1, 2], lag=[0], cores=1024)
+    assert any(
+        "lock-step the table ends at 2 samplers, and more may gain" in said
+        for said in few.sentences
+    )
+    rings = [line for line in few.figure.axes[1].get_lines() if line.get_markersize() == 9]
+    assert all(len(ring.get_xdata()) == 0 for ring in rings)
 
 
 def test_measured_runs_are_drawn_where_they_ran_on_the_planned_machine(
@@ -145,3 +162,11 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
         assert ended.returncode == 0, (line, ended.stderr)
     assert (tmp_path / "outputs" / "short" / "figures" / "plan.png").exists()
     assert "(trace.csv)" in ended.stdout
+
+
+@pytest.mark.parametrize("top", [1.09, 1.7, 3.0, 40.0])
+def test_every_range_of_speedups_can_be_read_from_the_axis(top: float) -> None:
+    curve = Curve([1, 2], [Interval(value, value, value) for value in (1.0, top)])
+    axes = figure({"lag 1": curve}, {}, {"lag 1": curve}, cores=2, unit="round").axes[1]
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 3

@@ -218,13 +218,13 @@ def heartbeat_s(settings: WalleLauncherConf) -> float:
 
 
 def _refuse_settings_of_others(settings: WalleLauncherConf) -> None:
-    """Refuses settings of Ray without Ray, and settings of Slurm with Ray."""
-    group = "slurm" if settings.backend == "ray" else "ray"
-    defaults = SlurmConf() if group == "slurm" else RayConf()
-    for key, default in vars(defaults).items():
-        value = getattr(getattr(settings, group), key)
-        if value != default:
-            raise ValueError(
-                f"hydra.launcher.{group}.{key}={value} has no effect with backend="
-                f"{settings.backend}: leave it out, or use hydra.launcher.backend={group}"
-            )
+    """Refuses settings of a scheduler that does not run the jobs."""
+    groups: dict[str, SlurmConf | RayConf] = {"slurm": SlurmConf(), "ray": RayConf()}
+    for group in groups.keys() - {settings.backend}:
+        for key, default in vars(groups[group]).items():
+            value = getattr(getattr(settings, group), key)
+            if value != default:
+                raise ValueError(
+                    f"hydra.launcher.{group}.{key}={value} has no effect with backend="
+                    f"{settings.backend}: leave it out, or use hydra.launcher.backend={group}"
+                )

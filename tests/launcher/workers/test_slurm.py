@@ -154,6 +154,20 @@ def test_a_batch_script(tmp_path):
         batch_script(settings, "run", name="", log="", cores=1)
 
 
+def test_a_batch_script_of_a_directory_with_a_space():
+    text = batch_script(SlurmConf(), "x", name="walle-my sweep", log="/my work/%A.log", cores=1)
+    assert "#SBATCH '--job-name=walle-my sweep'\n" in text
+    assert "#SBATCH '--output=/my work/%A.log'\n" in text
+
+
+def test_the_reason_of_a_refusal_is_the_line_of_the_command_itself():
+    said = "sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information\n"
+    assert slurm.reason(said, "sbatch") == "sbatch: unrecognized option '--nonsense'"
+    assert slurm.reason("scontrol: not running\nscontrol: error: no\n", "scontrol")[-2:] == "no"
+    assert slurm.reason("exec format\nerror\n", "squeue") == "error"
+    assert slurm.reason("", "squeue") == "no reason given"
+
+
 def test_workers_over_the_limit_of_an_array_are_split(caplog):
     assert array_sizes(4, 4) == [4]
     assert caplog.text == ""

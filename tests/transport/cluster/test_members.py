@@ -2,7 +2,7 @@
 
 import pytest
 
-from walle.errors import ConfigError, WorkerError
+from walle.errors import ConfigError, Interrupted, WorkerError
 from walle.transport.cluster import members as module
 from walle.transport.cluster.connecting import NodeLostError, RayNode
 from walle.transport.cluster.members import Canary, ClusterSettings, Members
@@ -83,6 +83,14 @@ def test_a_cluster_without_nodes_is_refused_with_the_cure(said):
         members_of(StandIn(), said).begin()
 
 
+def test_a_signal_ends_the_wait_for_the_canaries(said):
+    cluster, looks = StandIn("a"), []
+    cluster.wait = lambda *_: looks.append("look") or []
+    with pytest.raises(Interrupted):
+        members_of(cluster, said).begin(lambda: len(looks) > 1)
+    assert len(looks) == 2
+
+
 OTHER = OURS._replace(digest="bbbb", cpu_model="Xeon", versions={"torch": "2.12"})
 
 
@@ -138,6 +146,13 @@ def test_a_node_that_dies_before_it_begins_is_no_fault_of_the_others(said):
     members.begin()
     assert names(members) == ["a"]
     assert said == ["node b died before it began: gone"]
+
+
+def test_when_all_nodes_died_before_they_began_the_refusal_says_why(said):
+    cluster = StandIn("a")
+    cluster.canaries["a"] = NodeLostError("references were removed")
+    with pytest.raises(ConfigError, match=r"node a died .*: references were .*AUTH_MODE"):
+        members_of(cluster, said).begin()
 
 
 def test_code_that_fails_on_a_node_is_told(said):

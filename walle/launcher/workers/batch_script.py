@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from walle.launcher.settings import SlurmConf
@@ -57,8 +58,13 @@ def options(settings: SlurmConf, *, name: str, log: str, cores: int | None) -> l
         "ntasks": 1,
         "signal": f"B:USR1@{settings.save_s}",
     }
-    given = [f"--{key}={value}" for key, value in named.items() if value is not None]
+    given = [_quoted(f"--{key}={value}") for key, value in named.items() if value is not None]
     return [*given, "--requeue", *(["--exclusive"] if cores is None else []), *settings.options]
+
+
+def _quoted(option: str) -> str:
+    """The option as sbatch reads it in a script: a directory's name may hold spaces."""
+    return shlex.quote(option) if any(map(str.isspace, option)) else option
 
 
 def _read(template: Path) -> str:

@@ -163,6 +163,11 @@ def _call(*command: str, given: str | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{command[0]} has not answered for {TIMEOUT_S:g} s") from None
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
-        raise SlurmError(f"{' '.join(command[:2])}: {said[-1]}")
+        raise SlurmError(f"{' '.join(command[:2])}: {reason(done.stderr, command[0])}")
     return done.stdout
+
+
+def reason(said: str, command: str) -> str:
+    """The line in which a command of Slurm says why it refuses; a hint may follow it."""
+    lines = [line for line in said.splitlines() if line.strip()] or ["no reason given"]
+    return next((line for line in reversed(lines) if line.startswith(f"{command}:")), lines[-1])

@@ -99,7 +99,8 @@ class SlurmBackend:
         else:
             end = f"end them with scancel {' '.join(submission.arrays)}"
             check_joined(submission, planned_nums(plan), end)
-        how = f"`walle sweep status {sweep}` shows them, `scancel {' '.join(submission.arrays)}`"
+        status = shlex.join(["walle", "sweep", "status", str(sweep)])
+        how = f"`{status}` shows them, `scancel {' '.join(submission.arrays)}`"
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how} ends them")
             return None

@@ -15,6 +15,10 @@ from walle.machine import usable_cores
 from walle.processes.signals import ENDING, SAVING, blocked_signals
 
 _CONNECT_S = 10.0
+_CURE = (
+    "start a cluster with `ray start --head`; if there is one, set RAY_AUTH_MODE here as it was at "
+    "`ray start`"
+)
 _GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, *SAVING)
 
 
@@ -39,7 +43,8 @@ def join(
         the module `ray`, and whether `leave` is to be called at the end.
 
     Raises:
-        ConfigError: there is no cluster at the address, or it has other versions.
+        ConfigError: there is no cluster at the address, it has other versions, or it asks for a
+            token that this process does not show.
     """
     _check_reachable(address, setting)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
@@ -52,10 +57,10 @@ def join(
     try:
         with _signals_unchanged():
             ray.init(**where, logging_level="WARNING", **arguments)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         asked = f"{setting}={address}" if address else without
-        cure = "start one with `ray start --head`" if address else "see /tmp/ray for its logs"
+        cure = _CURE if address else "see /tmp/ray for its logs"
         raise ConfigError(f"{asked}: no connection to Ray: {said}; {cure}") from error
     return ray, True
 
@@ -86,12 +91,20 @@ def _check_reachable(address: str | None, setting: str) -> None:
 
 @contextmanager
 def _signals_unchanged() -> Iterator[None]:
-    """Keeps this process's handlers, and keeps signals to its group from what Ray starts."""
+    """Keeps this process's handlers, and keeps signals to its group from what Ray starts.
+
+    Ray would end this process at a SIGTERM while it starts, and wait for half a minute before.
+    """
+    from ray._private import utils
+
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in ENDING}
+    install = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda _: None
     with blocked_signals(*_GROUP_SIGNALS):
         try:
             yield
         finally:
+            utils.set_sigterm_handler = install
             for number, handler in before.items() if main else ():
                 signal.signal(number, handler)

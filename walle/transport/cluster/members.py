@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from walle.errors import ConfigError, WorkerError
+from walle.errors import ConfigError, Interrupted, WorkerError
 from walle.transport.cluster.canary import difference
 from walle.transport.cluster.connecting import Connection, NodeLostError, RayNode
 from walle.transport.cluster.node import Facts, Start
@@ -101,6 +101,7 @@ class Members:
         self._refused: set[str] = set()
         self._looked = -LOOK_S
         self._alone_since: float | None = None
+        self._last_death = ""
 
     def live(self) -> list[Member]:
         """The nodes that collect, in the order of their names."""
@@ -117,11 +118,15 @@ class Members:
     def _in_state(self, state: State) -> list[Member]:
         return [member for member in self._members if member.state == state]
 
-    def begin(self) -> None:
+    def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
         """Waits until the nodes that are there have shown their canaries.
+
+        Args:
+            is_ending: whether a signal has come; one that raised in Ray's code would confuse it.
 
         Raises:
             ConfigError: there is no node, or one may not take part.
+            Interrupted: a signal has come.
         """
         self.look()
         if not self._members:
@@ -131,6 +136,8 @@ class Members:
             )
         deadline = time.monotonic() + START_S
         while self._in_state("starting"):
+            if is_ending():
+                raise Interrupted
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"sampler=ray: node {self._in_state('starting')[0].name} has not begun within "
@@ -140,7 +147,10 @@ class Members:
                 if fault := self._shown(self._owing(reference), reference):
                     raise ConfigError(fault)
         if not self._members:
-            raise ConfigError("sampler=ray: every node died before it began; see the lines above")
+            raise ConfigError(
+                f"sampler=ray: {self._last_death}, and no other node is left; if the node itself "
+                "is sound, set RAY_AUTH_MODE here as it was at `ray start`"
+            )
 
     def look(self) -> list[Member]:
         """Starts what new nodes there are; returns the members whose nodes have left the cluster.
@@ -203,7 +213,8 @@ class Members:
         try:
             facts: Facts = self._connection.get(reference)
         except NodeLostError as error:
-            self._say(f"node {member.name} died before it began: {error}")
+            self._last_death = f"node {member.name} died before it began: {error}"
+            self._say(self._last_death)
             self.lose(member)
             return ""
         except WorkerError as error:

@@ -89,12 +89,13 @@ class RaySampling:
         self._in_use: dict[Member, int] = {}
         whole = plan.shape(len(plan.task.lanes)).bytes
         restarts = plan.patience.restarts
-        self._connection = connect(settings.address, 4 * plan.slots * whole)
+        with signals.breaking_off():
+            self._connection = connect(settings.address, 4 * plan.slots * whole)
         try:
             with signals.breaking_off():
                 canary = _canary(plan, snapshot)
-                self._members = Members(self._connection, settings, canary, restarts, self.news.say)
-                self._members.begin()
+            self._members = Members(self._connection, settings, canary, restarts, self.news.say)
+            self._members.begin(signals.arrived)
         except BaseException:
             self._connection.close()
             raise

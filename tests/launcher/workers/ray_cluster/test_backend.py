@@ -35,8 +35,10 @@ def test_wrong_settings_are_refused_in_one_line(settings, of_ray, reason):
 
 
 def test_settings_of_the_other_scheduler_are_refused():
-    with pytest.raises(ValueError, match=r"slurm\.partition=low has no effect with backend=ray"):
-        check_settings(WalleLauncherConf(backend="ray", slurm=SlurmConf(partition="low")))
+    for name in ("local", "ray"):
+        why = rf"slurm\.partition=low has no effect with backend={name}"
+        with pytest.raises(ValueError, match=why):
+            check_settings(WalleLauncherConf(backend=name, slurm=SlurmConf(partition="low")))
     for name in ("local", "slurm"):
         with pytest.raises(ValueError, match=rf"ray\.workers=2 has no effect with backend={name}"):
             check_settings(WalleLauncherConf(backend=name, ray=RayConf(workers=2)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -118,7 +119,8 @@ class RayBackend:
             end = "start the earlier command again and end them with Ctrl-C"
             check_joined(submission, planned_nums(plan), end)
         again = "the same command" if self._settings.wait else "the same command without wait=false"
-        how = f"`walle sweep status {sweep}` shows them; {again}, and then Ctrl-C, ends them"
+        status = shlex.join(["walle", "sweep", "status", str(sweep)])
+        how = f"`{status}` shows them; {again}, and then Ctrl-C, ends them"
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how}")
             return None
