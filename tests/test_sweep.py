@@ -133,9 +133,10 @@ def test_a_job_is_lost_when_slurm_no_longer_knows_its_worker(sweep, monkeypatch,
         assert main(["status", str(sweep)]) == 0
         return capsys.readouterr().out
 
-    shown = queue({"12_0": "RUNNING", "12_1": "PENDING"})
+    pending = slurm.InQueue("PENDING", "Resources")
+    shown = queue({"12_0": slurm.InQueue("RUNNING", "None"), "12_1": pending})
     assert "running" in shown.splitlines()[1]
-    assert "workers in Slurm: 1 running, 1 pending (12)" in shown
+    assert "workers in Slurm: 1 running, 1 pending: Resources (12)" in shown
     assert "To go on" not in shown
     shown = queue({})
     assert "lost" in shown.splitlines()[1]

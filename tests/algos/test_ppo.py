@@ -62,7 +62,7 @@ CONSTANT = (
 
 
 def test_a_smaller_beta2_remembers_fewer_gradients():
-    """After one gradient step Adam's mean of squared gradients is (1 - beta2) times their square."""
+    """After one gradient step Adam's mean of squares is (1 - beta2) times the gradient's square."""
     once = (*CONSTANT, "algo.epochs=1", "algo.minibatch_size=256", "algo.compile=false")
     usual, quick = (trained(1, *once, *more)[0] for more in ((), ("algo.adam_beta2=0.9",)))
     torch.testing.assert_close(quick.adam.square, 100 * usual.adam.square)

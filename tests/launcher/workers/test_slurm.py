@@ -30,7 +30,7 @@ done
 echo 7
 """
 OTHERS = {
-    "squeue": "#!/bin/bash\necho 7_0 RUNNING",
+    "squeue": "#!/bin/bash\necho 7_0 RUNNING None; echo 7_1 PENDING launch failed requeued held",
     "sinfo": "#!/bin/bash\necho low; echo high",
     "scontrol": "#!/bin/bash\necho MaxArraySize = 1001",
     "scancel": "#!/bin/bash",
@@ -61,6 +61,20 @@ def test_a_sweep_of_two_workers_on_one_directory(app, pretended):
     claims = sorted(path.name for path in (app.out / ".workers/1/claims").iterdir())
     assert claims == [name for job in range(4) for name in (f"{job}.0", f"{job}.0.completed")]
     app.wait_until(lambda: app.processes() == [])
+
+
+def test_the_queue_says_why_a_worker_waits(pretended):
+    assert slurm.states(["7"]) == {
+        "7_0": ("RUNNING", "None"),
+        "7_1": ("PENDING", "launch failed requeued held"),
+    }
+
+
+def test_a_cluster_without_arrays_is_refused(app, pretended):
+    (pretended / "scontrol").write_text("#!/bin/bash\necho MaxArraySize = 0")
+    code, output = app.run("job=range(2)", "hydra.launcher.backend=slurm")
+    assert code != 0
+    assert "allows no arrays of jobs (MaxArraySize=0)" in output
 
 
 def test_without_slurm_one_line_says_what_is_missing(app):

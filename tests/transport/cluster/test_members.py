@@ -91,6 +91,49 @@ def test_a_signal_ends_the_wait_for_the_canaries(said):
     assert len(looks) == 2
 
 
+class Late(StandIn):
+    """A cluster on which the cores of some nodes are in use; a look takes 100 seconds."""
+
+    def __init__(self, clock, late, *names):
+        super().__init__(*names)
+        self.clock, self.late = clock, late
+
+    def wait(self, references, timeout_s, enough=1):
+        self.clock[0] += 100
+        return [each for each in references if each[1][0] not in self.late][:enough]
+
+
+def test_a_run_begins_without_a_node_whose_cores_are_in_use(clock, said):
+    members = members_of(Late(clock, "b", "a", "b"), said)
+    members.begin()
+    assert names(members) == ["a"]
+    assert said == ["node b has not begun within 300 s; are its cores in use? It joins when it has"]
+    assert members.take(*members.references())
+    assert names(members) == ["a", "b"]
+
+
+def test_a_run_does_not_begin_if_no_node_does(clock, said):
+    with pytest.raises(ConfigError, match="node a, b has not begun within 300 s"):
+        members_of(Late(clock, "ab", "a", "b"), said).begin()
+
+
+def test_a_run_does_not_wait_for_ever_for_a_node_that_does_not_begin(clock, said):
+    cluster = StandIn("a")
+    members = members_of(cluster, said)
+    members.begin()
+    cluster.there.append(RayNode("b", "b", "", 4))
+    clock[0] += 2
+    members.look()
+    members.lose(*members.live())
+    cluster.there.pop(0)
+    for _ in range(3):
+        clock[0] += 100
+        members.look()
+    clock[0] += 201
+    with pytest.raises(WorkerError, match="has collected for 300 s"):
+        members.look()
+
+
 OTHER = OURS._replace(digest="bbbb", cpu_model="Xeon", versions={"torch": "2.12"})
 
 

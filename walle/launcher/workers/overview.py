@@ -54,14 +54,20 @@ def _in_slurm(newest: Submission, held: Mapping[int, str]) -> Overview:
     if states is None:
         text = "workers: Slurm cannot be asked from here, so it is unknown which of them live"
         return Overview(dict.fromkeys(held), text, left=True)
-    living = {name for name, state in states.items() if state in LIVING}
+    living = {name for name, each in states.items() if each.state in LIVING}
     alive: dict[int, bool | None] = {
         n: owner.partition("-")[0] in living for n, owner in held.items()
     }
-    counts = Counter(states.values())
-    words = ", ".join(f"{count} {state.lower()}" for state, count in counts.most_common())
+    counts = Counter(map(_words, states.values()))
+    words = ", ".join(f"{count} {how}" for how, count in counts.most_common())
     shown = f"workers in Slurm: {words} ({', '.join(newest.arrays)})" if words else None
     return Overview(alive, shown, left=bool(states))
+
+
+def _words(worker: slurm.InQueue) -> str:
+    """`running`, or `pending: Resources` with what it waits for."""
+    reason = f": {worker.reason}" if worker.state == "PENDING" and worker.reason else ""
+    return worker.state.lower() + reason
 
 
 def _by_heartbeat(

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from walle.launcher.resources import parse_cpu_list
 from walle.launcher.workers.submitted import BackendError
@@ -47,10 +48,16 @@ def max_array_size() -> int:
     """The number of elements that one array of jobs may have.
 
     Raises:
-        SlurmError: Slurm does not answer.
+        SlurmError: Slurm does not answer, or allows no arrays.
     """
     found = re.search(r"MaxArraySize\s*=\s*(\d+)", _call("scontrol", "show", "config"))
-    return int(found[1]) if found else DEFAULT_ARRAY_SIZE
+    most = int(found[1]) if found else DEFAULT_ARRAY_SIZE
+    if most == 0:
+        raise SlurmError(
+            "the cluster allows no arrays of jobs (MaxArraySize=0), and a sweep's workers are one: "
+            "run the sweep inside of an allocation with hydra.launcher.backend=local"
+        )
+    return most
 
 
 def submit(script: str, elements: int, options: Sequence[str]) -> str:
@@ -69,7 +76,14 @@ def submit(script: str, elements: int, options: Sequence[str]) -> str:
     return said.strip().splitlines()[-1].partition(";")[0]
 
 
-def states(arrays: Sequence[str]) -> dict[str, str] | None:
+class InQueue(NamedTuple):
+    """A worker in Slurm's queue: its state, such as `PENDING`, and why it waits, if it does."""
+
+    state: str
+    reason: str
+
+
+def states(arrays: Sequence[str]) -> dict[str, InQueue] | None:
     """The state of every worker in the queue, by its name such as `12_0`, in one call.
 
     Args:
@@ -79,10 +93,11 @@ def states(arrays: Sequence[str]) -> dict[str, str] | None:
         None where Slurm cannot be asked: it is not installed here, or does not answer.
     """
     try:
-        said = _call("squeue", "-h", "-r", "-o", "%i %T", "-j", ",".join(arrays))
+        said = _call("squeue", "-h", "-r", "-o", "%i %T %r", "-j", ",".join(arrays))
     except SlurmError as error:
         return {} if "Invalid job id" in str(error) else None  # all have left the queue
-    return dict(line.split() for line in said.splitlines() if line.strip())
+    lines = (line.split(maxsplit=2) for line in said.splitlines() if line.strip())
+    return {name: InQueue(state, *(reason or [""])) for name, state, *reason in lines}
 
 
 def cancel_waiting(arrays: Iterable[str]) -> None:

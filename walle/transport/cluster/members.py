@@ -121,6 +121,8 @@ class Members:
     def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
         """Waits until the nodes that are there have shown their canaries.
 
+        A node that has not done so after five minutes joins later, if another one has.
+
         Args:
             is_ending: whether a signal has come; one that raised in Ray's code would confuse it.
 
@@ -139,10 +141,8 @@ class Members:
             if is_ending():
                 raise Interrupted
             if time.monotonic() > deadline:
-                raise ConfigError(
-                    f"sampler=ray: node {self._in_state('starting')[0].name} has not begun within "
-                    f"{START_S:.0f} s; are its cores in use? `ray status` shows it"
-                )
+                self._begin_without_late()
+                break
             for reference in self._connection.wait(self.references(), LOOK_S):
                 if fault := self._shown(self._owing(reference), reference):
                     raise ConfigError(fault)
@@ -151,6 +151,14 @@ class Members:
                 f"sampler=ray: {self._last_death}, and no other node is left; if the node itself "
                 "is sound, set RAY_AUTH_MODE here as it was at `ray start`"
             )
+        self._alone_since = None
+
+    def _begin_without_late(self) -> None:
+        names = ", ".join(member.name for member in self._in_state("starting"))
+        fault = f"{names} has not begun within {START_S:.0f} s; are its cores in use?"
+        if not self._in_state("live"):
+            raise ConfigError(f"sampler=ray: node {fault} `ray status` shows it")
+        self._say(f"node {fault} It joins when it has")
 
     def look(self) -> list[Member]:
         """Starts what new nodes there are; returns the members whose nodes have left the cluster.
@@ -158,7 +166,7 @@ class Members:
         It asks the cluster once a second at most.
 
         Raises:
-            WorkerError: the run has had no node for a minute.
+            WorkerError: the run has had no node for a minute, or five while one was to begin.
         """
         now = time.monotonic()
         if now < self._looked + LOOK_S:
@@ -182,13 +190,14 @@ class Members:
         self._members.append(member)
 
     def _check_alone(self, now: float) -> None:
-        if self._in_state("live") or self._in_state("starting"):
+        limit_s = START_S if self._in_state("starting") else ALONE_S
+        if self._in_state("live"):
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now
-        elif now - self._alone_since > ALONE_S:
+        elif now - self._alone_since > limit_s:
             raise WorkerError(
-                f"no node of the Ray cluster has been left for {ALONE_S:.0f} s; add nodes, and go "
+                f"no node of the Ray cluster has collected for {limit_s:.0f} s; add nodes, and go "
                 "on with resume=..."
             )
 
