@@ -30,7 +30,7 @@ class Follower:
         plan: Plan,
         submission: Submission,
         screen: Screen,
-        ask: Callable[[Sequence[str]], Mapping[str, str] | None],
+        ask: Callable[[Sequence[str]], Mapping[str, object] | None],
         meanwhile: Callable[[], None] = lambda: None,
         watch: Watch | None = None,
         watch_s: float = POLL_S,
