@@ -66,7 +66,7 @@ def test_the_choice_knows_nothing_of_the_cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "compiled"),
     [
-        (("env=halfcheetah", "+experiment=ppo_halfcheetah_wide"), True),
+        (("env=halfcheetah", "+experiment=wide"), True),
         (("env=hopper", "total_steps=20_000"), False),
         (("env=hopper", "algo=sac", "total_steps=12_000"), True),
         (("env=hopper", "algo=sac", "total_steps=6_000"), False),
