@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from walle.learning import compiled
 from walle.learning import onednn as products
@@ -10,6 +11,21 @@ from walle.learning.onednn import SECOND_SIDE
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size=24")
+
+
+def test_a_sum_over_many_rows_stays_with_torch():
+    """In the gradient of a layer's weights: a sum over twice its inputs is a long one."""
+
+    def gradient(x, g):
+        return (g.T @ x,)
+
+    found = {}
+    for rows in (256, 511, 512, 1024):
+        x, g = torch.zeros(rows, 256), torch.zeros(rows, 256)
+        table = {torch.ops.aten.mm.default: products._mm}
+        graph = make_fx(gradient, decomposition_table=table)(x, g).graph
+        found[rows] = any("walle.linear" in str(node.target) for node in graph.nodes)
+    assert found == {256: True, 511: True, 512: False, 1024: False}
 
 
 @needs_compiler
