@@ -60,7 +60,7 @@ def printed_runs():
                     yield tuple(re.sub(r"=(?!\[)([^,]+),.*", r"=\1", word) for word in words)
 
 
-OWN = ("experiment=", "--config-dir", "algo=reinforce", ".name=")  # files of the reader's
+OWN = ("experiment=mine", "--config-dir", "algo=reinforce", ".name=")  # files of the reader's
 
 
 @pytest.mark.parametrize("words", sorted(set(printed_runs())), ids=" ".join)
