@@ -95,16 +95,16 @@ def _signals_unchanged() -> Iterator[None]:
 
     Ray would end this process at a SIGTERM while it starts, and wait for half a minute before.
     """
+    from unittest.mock import patch
+
     from ray._private import utils
 
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in ENDING}
-    install = utils.set_sigterm_handler
-    utils.set_sigterm_handler = lambda _: None
-    with blocked_signals(*_GROUP_SIGNALS):
+    without = patch.object(utils, "set_sigterm_handler", lambda _: None, create=True)
+    with without, blocked_signals(*_GROUP_SIGNALS):
         try:
             yield
         finally:
-            utils.set_sigterm_handler = install
             for number, handler in before.items() if main else ():
                 signal.signal(number, handler)
