@@ -220,8 +220,9 @@ def heartbeat_s(settings: WalleLauncherConf) -> float:
 def _refuse_settings_of_others(settings: WalleLauncherConf) -> None:
     """Refuses settings of a scheduler that does not run the jobs."""
     groups: dict[str, SlurmConf | RayConf] = {"slurm": SlurmConf(), "ray": RayConf()}
-    for group in groups.keys() - {settings.backend}:
-        for key, default in vars(groups[group]).items():
+    groups.pop(settings.backend, None)
+    for group, defaults in groups.items():
+        for key, default in vars(defaults).items():
             value = getattr(getattr(settings, group), key)
             if value != default:
                 raise ValueError(

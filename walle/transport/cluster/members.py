@@ -154,11 +154,11 @@ class Members:
         self._alone_since = None
 
     def _begin_without_late(self) -> None:
-        names = ", ".join(member.name for member in self._in_state("starting"))
-        fault = f"{names} has not begun within {START_S:.0f} s; are its cores in use?"
+        late = ", ".join(f"node {member.name}" for member in self._in_state("starting"))
+        fault = f"not begun within {START_S:.0f} s, are the cores in use?"
         if not self._in_state("live"):
-            raise ConfigError(f"sampler=ray: node {fault} `ray status` shows it")
-        self._say(f"node {fault} It joins when it has")
+            raise ConfigError(f"sampler=ray: {fault} `ray status` shows it: {late}")
+        self._say(f"{fault} They join when they have: {late}")
 
     def look(self) -> list[Member]:
         """Starts what new nodes there are; returns the members whose nodes have left the cluster.
