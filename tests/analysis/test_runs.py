@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -213,3 +214,13 @@ def test_cores_of_pinned_runs(tmp_path: Path) -> None:
 
 def test_the_synthetic_time_is_amdahls() -> None:
     assert collect_seconds(Job(n=4, collect_1_s=2.0, serial=0.1)) == pytest.approx(2 * 0.325)
+
+
+def test_the_fingerprint_is_that_of_the_run_files(tmp_path: Path) -> None:
+    """Of all runs that are used, in their order; another run.json gives another one."""
+    root = write_sweep(tmp_path / "s", [Job(seed=seed, iterations=2) for seed in (0, 1)])
+    files = [root / str(number) / "run.json" for number in (0, 1)]
+    whole = b"".join(file.read_bytes() for file in files)
+    assert load(root).fingerprint == hashlib.sha256(whole).hexdigest()[:12]
+    files[1].write_bytes(files[1].read_bytes() + b"\n")
+    assert load(root).fingerprint == hashlib.sha256(whole + b"\n").hexdigest()[:12]
