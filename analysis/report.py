@@ -249,6 +249,7 @@ def _provenance(sweep: Sweep) -> pd.DataFrame:
         for key, value in _facts(run.provenance):
             if value not in found.setdefault(key, []):
                 found[key].append(value)
+    found["SHA-256 of all run.json"] = [sweep.fingerprint]
     return pd.DataFrame([{"": key, "value": "; ".join(v)} for key, v in found.items()])
 
 

@@ -128,6 +128,7 @@ def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -
     print(words.readable(result.table).to_string(index=False), end="\n\n")
     print(*result.sentences, *words.account(sweep), sep="\n")
     print(f"figure:  {path}\nnumbers: {numbers}")
+    print(f"runs:    {sweep.fingerprint} (SHA-256 of their run.json)")
     open_viewer(args, name, path.resolve().as_uri())
 
 

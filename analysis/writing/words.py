@@ -20,7 +20,7 @@ FEW_LANES = 8
 def account(sweep: Sweep) -> list[str]:
     """Sentences about the runs: how many were used, which were left out and why, the notes."""
     used, out = len(sweep.runs), len(sweep.left_out)
-    text = [f"{used} of {used + out} runs used. SHA-256 of their run.json: {sweep.fingerprint}."]
+    text = [f"{used} of {used + out} runs used."]
     text += [f"Left out: {run.name}: {run.reason}." for run in sweep.left_out]
     return text + [f"{note}." for note in sweep.notes]
 

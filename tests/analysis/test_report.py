@@ -68,7 +68,14 @@ def test_the_page_is_whole_and_needs_no_other_file(speedup_page: Path) -> None:
     pictures = [a for a in check(text).addresses if a.startswith("data:image/svg+xml;base64,")]
     assert len(pictures) == 14  # seven figures, for a wide and for a narrow screen
     assert "http" not in text
-    for words in ("Speedup", "Amdahl", "15 of 15 runs used.", "cpu model", "OMP_NUM_THREADS"):
+    for words in (
+        "Speedup",
+        "Amdahl",
+        "15 of 15 runs used.",
+        "cpu model",
+        "OMP_NUM_THREADS",
+        "SHA-256",
+    ):
         assert words in text
     assert speedup_page.with_suffix(".csv").read_text().count("\n") == 16
 
