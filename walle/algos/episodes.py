@@ -34,22 +34,33 @@ class LaneReturns:
         self._length = np.zeros(lanes, np.int64)
 
     def add(self, rollout: Rollout) -> list[FinishedEpisode]:
-        """Adds a rollout; returns the episodes that ended, ordered by step and then by column."""
-        finished = []
-        ended = rollout.ended
+        """Adds a rollout; returns the episodes that ended, ordered by step and then by column.
+
+        A sum adds reward after reward, so it does not depend on where rollouts were cut.
+        """
+        finished: list[FinishedEpisode] = []
+        all_ended = rollout.ended
         for columns in unique_lane_groups(rollout.lane):
             lanes = rollout.lane[columns]
             if rollout.begins.size:
                 new = lanes[rollout.begins[columns]]
                 self._return[new] = self._length[new] = 0
-            for t in range(len(ended)):
-                self._return[lanes] += rollout.reward[t, columns]
-                self._length[lanes] += 1
-                for column in columns[ended[t, columns]]:
-                    lane = rollout.lane[column]
-                    total, length = float(self._return[lane]), int(self._length[lane])
-                    finished.append(FinishedEpisode(t, int(column), total, length))
-                    self._return[lane] = self._length[lane] = 0
+            rewards = rollout.reward[:, columns].astype(np.float64)
+            rewards[0] += self._return[lanes]
+            ended = all_ended[:, columns]
+            found = []
+            for c in np.flatnonzero(ended.any(0)):
+                begin, before = 0, int(self._length[lanes[c]])
+                for t in np.flatnonzero(ended[:, c]):
+                    total = float(np.add.accumulate(rewards[begin : t + 1, c])[-1])
+                    length = before + int(t) + 1 - begin
+                    found.append(FinishedEpisode(int(t), int(columns[c]), total, length))
+                    begin, before = int(t) + 1, 0
+                rewards[:begin, c] = 0.0
+                self._length[lanes[c]] = -begin
+            finished += sorted(found)
+            self._return[lanes] = np.add.accumulate(rewards, axis=0)[-1]
+            self._length[lanes] += len(rewards)
         return finished
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,14 +89,15 @@ class EpisodeClock:
             begins: see `Rollout`.
         """
         times = np.empty(ended.shape, np.int64)
+        steps = np.arange(len(ended))[:, None]
         for columns in unique_lane_groups(lane):
             now = self._elapsed[lane[columns]]
             if begins.size:
                 now[begins[columns]] = 0
-            for t in range(len(ended)):
-                times[t, columns] = now
-                now = np.where(ended[t, columns], 0, now + 1)
-            self._elapsed[lane[columns]] = now
+            began = np.where(ended[:, columns], steps + 1, -now)  # the next step's episode began
+            began = np.maximum.accumulate(np.vstack((-now, began)), axis=0)
+            times[:, columns] = steps - began[:-1]
+            self._elapsed[lane[columns]] = len(ended) - began[-1]
         return times
 
     def state_dict(self) -> dict[str, Any]:
