@@ -1,4 +1,4 @@
-"""Commands of docs/reproductions.md: their sweeps, settings, scripts and flags exist."""
+"""Commands of docs/reproductions.md and docs/study.md: their sweeps, settings, scripts, flags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from walle.config import config_directory, validate
 from walle.parts import make_algorithm, make_problem
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "docs" / "reproductions.md").read_text()
+PAGES = ("reproductions", "study")
+TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 SWEEPS = sorted({*re.findall(r"walle run (-cn (?!NAME)[^`\n]+)", TEXT)})
 SCRIPTS = sorted({*re.findall(r"python (analysis/(?!SCRIPT)\w+\.py[^`\n]*)", TEXT)})
 
