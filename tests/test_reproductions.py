@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
+from tests.analysis.synthetic import Job, set_columns, write_sweep
 from walle.config import config_directory, validate
 from walle.parts import make_algorithm, make_problem
 
@@ -17,6 +19,7 @@ PAGES = ("reproductions", "study")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 SWEEPS = sorted({*re.findall(r"walle run (-cn (?!NAME)[^`\n]+)", TEXT)})
 SCRIPTS = sorted({*re.findall(r"python (analysis/(?!SCRIPT)\w+\.py[^`\n]*)", TEXT)})
+PLANS = [f"analysis/plan.py {rest}" for rest in re.findall(r"walle plan ([^`\n]+)", TEXT)]
 
 
 def composed(name, overrides=()):
@@ -38,14 +41,31 @@ def test_every_changed_sweep_composes_as_printed(command):
     assert composed(name, overrides).total_steps > 0
 
 
-@pytest.mark.parametrize("command", SCRIPTS)
-def test_every_script_has_the_flags_and_a_sweep_makes_its_directory(command):
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """A sweep over samplers, learners, lags and seeds, with every column that a page draws."""
+    jobs = [
+        Job(n=n, learners=learners, shards=2, seed=seed, max_lag=lag, iterations=30, trace=True)
+        for n in (1, 2)
+        for learners in (1, 2)
+        for lag in (0, 1)
+        for seed in (0, 1)
+    ]
+    root = write_sweep(tmp_path_factory.mktemp("sweeps") / "s", jobs)
+    for number in range(len(jobs)):
+        set_columns(root / str(number), max_kl=0.005)
+    return root
+
+
+@pytest.mark.parametrize("command", [*SCRIPTS, *PLANS])
+def test_every_script_runs_as_printed_and_a_sweep_makes_its_directory(command, sweep, tmp_path):
     script, directory, *arguments = shlex.split(command)
-    source = (ROOT / script).read_text() + (ROOT / "analysis" / "writing" / "cli.py").read_text()
-    flags = [each for each in arguments if each.startswith("-")]
-    assert [flag for flag in flags if f'"{flag}"' not in source] == []
-    names = {*(each.split()[1] for each in SWEEPS), *re.findall(r" name=(\w+)", TEXT)}
-    assert directory.removeprefix("multirun/") in names
+    name, *job = directory.removeprefix("multirun/").split("/")
+    assert name in {*(each.split()[1] for each in SWEEPS), *re.findall(r" name=(\w+)", TEXT)}
+    main = importlib.import_module(f"walle.analysis.{Path(script).stem}").main
+    runs = sweep.joinpath(*job)
+    assert main([str(runs), *arguments, "-o", str(tmp_path / "figure.png")]) == 0
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_sweep_of_wall_e_has_the_networks_and_step_sizes_of_its_code():
