@@ -35,6 +35,7 @@ from walle.analysis.loading.directories import (
     BadInputError,
     Scalar,
     counted,
+    fingerprint,
     newest,
 )
 from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
@@ -249,7 +250,7 @@ def _provenance(sweep: Sweep) -> pd.DataFrame:
         for key, value in _facts(run.provenance):
             if value not in found.setdefault(key, []):
                 found[key].append(value)
-    found["SHA-256 of all run.json"] = [sweep.fingerprint]
+    found["SHA-256 of all run.json"] = [fingerprint(sweep.runs)]
     return pd.DataFrame([{"": key, "value": "; ".join(v)} for key, v in found.items()])
 
 

@@ -14,7 +14,6 @@ runs are not finished, and in which runs processes were replaced.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
@@ -43,7 +42,6 @@ from walle.analysis.loading.tables import read_tables
 __all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]
 
 ALWAYS_JOINED = ("seed", "sampler.n")
-FINGERPRINT_DIGITS = 12
 
 
 class Sweep:
@@ -104,18 +102,6 @@ class Sweep:
         """Configuration keys that differ between the runs, without the seed."""
         keys = sorted({key for run in self.runs for key in run.config} - {"seed"})
         return [key for key in keys if len({run.config.get(key) for run in self.runs}) > 1]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The SHA-256 of the run.json files of `runs`, one after the other: its first 12 digits.
-
-        A page that quotes it says which runs its numbers come from. `cat DIR/*/run.json |
-        sha256sum` gives the same for a sweep of up to ten jobs that are all used.
-        """
-        found = hashlib.sha256()
-        for run in self.runs:
-            found.update((run.path / "run.json").read_bytes())
-        return found.hexdigest()[:FINGERPRINT_DIGITS]
 
     def values(self, key: str) -> list[Scalar]:
         """The value of a configuration key in each run, `null` where a run lacks the key."""

@@ -57,6 +57,7 @@ def sweep(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [*SCRIPTS, *PLANS])
 def test_every_script_runs_as_printed_and_a_sweep_makes_its_directory(command, sweep, tmp_path):
     script, directory, *arguments = shlex.split(command)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
+from walle.analysis.loading.directories import BadInputError, fingerprint
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import words
 
@@ -128,7 +128,7 @@ def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -
     print(words.readable(result.table).to_string(index=False), end="\n\n")
     print(*result.sentences, *words.account(sweep), sep="\n")
     print(f"figure:  {path}\nnumbers: {numbers}")
-    print(f"runs:    {sweep.fingerprint} (SHA-256 of their run.json)")
+    print(f"runs:    {fingerprint(sweep.runs)} (SHA-256 of their run.json)")
     open_viewer(args, name, path.resolve().as_uri())
 
 

@@ -27,6 +27,7 @@ from walle.analysis import (
     timeline,
     wandb_report,
 )
+from walle.analysis.loading.directories import fingerprint
 from walle.analysis.runs import load
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,7 +69,7 @@ def test_without_an_argument_the_newest_sweep_is_taken_and_named(
     figure = {"iteration_time": "collect_time"}.get(name, name)
     assert f"figure:  multirun/speedup/figures/{figure}.png" in out
     assert "15 of 15 runs used." in out
-    assert f"runs:    {load(here / 'multirun' / 'speedup').fingerprint} (SHA-256" in out
+    assert f"runs:    {fingerprint(load(here / 'multirun' / 'speedup').runs)} (SHA-256" in out
     figures = here / "multirun" / "speedup" / "figures"
     assert (figures / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(figures / f"{figure}.csv")) > 0
