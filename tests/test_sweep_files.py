@@ -35,6 +35,14 @@ OWN_SIZES = {
     "reproduce_parallel_trpo": ("batch_size=400", "total_steps=800"),  # 200 lanes
     "parallel_trpo_2016": ("sampler.lanes=8", "batch_size=400", "total_steps=800"),
     "batch_ppo_2017": ("batch_size=300", "total_steps=600"),  # 30 lanes
+    **dict.fromkeys(
+        ("study_collecting", "study_lag"),
+        ("batch_size=256", "total_steps=512"),  # 128 lanes
+    ),
+    **dict.fromkeys(
+        ("study_learning", "study_return"),
+        ("batch_size=256", "total_steps=512", "algo.minibatch_size=128", "algo.compile=false"),
+    ),
 }
 
 
