@@ -187,7 +187,7 @@ class RaySampling:
         if ended and self._others:
             self._others.report()
         # First what is rare: Ray returns what stands first, so rounds would hide it.
-        references = [*self._members.references(), *self._asked]
+        references = [*self._members.references(), *self._next_answers()]
         owed = sum(asked.round == self._round for asked in self._asked.values())
         ready = self._connection.wait(references, POLL_S, max(1, owed))
         for reference in ready:
@@ -196,6 +196,13 @@ class RaySampling:
             self._set_aside_overdue()
         self._look()
         self._ask()
+
+    def _next_answers(self) -> list[Any]:
+        """The first answer that each pool owes: Ray may tell of a later one before it."""
+        first: dict[int, Any] = {}
+        for reference, asked in self._asked.items():
+            first.setdefault(asked.pool.incarnation, reference)
+        return list(first.values())
 
     def _set_aside_overdue(self) -> None:
         for member in self._members.overdue(self.limit_s):
