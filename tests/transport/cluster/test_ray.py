@@ -182,7 +182,8 @@ def test_rounds_of_whole_episodes_are_collected_elsewhere_too(ray_run, reference
     at_round[2] = lambda _: actors()[0].send_signal(signal.SIGKILL)
     directory = ray_run(*overrides, "sampler.nodes=2")
     assert results(directory)["hash"] == reference(*overrides, "sampler.n=2")["hash"]
-    assert replacements(directory)[0]["round"] == 2
+    # A short round may be collected before the signal arrives: then the next one is owed.
+    assert replacements(directory)[0]["round"] in (2, 3)
 
 
 def test_nodes_come_and_go(ray_run, reference, cluster, at_round):
