@@ -89,6 +89,23 @@ def test_exclusive_is_one_at_a_time_on_no_more_than_needed():
     assert (only.job, only.cores) == (1, (0,))
 
 
+@pytest.mark.parametrize(
+    ("count", "turns"),
+    [
+        (1, [(4,), (5,), (6,), (4,)]),
+        (2, [(4, 5), (4, 6), (5, 6), (4, 5)]),
+        (3, [(4, 5, 6)] * 4),
+    ],
+)
+def test_every_core_takes_its_turn(count, turns):
+    needs = [Need(count, turn=turn) for turn in range(4)]
+    allocator = Allocator(needs, [0, 1, 2, 3], Resources([4, 5, 6], []), exclusive=True)
+    for job, cores in enumerate(turns):
+        (grant,) = granted(allocator)
+        assert (grant.job, grant.cores) == (job, cores)
+        allocator.release(job)
+
+
 def test_gpu_slots_are_handed_out_and_taken_back():
     allocator = Allocator([Need(1, 1)] * 3, [0, 1, 2], Resources([0, 1, 2], ["a", "b"]))
     assert [grant.gpus for grant in granted(allocator)] == [("a",), ("b",)]

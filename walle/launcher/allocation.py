@@ -15,10 +15,12 @@ class Need(NamedTuple):
     Attributes:
         cores: processes that compute at the same time; None for all cores of the sweep.
         gpus: number of GPUs.
+        turn: jobs of the same number of cores get other cores in every turn; see `in_turn`.
     """
 
     cores: int | None = 1
     gpus: int = 0
+    turn: int = 0
 
 
 def need(config: Mapping[str, Any]) -> Need:
@@ -53,6 +55,16 @@ def _count(group: Mapping[str, Any], key: str) -> int:
     """A number of processes or threads; 1 where another application's key means something else."""
     value = group.get(key)
     return value if isinstance(value, int) and value > 0 else 1
+
+
+def in_turn(cores: Sequence[int], count: int, turn: int) -> tuple[int, ...]:
+    """The `count` cores of that turn, ascending: each turn begins where the one before ended.
+
+    Cores are seldom equally fast. A sweep that timed one sampler on the same core in every block
+    would take this core's speed for that of one sampler, and no number of seeds would show it.
+    """
+    begin = turn * count % len(cores)
+    return tuple(sorted([*cores[begin:], *cores[:begin]][:count]))
 
 
 class Grant(NamedTuple):
@@ -153,5 +165,5 @@ class Allocator:
             return None
         if cores > len(self._free_cores) or gpus > len(self._free_gpus):
             return None
-        own = tuple(sorted(self._free_cores[:cores]))
+        own = in_turn(self._free_cores, cores, wanted.turn)
         return Grant(job, own, tuple(self._free_gpus[:gpus]), over)

@@ -25,7 +25,7 @@ from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_
 from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.launcher.texts import count_text, job_label
-from walle.launcher.timed.order import in_order, measures_time, repeat_numbers
+from walle.launcher.timed.order import in_order, in_repeats, measures_time, repeat_numbers
 from walle.processes.starting import without_collector
 from walle.timing import timestamp
 
@@ -120,8 +120,7 @@ class Planner:
         exclusive = self._is_exclusive(composed, jobs, swept)
         order_name = self._settings.order or ("blocks" if exclusive else "interleaved")
         repeats = self._repeats(jobs, before)
-        if order_name == "blocks":
-            jobs = [job._replace(block=number) for job, number in zip(jobs, repeats, strict=True)]
+        jobs = in_repeats(jobs, repeats, blocks=order_name == "blocks", exclusive=exclusive)
         order = [i for i in in_order(repeats, order_name) if i not in done]
         resumed = [i for i in order if i in recorded and can_resume(jobs[i])]
         settings = self._recorded_settings(order_name, exclusive=exclusive)

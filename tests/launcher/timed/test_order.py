@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from walle.launcher.composing import Composed
+from walle.launcher.allocation import Need
+from walle.launcher.composing import Composed, Job
 from walle.launcher.identity import Identity
-from walle.launcher.timed.order import in_order, measures_time, repeat_numbers
+from walle.launcher.timed.order import in_order, in_repeats, measures_time, repeat_numbers
 
 REPEATS = [0, 1, 0, 1, 0, 1]  # sampler.n=1,2,4 seed=7,5
 
@@ -36,6 +38,17 @@ def test_every_block_has_all_values_once_in_an_order_of_its_own():
     assert all(sorted(block) == list(range(8)) for block in values)
     assert all(one != other for one, other in pairwise(values))
     assert in_order(repeats, "blocks") == order
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_cores_take_turns_among_the_repeats_of_jobs_that_run_one_at_a_time(blocks, exclusive):
+    jobs = [
+        Job(f"sampler.n={n}", None, Path(str(n)), Identity(n, (), "", {}), Need(n)) for n in (1, 2)
+    ]
+    found = in_repeats(jobs, [3, 0], blocks=blocks, exclusive=exclusive)
+    assert [job.need for job in found] == [Need(1, turn=3 if exclusive else 0), Need(2)]
+    assert [job.block for job in found] == ([3, 0] if blocks else [None, None])
 
 
 def test_repeats_are_numbered_as_they_appear_and_keep_their_numbers():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 
-from walle.launcher.composing import Composed
+from walle.launcher.composing import Composed, Job
 from walle.launcher.identity import Flat, as_json, flatten
 
 SHUFFLE_SEED = 0
@@ -69,6 +69,22 @@ def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) 
         if value not in numbers:
             numbers[value], free = free, free + 1
     return [numbers[as_json(config.get(key))] for config in configs]
+
+
+def in_repeats(
+    jobs: Sequence[Job], repeats: Sequence[int], *, blocks: bool, exclusive: bool
+) -> list[Job]:
+    """The jobs with the numbers of their blocks, if they run in blocks.
+
+    If they run one at a time, each repeat also has its turn of the cores (allocation.in_turn).
+    """
+    return [
+        job._replace(
+            block=repeat if blocks else None,
+            need=job.need._replace(turn=repeat if exclusive else 0),
+        )
+        for job, repeat in zip(jobs, repeats, strict=True)
+    ]
 
 
 def in_order(repeats: Sequence[int], order: str) -> list[int]:
