@@ -42,7 +42,7 @@ import walle
 @pytest.mark.parametrize(
     ("guard", "code"),
     [
-        ('if __name__ == "__main__":', 0),
+        pytest.param('if __name__ == "__main__":', 0, marks=pytest.mark.slow),
         ("if True:", 1),
         pytest.param("with open('script.py'):", 1, marks=pytest.mark.slow),
     ],

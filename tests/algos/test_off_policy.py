@@ -197,6 +197,7 @@ def test_what_memory_cannot_hold_is_refused(name, override):
         made("sac", "env=pendulum", "algo.buffer_size=1e12", override)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_without_the_buffer(run):
     directory = run("algo=sac", "env=pendulum", "eval.every=96", "eval.episodes=1")
     best, last = (checkpoint.load(directory / "checkpoints" / f"{n}.pt") for n in ("best", "last"))

@@ -19,6 +19,7 @@ def six(app):
     return app
 
 
+@pytest.mark.slow
 def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
     code, output = six.run(*SIX, "hydra.launcher.timeout_s=2", "hydra.launcher.grace_s=0.2")
     assert code == 1
