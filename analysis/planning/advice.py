@@ -1,4 +1,4 @@
-"""What a plan recommends: how many samplers, and what to change next."""
+"""Recommendations of a plan: how many samplers to use, and which setting to change next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round costs, piece by piece, and the machines that it may be spread over."""
+"""Costs of the parts of a round, and the machines over which it may be spread."""
 
 from __future__ import annotations
 

@@ -170,6 +170,8 @@ def test_a_sweep_that_measures_time_runs_in_blocks_that_grow_with_it(app):
     assert [sorted(launch["order"][:2]), sorted(launch["order"][2:])] == [[0, 2], [1, 3]]
     assert [row["block"] for row in app.index()] == ["0", "1"] * 2
     assert [app.status(num)["block"] for num in range(4)] == [0, 1] * 2
+    first, second, both = (set(app.status(num)["cores"]) for num in range(3))
+    assert first | second == both  # n=1 runs on another core in the second block, if there is one
 
     code, output = app.run("sampler.n=1,2", "seed=9,5,7", *seeds)
     assert code == 0, output

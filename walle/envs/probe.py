@@ -22,7 +22,7 @@ _LONGEST = 10_000  # steps of an episode without a limit; a longer one's state i
 
 
 class Probe(NamedTuple):
-    """What a trial of the environment found.
+    """The findings of a trial of the environment.
 
     Attributes:
         lane: a lane that has been built, reset, stepped and closed.

@@ -55,7 +55,7 @@ class RunningJob:
 
 
 def preparation(state: HydraState, preload: Sequence[str]) -> Preparation:
-    """What a fork server does before the first job, for jobs with this process's main module.
+    """The preparations of a fork server before its first job, for this process's main module.
 
     Args:
         state: what Hydra needs in every job.
