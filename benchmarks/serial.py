@@ -12,8 +12,11 @@ is fitted as t(N, L) = serial + collect x + learn y, with the largest shares x o
 a minibatch's shards that a process has. All other sections are serial; they are given with the most
 processes, as some grow with these. Sections marked * pass while the samplers collect: they make a
 round longer only where collecting takes less, so the sum leaves them out, and "collecting" is from
-publishing a policy to the arrival of the last rollout. The last line is computed from the fit of
-whole rounds.
+publishing a policy to the arrival of the last rollout. The speedup at the end is computed from the
+fit of whole rounds.
+
+Between the turns independent work runs on each core alone and on all at once. What it loses is the
+machine's doing, and the fit cannot tell it from a serial part; the last line says how much it is.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.answers import answering, asked
+from benchmarks.at_once import Pieces, pieces_on
 from benchmarks.options import core_count, positive
 from benchmarks.provenance import ROOT, provenance, write_json
 from benchmarks.serial_worker import (
@@ -53,7 +57,7 @@ COLLECTING, WHOLE = "collecting", "whole round"
 WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING)
 DIVIDED = (COLLECTING, ADVANTAGES, SHUFFLING, STEPS)
 COMMON = (
-    *("env=halfcheetah", "sampler=process", "sampler.max_lag=0", "sampler.balance=false"),
+    *("env=halfcheetah", "sampler=process", "sampler.max_lag=0"),
     *("eval.every=null", "checkpoint.every=null", "logger.progress=quiet"),
 )
 MANY = 16
@@ -75,10 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = [Setting(*each) for each in product(args.samplers, args.learners)]
     cores = max(max(setting) for setting in settings)
     report: dict[str, Any] = {"provenance": provenance({}), "rounds": {}}
-    with answering(sys.executable, WORKER, cores) as process:
+    with answering(sys.executable, WORKER, cores) as process, pieces_on(cores) as pieces:
         for size in args.rounds:
             config = checked(overrides(args, size, settings[0]))
-            rounds = measured(args, process, size, settings)
+            rounds, slowdown = measured(args, process, pieces, size, settings)
             shares = {s: shares_of(s, config.lanes, config.shards) for s in settings}
             found = sections(rounds, shares)
             report["rounds"][size] = {
@@ -87,8 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "shards": config.shards,
                 "sections": {name: _as_json(each) for name, each in found.items()},
                 "measured": {str(s): each for s, each in rounds.items()},
+                "slowdown_at_once": slowdown,
             }
-            print(table(size, config, found, settings), flush=True)
+            print(table(size, config, found, settings))
+            print(of_the_machine(slowdown, cores, found[WHOLE].seconds[settings[0]]), flush=True)
             write_json(args.json, report)
     return 0
 
@@ -137,15 +143,32 @@ def overrides(args: argparse.Namespace, size: int, setting: Setting) -> list[str
 
 
 def measured(
-    args: argparse.Namespace, process: Any, size: int, settings: Sequence[Setting]
-) -> dict[Setting, list[dict[str, float]]]:
-    """The seconds of each section of every round, in turns of all settings."""
+    args: argparse.Namespace, process: Any, pieces: Pieces, size: int, settings: Sequence[Setting]
+) -> tuple[dict[Setting, list[dict[str, float]]], list[float]]:
+    """The seconds of each section of every round, in turns of all settings; see `Pieces.slowdown`."""
     found: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
+    slowdown: list[float] = []
     for _ in range(args.repeats):
         for setting, rounds in found.items():
+            slowdown += pieces.slowdown()
             told = {"overrides": overrides(args, size, setting), "warmup": args.warmup}
             rounds += asked(process, json.dumps(told))["rounds"]
-    return found
+    return found, slowdown
+
+
+def of_the_machine(slowdown: Sequence[float], cores: int, whole_s: float) -> str:
+    """What independent work lost, and the serial part that it looks like.
+
+    Work of W seconds that `cores` cores divide, each `lost` slower, takes W (1 + lost) / cores:
+    as with a serial part S of S + (W - S) / cores, so S = W lost / (cores - 1).
+    """
+    lost = statistics.median(slowdown) - 1
+    low, high = min(slowdown), max(slowdown)
+    return (
+        f"independent work on {cores} cores at once took {1 + lost:.2f} times as long as alone "
+        f"({low:.2f} to {high:.2f}); that alone looks like a serial part of "
+        f"{1e3 * whole_s * max(0.0, lost) / (cores - 1):.0f} ms\n"
+    )
 
 
 def shares_of(setting: Setting, lanes: int, shards: int) -> Shares:

@@ -51,6 +51,14 @@ def test_the_sum_leaves_out_what_passes_while_samplers_collect(found):
     assert "16 samplers and 16 learners, learner.shards=16" in lines[-1]
 
 
+def test_what_independent_work_loses_looks_like_a_serial_part():
+    # 100 ms on 2 cores take 60 ms, not 50: as with 20 ms of serial part, 20 + 80 / 2
+    said = serial.of_the_machine([1.1, 1.2, 1.4], 2, 0.1)
+    assert "2 cores at once took 1.20 times as long as alone (1.10 to 1.40)" in said
+    assert "serial part of 20 ms" in said
+    assert "serial part of 0 ms" in serial.of_the_machine([0.9, 0.98, 1.2], 3, 0.1)
+
+
 def test_one_number_of_processes_divides_nothing(capsys):
     with pytest.raises(SystemExit):
         serial.arguments(["--learners", "1", "1"])

@@ -8,6 +8,7 @@ import torch
 from walle.collecting.actor import Actor
 from walle.nets.encoders import EncodedPolicy, Encoder, encoder_of, normalize_rows
 from walle.nets.mlp import Layout
+from walle.nets.normalize import apply_normalizer
 from walle.nets.policies import CategoricalPolicy
 from walle.types import Image, ObsLayout, PolicySnapshot
 
@@ -123,6 +124,13 @@ def test_only_vectors_are_normalised():
     np.testing.assert_array_equal(found[:, 12:], rows[:, 12:])
     expected = ((MIXED.vectors(rows) - mean.numpy()) * inv_std.numpy()).clip(-1.5, 1.5)
     np.testing.assert_array_equal(MIXED.vectors(found), expected)
+
+
+def test_many_wide_rows_are_normalised_in_place():
+    rows, mean, inv_std = torch.randn(1000, 300), torch.randn(300), torch.rand(300)
+    expected = apply_normalizer(rows, mean, inv_std, 1.5)
+    assert normalize_rows(rows, ObsLayout(300), mean, inv_std, 1.5) is rows
+    assert torch.equal(rows, expected)
 
 
 def test_a_policy_of_vectors_has_no_encoder():

@@ -8,6 +8,7 @@ from walle.nets.normalize import (
     RunningMoments,
     apply_normalizer,
     normalize_into,
+    squared_deviations,
 )
 
 
@@ -18,6 +19,14 @@ def test_moments_of_batches_are_those_of_all_samples():
         moments.update(batch)
     np.testing.assert_allclose(moments.mean, x.mean(0))
     np.testing.assert_allclose(moments.variance, x.var(0))
+
+
+@pytest.mark.parametrize("width", [2, 17, 348])
+@pytest.mark.parametrize("count", [1, 753, 754, 16_000])
+def test_deviations_in_blocks_have_the_bits_of_one_sum(count, width):
+    x = np.random.default_rng(count).normal(3, 2, (count, width)).astype(np.float32)
+    center = x.mean(0, dtype=np.float64)
+    np.testing.assert_array_equal(squared_deviations(x, center), np.square(x - center).sum(0))
 
 
 def test_before_the_first_sample_nothing_changes():

@@ -134,13 +134,17 @@ class Normalizers:
         obs = rollout.obs[:-1].reshape(ended.size, -1)
         unseen = rollout.obs[1:][needs_final_obs]
         unseen[ended[needs_final_obs]] = rollout.final_obs[ended]
-        raw = torch.from_numpy(np.concatenate((obs, unseen)))
+        rows, dtype = len(obs) + len(unseen), getattr(torch, self._layout.dtype)
+        states = torch.empty(rows, obs.shape[1], dtype=dtype)  # aligned, which numpy's are not
+        np.concatenate((obs, unseen), out=states.numpy())
 
         def tensor(x: Any) -> Tensor:
             return torch.from_numpy(x).to(self._device)
 
         return Experience(
-            states=normalize_rows(raw, self._layout, mean, inv_std, self.obs_clip).to(self._device),
+            states=normalize_rows(states, self._layout, mean, inv_std, self.obs_clip).to(
+                self._device
+            ),
             needs_final_obs=tensor(needs_final_obs),
             action=tensor(rollout.action),
             reward=reward.to(self._device),

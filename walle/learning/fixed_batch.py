@@ -40,8 +40,8 @@ class FixedBatch:
     def __call__(self, vector: Tensor, x: Tensor) -> Tensor:
         """Maps [N, columns] to [N]; the last batch is padded with zeros."""
         rows = len(x)
-        padded = functional.pad(x, (0, 0, 0, -rows % self._size))
-        batches = torch.split(padded, self._size)
+        *full, last = torch.split(x.contiguous(), self._size)  # padding x would copy it
+        batches = [*full, functional.pad(last, (0, 0, 0, -rows % self._size))]
         values = self._team.gather(
             len(batches), self._size, lambda i: self._program(vector, batches[i])[0]
         )

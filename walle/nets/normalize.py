@@ -12,6 +12,7 @@ from torch import Tensor
 from walle.types import NO_LANE, AnyArray, BoolArray, FloatArray, IntArray, unique_lane_groups
 
 Float64Array = npt.NDArray[np.float64]
+_AT_ONCE = 1 << 18  # numbers of a block, 2 MB in float64
 
 
 class RunningMoments:
@@ -28,10 +29,10 @@ class RunningMoments:
 
     def update(self, samples: AnyArray) -> None:
         """Takes in [N, *shape], N >= 1."""
-        x = np.asarray(samples, np.float64)
+        x = np.asarray(samples)
         n = len(x)
-        batch_mean = x.mean(0)
-        batch_m2 = np.square(x - batch_mean).sum(0)
+        batch_mean = x.mean(0, dtype=np.float64)
+        batch_m2 = squared_deviations(x, batch_mean)
         delta = batch_mean - self.mean
         total = self.count + n
         self._m2 = self._m2 + batch_m2 + np.square(delta) * (self.count * n / total)
@@ -51,6 +52,25 @@ class RunningMoments:
         """Resumes from `state_dict()`."""
         self.count = state["count"]
         self.mean, self._m2 = np.asarray(state["mean"]).copy(), np.asarray(state["m2"]).copy()
+
+
+def squared_deviations(samples: AnyArray, center: Float64Array) -> Float64Array:
+    """Sum over N of (samples - center)², [*shape]; samples are [N, *shape].
+
+    Wide rows are taken a block at a time, with the sum so far as the block's first row. They are
+    added in the same order, so the sum has the same bits, and its terms stay in the cache.
+    """
+    rows = max(1, _AT_ONCE // max(1, center.size))
+    if center.size < 2 or len(samples) <= rows:  # a single column is added in another order
+        return np.asarray(np.square(samples - center).sum(0))
+    block = np.zeros((1 + rows, *center.shape))
+    for begin in range(0, len(samples), rows):
+        part = samples[begin : begin + rows]
+        terms = block[1 : 1 + len(part)]
+        np.subtract(part, center, out=terms)
+        np.square(terms, out=terms)
+        block[0] = block[: 1 + len(part)].sum(0)
+    return block[0].copy()
 
 
 class ObservationNormalizer:

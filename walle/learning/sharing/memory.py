@@ -92,8 +92,10 @@ def get(memory: GrowingMemory, places: Any, device: str) -> Any:
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, Place):
             return leaf
-        array = _view(memory, leaf).copy()
-        return torch.from_numpy(array).to(device) if leaf.tensor else array
+        array = _view(memory, leaf)
+        if not leaf.tensor:
+            return array.copy()
+        return torch.from_numpy(array).clone().to(device)  # aligned like the agent's
 
     return map_leaves(copied, places)
 
