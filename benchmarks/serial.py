@@ -145,7 +145,7 @@ def overrides(args: argparse.Namespace, size: int, setting: Setting) -> list[str
 def measured(
     args: argparse.Namespace, process: Any, pieces: Pieces, size: int, settings: Sequence[Setting]
 ) -> tuple[dict[Setting, list[dict[str, float]]], list[float]]:
-    """The seconds of each section of every round, in turns of all settings; see `Pieces.slowdown`."""
+    """The seconds of each section of every round, in turns of all settings; and the slowdowns."""
     found: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
     slowdown: list[float] = []
     for _ in range(args.repeats):
