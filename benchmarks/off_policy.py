@@ -6,12 +6,12 @@
 
 Networks of 256x256, minibatches of 256 transitions of 17 observations and 6 actions, on as many
 cores as threads. With `--learners k` one learner takes minibatches of k shards, and k learners do
-so on k times as many cores. All contestants of a case exist at the same time and take turns, so
-that a disturbance of the machine affects all; compiling ends before the first turn. The floor is
-the products of hidden layers alone. With `--end-to-end` SAC is trained on HalfCheetah from start to
-end, start-up and compiling included, by walle and by SB3, which take turns of some seconds. The
-peers need a separate environment (benchmarks/requirements.txt); without `--peers` they are left
-out.
+so on k times as many cores; with 2 of them SAC is divided by networks too. All contestants of a
+case exist at the same time and take turns, so that a disturbance of the machine affects all;
+compiling ends before the first turn. The floor is the products of hidden layers alone. With
+`--end-to-end` SAC is trained on HalfCheetah from start to end, start-up and compiling included, by
+walle and by SB3, which take turns of some seconds. The peers need a separate environment
+(benchmarks/requirements.txt); without `--peers` they are left out.
 """
 
 from __future__ import annotations
@@ -88,12 +88,13 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 class Contestant(NamedTuple):
-    """A contestant: its name, the worker's function, the numbers of learners and of shards."""
+    """A contestant: its name, the worker's function, and how its learners divide what."""
 
     name: str
     system: str
     learners: int = 1
     shards: int = 1
+    by_networks: bool = False
 
 
 def contestants(args: argparse.Namespace) -> list[Contestant]:
@@ -108,6 +109,9 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
     for k in args.learners:
         found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
         found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
+    if 2 in args.learners:  # one for each of SAC's critics
+        found.append(Contestant("walle-2-networks", BASELINE, 1, by_networks=True))
+        found.append(Contestant("walle-2-by-networks", BASELINE, 2, by_networks=True))
     names = chosen([contestant.name for contestant in found], args.only)
     return [contestant for contestant in found if contestant.name in names]
 
@@ -118,6 +122,7 @@ def measure(
     """The updates a second of every contestant in every turn."""
     wanted = ("minibatch", "width", "updates", "at_once")
     same = {"algorithm": algorithm, "threads": threads, **{k: getattr(args, k) for k in wanted}}
+    taking_part = [each for each in taking_part if algorithm == "sac" or not each.by_networks]
     turns: dict[str, list[dict[str, float]]] = {each.name: [] for each in taking_part}
     with ExitStack() as stack:
         processes, hello = {}, {}
@@ -162,13 +167,13 @@ def table(case: dict[str, Any]) -> str:
         f"{case['algorithm']}, minibatch {case['minibatch']}, {nets}, {case['threads']} thread(s): "
         "updates a second",
         "",
-        f"{'':>16}  {'median':>7}  {'range':>13}  walle is  set-up",
+        f"{'':>19}  {'median':>7}  {'range':>13}  walle is  set-up",
     ]
     for name, r in case["results"].items():
         spread = f"{r['slowest_per_s']:.0f}-{r['fastest_per_s']:.0f}"
         ratio = f"{r['walle_times']:7.2f}x" if "walle_times" in r else ""
         lines.append(
-            f"{name:>16}  {r['per_s']:7.1f}  {spread:>13}  {ratio:>8}  {r['setup_s']:.1f} s"
+            f"{name:>19}  {r['per_s']:7.1f}  {spread:>13}  {ratio:>8}  {r['setup_s']:.1f} s"
         )
     return "\n".join([*lines, ""])
 

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,13 @@ from walle.algos.problem import Problem
 from walle.algos.replay_memory import check_replay_memory
 from walle.errors import not_negative, positive, within
 from walle.learning.gradient_steps import leaves, rebuild
-from walle.learning.off_policy_updates import Stage, Updates, Values, take_stages
+from walle.learning.off_policy_updates import (
+    Stage,
+    TakesBlocks,
+    Updates,
+    Values,
+    take_stages,
+)
 from walle.learning.optimizer import Divisible
 from walle.learning.replay import Replay
 from walle.learning.sharing.sharded_updates import ShardedUpdates
@@ -92,6 +98,10 @@ class Draw(NamedTuple):
     noise: Tensor
 
 
+class DividedUpdates(TakesBlocks, Divisible, Protocol):
+    """Takes blocks of updates that several learners divide."""
+
+
 class OffPolicy(ABC):
     """Base of the algorithms that fill a replay buffer and take updates in proportion to its steps.
 
@@ -140,9 +150,10 @@ class OffPolicy(ABC):
         self._noise = (updates, draws, settings.minibatch_size, actions)
         self._device = problem.device
         self.team: Team = ALONE
-        self._updates: Updates | ShardedUpdates = Updates(self.block)
+        self._updates: TakesBlocks = Updates(self.block)
+        self._divided: DividedUpdates | None = None
         if problem.shards > 1 and type(self).block is OffPolicy.block:
-            self._updates = ShardedUpdates(self.stages(), self.summary, problem.shards)
+            self.divide(ShardedUpdates(self.stages(), self.summary, problem.shards))
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
         due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
         rows = settings.minibatch_size
@@ -205,9 +216,13 @@ class OffPolicy(ABC):
         after, found = take_stages(self.stages(), state, minibatches, noise)
         return after, self.summary(found)
 
+    def divide(self, updates: DividedUpdates) -> None:
+        """Takes all later updates by `updates`, which several learners can divide."""
+        self._updates = self._divided = updates
+
     def optimizers(self) -> Sequence[Divisible]:
-        """The updates, if they have shards, which several learners can divide."""
-        return [self._updates] if isinstance(self._updates, ShardedUpdates) else []
+        """The updates, if several learners can divide them."""
+        return [] if self._divided is None else [self._divided]
 
     def join(self, team: Team) -> None:
         """Takes all later updates with `team`."""

@@ -11,7 +11,7 @@ from walle.errors import ConfigError
 from walle.machine import usable_cores
 from walle.types import Lag
 
-NETWORKS = 2  # of an algorithm with `separate`: policy and critic
+NETWORKS = 2  # of an algorithm with `separate`: policy and critic, or two critics
 
 
 def checked_learners(config: Config) -> Config:
@@ -53,12 +53,13 @@ def checked_learners(config: Config) -> Config:
 
 
 def _by_networks(config: Config) -> Config:
-    """Checks the learners of policy and critic, one or two."""
+    """Checks the learners of two networks, one or two."""
     asked = config.learner
     if not hasattr(algos.load(config.algo.name), "separate"):
         raise ConfigError(
             f"learner.divide=networks with algo={config.algo.name}, which has no such division: "
-            "only PPO's policy and critic are divided so; use learner.divide=minibatches"
+            "only PPO's policy and critic and SAC's two critics are divided so; use"
+            " learner.divide=minibatches"
         )
     if asked.shards not in (None, 1):
         raise ConfigError(
@@ -68,7 +69,7 @@ def _by_networks(config: Config) -> Config:
     n = asked.n or min(NETWORKS, idle_cores(config))
     if n > NETWORKS:
         raise ConfigError(
-            f"learner.n={n} with learner.divide=networks, and there are two, policy and critic:"
+            f"learner.n={n} with learner.divide=networks, and there are two to divide:"
             " use learner.n=2, or learner.divide=minibatches"
         )
     _check_gpus(config.device, n)

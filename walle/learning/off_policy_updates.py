@@ -7,7 +7,7 @@ and all moves of the target networks. Compiled, a block is one call of a library
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -126,6 +126,20 @@ def take_stages(
         state = stage.step(state, grad, values)
         found.append(values)
     return state, found
+
+
+class TakesBlocks(Protocol):
+    """The interface of what takes blocks of updates; see `Updates`."""
+
+    def compile(
+        self, state: Any, minibatches: Tensor, noise: Tensor, description: str | None = None
+    ) -> None:
+        """Compiles all later blocks."""
+        ...
+
+    def run(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, list[Tensor]]:
+        """Takes N blocks of updates."""
+        ...
 
 
 class Updates:

@@ -62,15 +62,15 @@ def squared_deviations(samples: AnyArray, center: Float64Array) -> Float64Array:
     """
     rows = max(1, _AT_ONCE // max(1, center.size))
     if center.size < 2 or len(samples) <= rows:  # a single column is added in another order
-        return np.asarray(np.square(samples - center).sum(0))
-    block = np.zeros((1 + rows, *center.shape))
+        return np.asarray(np.square(np.subtract(samples, center)).sum(0))
+    block: Float64Array = np.zeros((1 + rows, *center.shape))
     for begin in range(0, len(samples), rows):
         part = samples[begin : begin + rows]
         terms = block[1 : 1 + len(part)]
         np.subtract(part, center, out=terms)
         np.square(terms, out=terms)
         block[0] = block[: 1 + len(part)].sum(0)
-    return block[0].copy()
+    return np.array(block[0])
 
 
 class ObservationNormalizer:

@@ -92,7 +92,7 @@ def test_learners_give_the_bits_of_one(run, options):
         (["algo=a2c", "learner.divide=networks"], r"divide=networks with algo=a2c, .*only PPO"),
         (
             ["learner.divide=networks", "learner.n=3"],
-            r"learner\.n=3 .* policy and critic: use .*n=2",
+            r"learner\.n=3 .* two to divide: use .*n=2",
         ),
         (
             ["learner.divide=networks", "learner.shards=2"],
