@@ -6,11 +6,12 @@
 
 Networks of 256x256, minibatches of 256 transitions of 17 observations and 6 actions, on as many
 cores as threads. With `--learners k` one learner takes minibatches of k shards, and k learners do
-so on k times as many cores; with 2 of them SAC is divided by networks too. All contestants of a
-case exist at the same time and take turns, so that a disturbance of the machine affects all;
-compiling ends before the first turn. The floor is the products of hidden layers alone. With
-`--end-to-end` SAC is trained on HalfCheetah from start to end, start-up and compiling included, by
-walle and by SB3, which take turns of some seconds. The peers need a separate environment
+so on k times as many cores. With 2 of them SAC is divided by networks too, which one learner
+computes alone (walle-2-networks) and two together (walle-2-by-networks). All contestants of a case
+exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
+ends before the first turn. The floor is the products of hidden layers alone. With `--end-to-end`
+SAC is trained on HalfCheetah from start to end, start-up and compiling included, by walle and by
+SB3, which take turns of some seconds. The peers need a separate environment
 (benchmarks/requirements.txt); without `--peers` they are left out.
 """
 
@@ -88,7 +89,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 class Contestant(NamedTuple):
-    """A contestant: its name, the worker's function, and how its learners divide what."""
+    """A contestant: its name, the worker's function, and how many learners divide an update how."""
 
     name: str
     system: str

@@ -202,7 +202,7 @@ class Lambda:
         self.replay = None
 
     def _unused(self):
-        raise NotImplementedError
+        raise AssertionError("called, though its policy is refused before")
 
     optimizers = warm_up = update = snapshot = state_dict = load_state_dict = _unused
 

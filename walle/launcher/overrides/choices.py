@@ -39,7 +39,7 @@ class Own(NamedTuple):
     added: bool
 
     def __str__(self) -> str:
-        """As it was typed."""
+        """The override as it was typed on the command line: `[+]choice.key=value`."""
         return f"{'+' if self.added else ''}{self.choice}.{self.key}={self.value}"
 
 

@@ -65,7 +65,7 @@ class Actors:
         return found
 
     def _refusal(self, reference: Any) -> str | None:
-        """What a node has answered, see `obstacle`; empty if it has died."""
+        """Why a node cannot run jobs: the answer of `obstacle`; empty if the node has died."""
         try:
             refusal: str | None = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -76,7 +76,7 @@ class Actors:
         return refusal
 
     def _answered(self, references: Sequence[Any], within_s: float) -> list[Any]:
-        """Those of the references whose answers come in time."""
+        """The references whose answers come within `within_s` seconds."""
         if not references:
             return []
         several = {"num_returns": len(references), "timeout": within_s}
