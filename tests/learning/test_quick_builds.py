@@ -90,8 +90,8 @@ def test_a_library_for_a_gpu_keeps_the_real_header(tmp_path, monkeypatch, on_cpu
 class Builder:
     """Stands for torch's builder of one file, which is a program of a shell here."""
 
-    def __init__(self, program, name):
-        self.command = ["sh", "-c", program, "-c", name]
+    def __init__(self, program, name, *flags):
+        self.command = ["sh", "-c", program, "-c", name, *flags]
 
     def get_command_line(self):
         return shlex.join(self.command)
@@ -117,6 +117,20 @@ def test_wrapper_and_kernels_are_compiled_at_the_same_time(builder, tmp_path):
         builder(waiting("kernel", "wrapper"), "a.kernel.cpp").build()
         builder(f"cd {tmp_path} && cat wrapper kernel >library", "a.o").build()
     assert (tmp_path / "library").exists()
+
+
+def test_only_the_wrapper_is_compiled_without_vectors(builder, tmp_path):
+    """Its headers then leave out the compiler's thousands of functions for vectors."""
+    vectors = ["-D", "CPU_CAPABILITY_AVX2", "-g1", "-march=native", "-mavx2", "-mfma"]
+    flags = ["-D", "OTHER", *vectors, "-O1", "-fopenmp"]
+    with _side_by_side(tmp_path):
+        builder('echo "$@" >wrapper', "a.wrapper.cpp", *flags).build()
+        builder('echo "$@" >kernel', "a.kernel.cpp", *flags).build()
+        builder("true", "a.o").build()
+    _, *left = (tmp_path / "wrapper").read_text().split()
+    assert left == ["-D", "OTHER", "-O1", "-fopenmp"]
+    _, *left = (tmp_path / "kernel").read_text().split()
+    assert left == flags
 
 
 def test_a_failure_to_compile_ends_the_build(builder, tmp_path):

@@ -143,12 +143,15 @@ def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModul
     from torch.fx.experimental.proxy_tensor import make_fx
 
     table = {torch.ops.aten.tanh.default: tanh, **onednn.decompositions(_cpu())}
-    return make_fx(function, decomposition_table=table)(*example)
+    # Fake tensors have shapes without values; a constant, such as an own net's, keeps its value.
+    how: dict[str, Any] = {"tracing_mode": "fake", "_allow_non_fake_inputs": True}
+    return make_fx(lambda *x: tuple(function(*x)), table, **how)(*example)
 
 
 def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> None:
     with ExitStack() as stack:
-        from torch._inductor import aoti_compile_and_package
+        from torch._inductor import aot_compile
+        from torch._inductor.package.package import package_aoti
 
         building = TemporaryDirectory(path.parent, ".building")
         stack.callback(building.remove)
@@ -160,10 +163,11 @@ def _build(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # torch warns about its own code
         settings = stack.enter_context(quick_builds(headers, on_cpu=on_cpu))
-        exported = torch.export.export(graph, tuple(example), strict=False)
-        package = aoti_compile_and_package(
-            exported, package_path=str(building.path / path.name), inductor_configs=settings
-        )
+        # Not by torch.export.export and aoti_compile_and_package: they trace the graph once more.
+        settings["aot_inductor.package"] = True
+        files: Any = aot_compile(graph, tuple(example), options=settings)
+        package = building.path / path.name
+        package_aoti(str(package), files)
         os.replace(package, path)
 
 
