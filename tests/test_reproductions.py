@@ -1,4 +1,4 @@
-"""Commands of docs/reproductions.md and docs/study.md: their sweeps, settings, scripts, flags."""
+"""Commands of docs/reproductions.md, docs/results.md and docs/study.md: their sweeps, settings, scripts, flags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from walle.config import config_directory, validate
 from walle.parts import make_algorithm, make_problem
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("reproductions", "study")
+PAGES = ("reproductions", "results", "study")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 SWEEPS = sorted({*re.findall(r"walle run (-cn (?!NAME)[^`\n]+)", TEXT)})
 SCRIPTS = sorted({*re.findall(r"python (analysis/(?!SCRIPT)\w+\.py[^`\n]*)", TEXT)})
