@@ -1,4 +1,4 @@
-"""Commands of docs/reproductions.md, docs/results.md and docs/study.md: their sweeps, settings, scripts, flags."""
+"""Commands of three pages, such as docs/study.md: their sweeps, settings, scripts, flags."""
 
 from __future__ import annotations
 

@@ -82,6 +82,35 @@ def test_the_value_of_a_constant_reward_that_terminates_does_not():
     assert values(algorithm) < 0.6 / (1 - GAMMA)
 
 
+def log_std(algorithm):
+    return algorithm.networks.split(algorithm.vector)[0]["log_std"]
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_noise_that_is_not_learned_shrinks_linearly_from_its_start_to_its_end(copies):
+    """By hand: after 2 of 8 rounds it has gone a quarter of the way from -1 to -3."""
+    short = ("batch_size=256", "total_steps=2048", "sampler.lanes=8", "algo.compile=false")
+    noise = ("net.log_std=-1", "algo.log_std_end=-3", f"net.log_std_copies={copies}")
+    for rounds, expected in ((2, -1.5), (8, -3.0)):
+        algorithm, _ = trained(rounds, "env=hopper", *short, *noise)
+        size = log_std(algorithm) * copies
+        torch.testing.assert_close(size, torch.full_like(size, expected))
+
+
+def test_noise_that_is_not_learned_has_no_gradient():
+    short = ("batch_size=256", "total_steps=2048", "sampler.lanes=8", "algo.compile=false")
+    for end, learned in (("null", True), ("-3", False)):
+        algorithm, _ = trained(1, "env=hopper", *short, f"algo.log_std_end={end}")
+        moved = algorithm.networks.split(algorithm.adam.square)[0]["log_std"]
+        assert bool(moved.any()) == learned
+
+
+@pytest.mark.parametrize("kind", ["env=cartpole", "net.scale=state"])
+def test_noise_of_no_single_size_cannot_be_set(kind):
+    with pytest.raises(ConfigError, match="this policy has no noise of one size for all"):
+        trained(0, kind, "algo.log_std_end=-3")
+
+
 @pytest.mark.parametrize("env", ["hopper", "cartpole"])
 def test_the_first_ratio_of_a_round_is_one(env):
     small = ("batch_size=256", "sampler.lanes=8", "algo.epochs=2")

@@ -12,6 +12,8 @@ Departures from the paper:
       steps with one optimizer, so that `value_weight` and the bound on the gradient's norm couple
       them; weights begin orthogonal, and the policy's last layer small (Engstrom et al. 2020);
     - the step size falls linearly on all tasks, and gradients are clipped by their norm;
+    - the size of the noise is learned on all tasks; on request it falls linearly, as the paper's on
+      Roboschool (`log_std_end`);
     - the updates of a round end when the KL divergence passes 1.5 times `target_kl`, and the value
       loss is clipped on request (`value_clip`);
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
@@ -53,6 +55,7 @@ from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.separate_networks import Network
 from walle.nets.actor_critic import ActorCritic
+from walle.nets.mlp import Params
 from walle.types import Rollout
 
 
@@ -72,6 +75,7 @@ class PPOSettings(OnPolicySettings):
     adam_beta2: float = within("[0, 1)", example=0.999, default=0.999)
     target_kl: float | None = positive()
     recompute_advantages: bool
+    log_std_end: float | None = within("[-10, 2]", example=-1.6, default=None)
 
     @property
     def shared_minibatches(self) -> dict[str, int]:
@@ -140,6 +144,11 @@ class PPO(OnPolicy):
         super().__init__(settings, net, problem, self.critic)
         self.networks = ActorCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, settings.minibatch_size)
+        if settings.log_std_end is not None and "log_std" not in self.policy.layout.shapes:
+            raise ConfigError(
+                f"algo.log_std_end={settings.log_std_end}: this policy has no noise of one size for"
+                " all states (its actions are discrete, or net.scale=state); use null"
+            )
         self.optimizer = Optimizer(
             self.loss,
             AdamSettings(beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm),
@@ -160,7 +169,7 @@ class PPO(OnPolicy):
         s = self.settings
         policy, critic = self.networks.split(vector)
         features = self.rows.features(policy, batch.inputs)
-        dist = self.policy.dist(policy, features)
+        dist = self.policy.dist(self.with_fixed_noise(policy), features)
         log_prob = self.policy.log_prob(dist, batch.action)
         policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, s.clip)
         value = self.critic(critic, features)
@@ -186,7 +195,8 @@ class PPO(OnPolicy):
 
     def policy_loss(self, vector: Tensor, batch: PolicyRows) -> tuple[Tensor, Info]:
         """L_clip - c_h H, of the policy's parameters."""
-        dist = self.policy.dist(self.policy.layout.unflatten(vector), batch.obs)
+        policy = self.with_fixed_noise(self.policy.layout.unflatten(vector))
+        dist = self.policy.dist(policy, batch.obs)
         log_prob = self.policy.log_prob(dist, batch.action)
         clip = self.settings.clip
         policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, clip)
@@ -235,7 +245,7 @@ class PPO(OnPolicy):
             value=as_rows(found.value) if old_value is None else old_value,
         )
 
-    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
         """Passes up to `epochs` times over the round in minibatches, until the KL is too large."""
         s = self.settings
         first = self.batch(experience, self.vector)
@@ -255,12 +265,35 @@ class PPO(OnPolicy):
             else None,
         )
         self.vector, self.adam = result.vector, result.state
+        self.set_noise(self.env_steps + rollout.env_steps)
         return {
             **result.info,
             "explained_variance": losses.explained_variance(first.value, first.target),
             "learning_rate": rate,
             "minibatches": result.minibatches,
         }
+
+    def with_fixed_noise(self, policy: Params) -> Params:
+        """The policy's parameters, with a constant for the noise's size if it is not learned."""
+        if self.settings.log_std_end is None:
+            return policy
+        return {**policy, "log_std": policy["log_std"].detach()}
+
+    def set_noise(self, env_steps: int) -> None:
+        """Sets the noise's size if it is not learned.
+
+        Its log standard deviation moves linearly from `net.log_std` to `log_std_end` (LinearAnneal
+        in table 4 of the paper).
+        """
+        end = self.settings.log_std_end
+        if end is None:
+            return
+        left = schedule_factor("linear", env_steps, self.problem.schedule_steps)
+        vector = self.vector.clone()
+        found = self.networks.split(vector)[0]["log_std"]
+        copies = 1 if found.dim() == 1 else found.shape[0]
+        found.fill_((end + (self.net.log_std - end) * left) / copies)
+        self.vector = vector
 
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the KL divergence is above 1.5 times its target."""
