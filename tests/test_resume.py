@@ -214,7 +214,7 @@ COVERING = [
 ]
 
 
-QUICKEST = (0, 1, 5)  # processes, lag with a memory, and a replay buffer; the rest is slow
+QUICKEST = (0, 5)  # processes, and a replay buffer; the rest is slow
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,11 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     check(case, tmp_path)
 
 
-@pytest.mark.parametrize("case", [COVERING[1], COVERING[5]], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(COVERING[1], marks=pytest.mark.slow, id=str(COVERING[1])), COVERING[5]],
+    ids=str,
+)
 def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_path, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt

@@ -60,7 +60,9 @@ class Disturber(threading.Thread):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("mode", ["sampler.max_lag=0", "sampler.max_lag=1"])
+@pytest.mark.parametrize(
+    "mode", ["sampler.max_lag=0", pytest.param("sampler.max_lag=1", marks=pytest.mark.slow)]
+)
 def test_a_killed_sampler_leaves_no_trace_in_the_results(run, tmp_path, mode):
     _, unbroken = run(*CHEETAH, mode)
     disturber = Disturber(tmp_path / "run1", signal.SIGKILL)
