@@ -39,6 +39,8 @@ def vectors(directory):
         ("learner.shards=2",),
         ("learner.shards=3", "algo.minibatch_size=96"),  # a remainder of 64 rows for three
         ("learner.shards=2", "algo=ppo_kl", "algo.value_minibatch_size=64"),
+        pytest.param(("learner.shards=2", "algo.log_std_end=-2"), marks=pytest.mark.slow),
+        pytest.param(("learner.divide=networks", "algo.log_std_end=-2"), marks=pytest.mark.slow),
         ("learner.divide=networks",),
         pytest.param(
             ("learner.divide=networks", "env=cartpole", "algo.compile=true"),
