@@ -230,7 +230,7 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(COVERING[1], marks=pytest.mark.slow, id=str(COVERING[1])), COVERING[5]],
+    [pytest.param(COVERING[1], marks=pytest.mark.slow), COVERING[5]],
     ids=str,
 )
 def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_path, monkeypatch):

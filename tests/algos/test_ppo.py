@@ -106,9 +106,14 @@ def test_noise_that_is_not_learned_has_no_gradient():
 
 
 @pytest.mark.parametrize("kind", ["env=cartpole", "net.scale=state"])
-def test_noise_of_no_single_size_cannot_be_set(kind):
-    with pytest.raises(ConfigError, match="this policy has no noise of one size for all"):
+def test_noise_that_is_no_parameter_cannot_be_set(kind):
+    with pytest.raises(ConfigError, match="the policy's noise is no parameter"):
         trained(0, kind, "algo.log_std_end=-3")
+
+
+def test_an_entropy_bonus_is_refused_where_the_noise_is_not_learned():
+    with pytest.raises(ConfigError, match=r"algo\.entropy_weight=0\.1 with algo\.log_std_end"):
+        compose(["algo.log_std_end=-3", "algo.entropy_weight=0.1"])
 
 
 @pytest.mark.parametrize("env", ["hopper", "cartpole"])

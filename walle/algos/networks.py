@@ -158,7 +158,7 @@ class NetSettings(NamedTuple):
             raise ConfigError(
                 "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
             )
-        if self.log_std_copies != 1 and not self._has_log_std(space):
+        if self.log_std_copies != 1 and not self.has_log_std(space):
             raise ConfigError(
                 f"net.log_std_copies={self.log_std_copies} with a policy without log standard"
                 " deviations among its parameters; use net.log_std_copies=1, or net.scale=constant"
@@ -179,7 +179,8 @@ class NetSettings(NamedTuple):
             return partial(make, copies=copies, init=init)
         return partial(StateScalePolicy, width, size, *layers, self.log_std, init=init)
 
-    def _has_log_std(self, space: gym.Space[Any]) -> bool:
+    def has_log_std(self, space: gym.Space[Any]) -> bool:
+        """Whether a policy for actions of `space` has log standard deviations as parameters."""
         return isinstance(space, gym.spaces.Box) and self.scale == "constant"
 
     def critic(self, problem: Problem) -> Critic:

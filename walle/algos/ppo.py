@@ -12,8 +12,7 @@ Departures from the paper:
       steps with one optimizer, so that `value_weight` and the bound on the gradient's norm couple
       them; weights begin orthogonal, and the policy's last layer small (Engstrom et al. 2020);
     - the step size falls linearly on all tasks, and gradients are clipped by their norm;
-    - the size of the noise is learned on all tasks; on request it falls linearly, as the paper's on
-      Roboschool (`log_std_end`);
+    - the noise's size falls only on request, as the paper's on Roboschool (`log_std_end`);
     - the updates of a round end when the KL divergence passes 1.5 times `target_kl`, and the value
       loss is clipped on request (`value_clip`);
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
@@ -56,6 +55,7 @@ from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.separate_networks import Network
 from walle.nets.actor_critic import ActorCritic
 from walle.nets.mlp import Params
+from walle.nets.policies import log_std_params
 from walle.types import Rollout
 
 
@@ -76,6 +76,13 @@ class PPOSettings(OnPolicySettings):
     target_kl: float | None = positive()
     recompute_advantages: bool
     log_std_end: float | None = within("[-10, 2]", example=-1.6, default=None)
+
+    def __post_init__(self) -> None:
+        """Checks the bounds; refuses a bonus that would change nothing."""
+        super().__post_init__()
+        if self.log_std_end is not None and self.entropy_weight:
+            why = "with algo.log_std_end, which fixes the entropy; use algo.entropy_weight=0"
+            raise ConfigError(f"algo.entropy_weight={self.entropy_weight} {why}")
 
     @property
     def shared_minibatches(self) -> dict[str, int]:
@@ -144,10 +151,10 @@ class PPO(OnPolicy):
         super().__init__(settings, net, problem, self.critic)
         self.networks = ActorCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, settings.minibatch_size)
-        if settings.log_std_end is not None and "log_std" not in self.policy.layout.shapes:
+        if settings.log_std_end is not None and not net.has_log_std(problem.action_space):
             raise ConfigError(
-                f"algo.log_std_end={settings.log_std_end}: this policy has no noise of one size for"
-                " all states (its actions are discrete, or net.scale=state); use null"
+                f"algo.log_std_end={settings.log_std_end}: the policy's noise is no parameter"
+                " (discrete actions, or net.scale=state); use null"
             )
         self.optimizer = Optimizer(
             self.loss,
@@ -275,24 +282,17 @@ class PPO(OnPolicy):
 
     def with_fixed_noise(self, policy: Params) -> Params:
         """The policy's parameters, with a constant for the noise's size if it is not learned."""
-        if self.settings.log_std_end is None:
-            return policy
-        return {**policy, "log_std": policy["log_std"].detach()}
+        fixed = self.settings.log_std_end is not None
+        return {**policy, "log_std": policy["log_std"].detach()} if fixed else policy
 
     def set_noise(self, env_steps: int) -> None:
-        """Sets the noise's size if it is not learned.
-
-        Its log standard deviation moves linearly from `net.log_std` to `log_std_end` (LinearAnneal
-        in table 4 of the paper).
-        """
-        end = self.settings.log_std_end
-        if end is None:
+        """Sets the noise's size if it is not learned (LinearAnneal in table 4 of the paper)."""
+        if (end := self.settings.log_std_end) is None:
             return
         left = schedule_factor("linear", env_steps, self.problem.schedule_steps)
         vector = self.vector.clone()
         found = self.networks.split(vector)[0]["log_std"]
-        copies = 1 if found.dim() == 1 else found.shape[0]
-        found.fill_((end + (self.net.log_std - end) * left) / copies)
+        found.copy_(log_std_params(found.shape, end + (self.net.log_std - end) * left))
         self.vector = vector
 
     def too_far(self, info: Mapping[str, float]) -> bool:

@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""The display of a running sweep: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -78,6 +78,7 @@ def quick_builds(directory: Path, *, on_cpu: bool) -> Iterator[dict[str, Any]]:
 def _side_by_side(directory: Path) -> Iterator[None]:
     """Lets the compiler work on the wrapper and the kernels of a library at the same time.
 
+    The wrapper is compiled without vector instructions.
     Its programs run in `directory`; an exception in the body, such as Ctrl-C, ends them.
     """
     from torch._inductor.cpp_builder import CppBuilder
@@ -88,8 +89,9 @@ def _side_by_side(directory: Path) -> Iterator[None]:
 
     def build_soon(builder: Any) -> None:
         command = shlex.split(builder.get_command_line())
-        if "-c" in command and any(w.endswith((".wrapper.cpp", ".kernel.cpp")) for w in command):
-            if any(w.endswith(".wrapper.cpp") for w in command):
+        sources = [word for word in command if word.endswith((".wrapper.cpp", ".kernel.cpp"))]
+        if "-c" in command and sources:
+            if sources[0].endswith(".wrapper.cpp"):
                 command = _without_vectors(command)
             out, error = subprocess.PIPE, subprocess.STDOUT
             program = subprocess.Popen(command, cwd=directory, text=True, stdout=out, stderr=error)

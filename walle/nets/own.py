@@ -21,7 +21,7 @@ _PREFIX = "encoder."
 
 
 class OwnNet(Protocol):
-    """What a class named by `net.name=module:Class` is: a pure function of its parameters.
+    """The interface of a class named by `net.name=module:Class`: a pure function of parameters.
 
     It is made from its settings and the width of an observation, `Class(settings, obs_dim)`. The
     class attribute `settings` is the dataclass of its settings, derived from

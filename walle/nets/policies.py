@@ -123,9 +123,7 @@ class GaussianPolicy(GaussianNoise, Policy):
         Every copy of a log standard deviation begins with the same share.
         """
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
-        shape = self.layout.shapes["log_std"]
-        copies = 1 if len(shape) == 1 else shape[0]
-        params["log_std"] = torch.full(shape, self._initial_log_std / copies)
+        params["log_std"] = log_std_params(self.layout.shapes["log_std"], self._initial_log_std)
         return self.layout.flatten(params)
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
@@ -169,6 +167,12 @@ class GaussianPolicy(GaussianNoise, Policy):
         ratio = torch.exp(2 * (log_p - log_q))
         distance = ((mean_p - mean_q) * torch.exp(-log_q)).square()
         return (log_q - log_p + 0.5 * (ratio + distance - 1)).sum(-1)
+
+
+def log_std_params(shape: Sequence[int], log_std: float) -> Tensor:
+    """Parameters that make every log standard deviation `log_std`: [A], or equal shares [K, A]."""
+    copies = 1 if len(shape) == 1 else shape[0]
+    return torch.full(tuple(shape), log_std / copies)
 
 
 def _log_std(params: Params) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the command asks of Ray: the nodes, and the actors of a sweep by their names."""
+"""The command's questions to Ray: which nodes there are, and which actors of a sweep."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Actors:
         ).remote(task)
 
     def states(self, names: Sequence[str]) -> dict[str, str] | None:
-        """Those of the workers that Ray still has, running or waiting; None without an answer."""
+        """The state of each worker in `names` that Ray still has; None if Ray does not answer."""
         try:
             known = self._ray.util.list_named_actors(all_namespaces=True)
         except self._ray.exceptions.RayError:

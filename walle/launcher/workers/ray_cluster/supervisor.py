@@ -20,7 +20,7 @@ _LOOK_S = 0.5
 
 
 class Task(NamedTuple):
-    """What a worker is started with.
+    """The arguments with which a worker is started.
 
     Attributes:
         plan: the file with the submission's plan, in the submission's directory.
