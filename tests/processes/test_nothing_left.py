@@ -80,13 +80,16 @@ class Run:
                     found.append(each)
         return found
 
-    def train(self, programs):
-        """Waits for the first rows and for so many programs of environments."""
-        rows = self.directory / "iterations.csv"
-        wait_until(lambda: self.process.poll() is not None or rows.exists())
-        wait_until(lambda: len(self.programs()) >= programs)
+    def wait_for(self, condition):
+        """Waits until the condition holds; fails at once if the run ends before."""
+        wait_until(lambda: self.look() or condition() or self.process.poll() is not None)
         assert self.process.poll() is None, self.process.communicate()
         self.look()
+
+    def train(self, programs):
+        """Waits for the first rows and for so many programs of environments."""
+        self.wait_for((self.directory / "iterations.csv").exists)
+        self.wait_for(lambda: len(self.programs()) >= programs)
 
     def end(self):
         _, stderr = self.process.communicate(timeout=LIMIT_S)
@@ -158,7 +161,7 @@ def test_after_a_sampler_was_killed(start, restarts):
 @pytest.mark.slow
 def test_after_two_interrupts_in_an_environment_that_hangs(start):
     run = start(LONG, "+env.kwargs.hangs=true", "eval.every=null")
-    wait_until(lambda: run.look() or len(run.find("sleep")) == PROBES + SAMPLERS)
+    run.wait_for(lambda: len(run.find("sleep")) == PROBES + SAMPLERS)
     for _ in range(2):
         run.process.send_signal(signal.SIGINT)
         time.sleep(0.3)
@@ -189,6 +192,6 @@ def test_after_the_agent_and_another_process_were_killed(start, first):
 @pytest.mark.slow
 def test_after_the_agent_was_killed_while_the_fork_server_imports(start):
     run = start(LONG)
-    wait_until(lambda: run.look() or run.find("forkserver"))
+    run.wait_for(lambda: run.find("forkserver"))
     run.process.kill()
     assert run.left() == []

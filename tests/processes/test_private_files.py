@@ -105,6 +105,23 @@ def test_a_temporary_directory_lasts_as_long_as_its_process(tmp_path):
     assert not os.path.exists(path)
 
 
+MAKE_AND_REMOVE = """
+import sys
+from pathlib import Path
+from walle.processes.private_files import TemporaryDirectory
+
+for _ in range(300):
+    TemporaryDirectory(Path(sys.argv[1]), ".sockets").remove()
+"""
+
+
+def test_one_process_makes_its_directory_while_others_remove_theirs(tmp_path):
+    command = [sys.executable, "-c", MAKE_AND_REMOVE, str(tmp_path)]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 4
+    assert os.listdir(tmp_path) == ["sockets.lock"]
+
+
 def test_temporary_files_lie_in_the_directory_while_it_is_used(tmp_path):
     before = os.environ.get("TMPDIR"), tempfile.gettempdir()
     with TemporaryDirectory(tmp_path, ".building").used() as path:

@@ -110,7 +110,10 @@ class TemporaryDirectory:
 
 def _remove_abandoned(path: Path) -> None:
     """Removes a directory whose process has ended, if need be before it made its lock."""
-    lock = (path / "lock").open("a")
+    try:
+        lock = (path / "lock").open("a")
+    except FileNotFoundError:
+        return  # its own process has just removed it
     if try_lock(lock.fileno(), fcntl.LOCK_EX):
         _remove(path, lock)
     else:
