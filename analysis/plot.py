@@ -3,6 +3,7 @@
     python analysis/plot.py -y kl entropy                 every run of the newest sweep
     python analysis/plot.py RUN -x wall_s -y return --file episodes --points
     python analysis/plot.py SWEEP -y update_s --file timing --where process=agent
+    python analysis/plot.py SWEEP -y round_steps          environment steps of each iteration
 
 Each run is a line of its own, and each task has a panel. Runs share a colour that differ in their
 seed alone, or that agree in --by.
@@ -173,6 +174,8 @@ def _select(
     frame = sweep.table(file)
     if not len(frame):
         raise BadInputError(f"no run has a row in {file}.csv")
+    if file == "iterations":
+        frame = frame.assign(round_steps=_round_steps(frame))
     require(frame, *columns, *(where[:1] if where else ()), file=file)
     if where:
         frame = frame[frame[where[0]].astype(str) == where[1]]
@@ -184,6 +187,12 @@ def _select(
     if without:
         sweep.note(f"Runs without a value in {', '.join(columns)}: {listed(without)}")
     return rows
+
+
+def _round_steps(iterations: pd.DataFrame) -> pd.Series[float]:
+    """The environment steps of each iteration: those since the run's iteration before."""
+    steps = iterations["env_steps"].astype(float)
+    return steps.groupby(iterations["run"], observed=True).diff().fillna(steps)
 
 
 def _draw(

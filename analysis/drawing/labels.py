@@ -19,6 +19,7 @@ COLUMNS = {
     ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
     ("eval", "return_mean"): "return, mean of an evaluation",
     ("iterations", "env_steps"): "environment steps",
+    ("iterations", "round_steps"): "environment steps\nof an iteration",
     ("eval", "env_steps"): "environment steps",
     ("episodes", "env_steps"): "environment steps",
 }

@@ -48,6 +48,17 @@ def test_runs_that_agree_share_a_colour(speedup_sweep: Path) -> None:
     assert len(set(colors)) == 5
 
 
+def test_the_steps_of_each_iteration(tmp_path: Path) -> None:
+    """By hand: what each run's steps grew by, from its own first iteration on."""
+    root = write_sweep(tmp_path / "s", [Job(seed=0, iterations=3), Job(seed=1, iterations=3)])
+    for run, steps in (("0", [100, 300, 350]), ("1", [200, 200, 260])):
+        set_columns(root / run, env_steps=steps)
+    drawn = plot.study(load(root), x="iteration", y=["round_steps"]).points
+    assert drawn is not None
+    found = [list(drawn[drawn["run"] == run]["round_steps"]) for run in ("0", "1")]
+    assert found == [[100, 200, 50], [200, 0, 60]]
+
+
 def test_a_baseline(speedup_sweep: Path, lag_sweep: Path) -> None:
     study = plot.study(
         load(lag_sweep), x="iteration", y=["lag_mean"], by="max_lag", baseline=load(speedup_sweep)
