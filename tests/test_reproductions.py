@@ -1,4 +1,4 @@
-"""Commands of three pages, such as docs/study.md: their sweeps, settings, scripts, flags."""
+"""Commands of four pages, such as docs/study.md: their sweeps, settings, scripts, flags."""
 
 from __future__ import annotations
 
@@ -15,17 +15,34 @@ from walle.config import config_directory, validate
 from walle.parts import make_algorithm, make_problem
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("reproductions", "results", "study")
+PAGES = ("reproductions", "results", "scaling", "study")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
-SWEEPS = sorted({*re.findall(r"walle run (-cn (?!NAME)[^`\n]+)", TEXT)})
-SCRIPTS = sorted({*re.findall(r"python (analysis/(?!SCRIPT)\w+\.py[^`\n]*)", TEXT)})
-PLANS = [f"analysis/plan.py {rest}" for rest in re.findall(r"walle plan ([^`\n]+)", TEXT)]
+
+
+def commands(text, pattern):
+    """What the pattern finds at the beginning of a line of code or of code in a sentence."""
+    block = r"^```\w*\n(.*?)^```"
+    lines = [
+        line
+        for code in re.findall(block, text, re.MULTILINE | re.DOTALL)
+        for line in re.sub(r"\\\n\s*", "", code).splitlines()
+    ]
+    spans = re.findall(r"`([^`]+)`", re.sub(block, "", text, flags=re.MULTILINE | re.DOTALL))
+    found = [re.match(pattern, " ".join(each.split())) for each in (*lines, *spans)]
+    return sorted({each[1] for each in found if each})
+
+
+SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
+RUNS = commands(TEXT, r"(?:walle run|python -m walle\.run) (?!-cn|NAME)(?:-m )?(.+)")
+SCRIPTS = commands(TEXT, r"python (analysis/(?!SCRIPT)\w+\.py.*)")
+PLANS = [f"analysis/plan.py {rest}" for rest in commands(TEXT, r"walle plan (.+)")]
 
 
 def composed(name, overrides=()):
-    with initialize_config_dir(str(ROOT / "sweeps"), version_base="1.3"):
+    directory = str(config_directory() if name == "config" else ROOT / "sweeps")
+    with initialize_config_dir(directory, version_base="1.3"):
         search = f"hydra.searchpath=[file://{config_directory()}]"
-        first = [re.sub(r"=(?!\[)([^,]+),.*", r"=\1", each) for each in overrides]
+        first = [re.sub(r"=(?!\[)([^,]+),.*", r"=\1", each.replace("…", "0")) for each in overrides]
         return validate(compose(name, overrides=[search, *first]))
 
 
@@ -39,6 +56,11 @@ def test_every_sweep_has_its_file():  # tests/test_sweep_files.py composes and r
 def test_every_changed_sweep_composes_as_printed(command):
     _, name, *overrides = shlex.split(command)
     assert composed(name, overrides).total_steps > 0
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_every_run_composes_as_printed(command):
+    assert composed("config", shlex.split(command)).total_steps > 0
 
 
 @pytest.fixture(scope="module")
