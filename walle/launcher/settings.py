@@ -100,7 +100,8 @@ class WalleLauncherConf:
     gpus: Optional[List[str]] = None  # noqa: UP006, UP045
     # Run one job at a time; null: only when jobs differ in a key of speed (sampler.n,
     # sampler.max_lag, learner.n, learner.threads), as their times are compared, and when each of
-    # several jobs takes all cores.
+    # several jobs takes all cores. A sweep file over such a key keeps it so where the command line
+    # gives the key one value; false runs such jobs side by side, for their returns alone.
     exclusive: Optional[bool] = None  # noqa: UP045
     # Before the first and after the last job, time about a second of fixed work on every core, and
     # tell when cores are unequal or busy; null: when jobs run one at a time.
