@@ -1,4 +1,4 @@
-"""What a search refuses before its first job, and which jobs it cannot run."""
+"""Checks of a search: its settings before its first job, and each job before it runs."""
 
 from __future__ import annotations
 

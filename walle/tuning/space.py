@@ -31,7 +31,7 @@ Point = dict[str, Value]
 
 
 class Space(NamedTuple):
-    """What a search varies, and what it keeps.
+    """The keys that a search varies, with their possible values, and the overrides that it keeps.
 
     Attributes:
         fixed: overrides that all jobs have.

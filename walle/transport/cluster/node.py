@@ -32,7 +32,7 @@ _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "ray")
 
 
 class Start(NamedTuple):
-    """What a pool of samplers on a node starts from.
+    """The arguments with which a pool of samplers starts on a node.
 
     Attributes:
         tasks: the samplers, with the states of their lanes; their cores are chosen on the node.

@@ -41,7 +41,7 @@ class Plan:
     patience: Patience
 
     def start(self, tasks: Sequence[SamplerTask]) -> Start:
-        """What a node starts samplers from; it replaces a silent one before it is set aside."""
+        """The arguments of a node's pool, which replaces a silent sampler before the node is left."""
         shapes = [self.shape(len(task.lanes)) for task in tasks]
         limit_s, pin = self.patience.timeout_s, self.task.core is not None
         patience = self.patience._replace(timeout_s=limit_s and limit_s / 3)
