@@ -41,7 +41,7 @@ class Plan:
     patience: Patience
 
     def start(self, tasks: Sequence[SamplerTask]) -> Start:
-        """A pool's arguments; the node replaces a silent sampler before the agent gives up the node."""
+        """Arguments of a pool. The node replaces silent samplers before the agent gives it up."""
         shapes = [self.shape(len(task.lanes)) for task in tasks]
         limit_s, pin = self.patience.timeout_s, self.task.core is not None
         patience = self.patience._replace(timeout_s=limit_s and limit_s / 3)
