@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import re
 import shlex
@@ -9,27 +10,17 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from tests.analysis.synthetic import Job, set_columns, write_sweep
+from tests.printed import commands
+from tests.test_sweep_files import OWN_SIZES, TINY, run
 from walle.config import config_directory, validate
 from walle.parts import make_algorithm, make_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("reproductions", "results", "scaling", "study")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
-
-
-def commands(text, pattern):
-    """What the pattern finds at the beginning of a line of code or of code in a sentence."""
-    block = r"^```\w*\n(.*?)^```"
-    lines = [
-        line
-        for code in re.findall(block, text, re.MULTILINE | re.DOTALL)
-        for line in re.sub(r"\\\n\s*", "", code).splitlines()
-    ]
-    spans = re.findall(r"`([^`]+)`", re.sub(block, "", text, flags=re.MULTILINE | re.DOTALL))
-    found = [re.match(pattern, " ".join(each.split())) for each in (*lines, *spans)]
-    return sorted({each[1] for each in found if each})
 
 
 SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
@@ -42,8 +33,12 @@ def composed(name, overrides=()):
     directory = str(config_directory() if name == "config" else ROOT / "sweeps")
     with initialize_config_dir(directory, version_base="1.3"):
         search = f"hydra.searchpath=[file://{config_directory()}]"
-        first = [re.sub(r"=(?!\[)([^,]+),.*", r"=\1", each.replace("…", "0")) for each in overrides]
-        return validate(compose(name, overrides=[search, *first]))
+        return validate(compose(name, overrides=[search, *first(overrides)]))
+
+
+def first(overrides):
+    """The first value of each of them."""
+    return [re.sub(r"=(?!\[)([^,]+),.*", r"=\1", each.replace("…", "0")) for each in overrides]
 
 
 def test_every_sweep_has_its_file():  # tests/test_sweep_files.py composes and runs each
@@ -61,6 +56,39 @@ def test_every_changed_sweep_composes_as_printed(command):
 @pytest.mark.parametrize("command", RUNS)
 def test_every_run_composes_as_printed(command):
     assert composed("config", shlex.split(command)).total_steps > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [command for command in SWEEPS if "=" in command])
+def test_every_changed_sweep_runs_at_a_tiny_size(command, tmp_path):
+    _, name, *overrides = shlex.split(command)
+    params = OmegaConf.load(ROOT / "sweeps" / f"{name}.yaml").hydra.sweeper.params
+    ends = [f"{key}={str(values).split(',')[0]}" for key, values in params.items()]
+    chosen = ["-cd", str(ROOT / "sweeps"), "-cn", name]
+    small = [*TINY, *OWN_SIZES.get(name, ()), "algo.compile=false"]
+    ran = run([*chosen, *ends, *first(overrides), *small], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert states(tmp_path) == {"completed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUNS)
+def test_every_run_runs_at_a_tiny_size(command, tmp_path):
+    small = [*TINY, "algo.compile=false"]
+    if "algo=sac" in command:  # which takes nothing but random actions at first
+        small += ["algo.learning_starts=320", "algo.updates_per_step=0.1"]
+    elif "minibatch_size=1024" in command:
+        small += ["batch_size=2048", "total_steps=2048"]
+    ran = run(["-m", *first(shlex.split(command)), *small], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert states(tmp_path) == {"completed"}
+
+
+def states(directory):
+    """The states of the jobs of the one sweep below that directory."""
+    (index,) = directory.glob("multirun/**/index.csv")
+    with index.open() as rows:
+        return {row["state"] for row in csv.DictReader(rows)}
 
 
 @pytest.fixture(scope="module")
