@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import importlib
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,16 +27,23 @@ TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 
 
 SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
+EARLIER = (ROOT / "docs" / "earlier_results.md").read_text()
+# Settings in a sentence or a table, such as "the same with `algo.epochs=5`".
+PARTS = commands(TEXT + EARLIER, r"((?:[a-z][a-z_.]*=\S+ ?)+)$")
 RUNS = commands(TEXT, r"(?:walle run|python -m walle\.run) (?!-cn|NAME)(?:-m )?(.+)")
 SCRIPTS = commands(TEXT, r"python (analysis/(?!SCRIPT)\w+\.py.*)")
 PLANS = [f"analysis/plan.py {rest}" for rest in commands(TEXT, r"walle plan (.+)")]
 
 
 def composed(name, overrides=()):
+    return validate(merged(name, overrides))
+
+
+def merged(name, overrides=()):
     directory = str(config_directory() if name == "config" else ROOT / "sweeps")
     with initialize_config_dir(directory, version_base="1.3"):
         search = f"hydra.searchpath=[file://{config_directory()}]"
-        return validate(compose(name, overrides=[search, *first(overrides)]))
+        return compose(name, overrides=[search, *first(overrides)])
 
 
 def first(overrides):
@@ -89,6 +99,24 @@ def states(directory):
     (index,) = directory.glob("multirun/**/index.csv")
     with index.open() as rows:
         return {row["state"] for row in csv.DictReader(rows)}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_all_settings_in_sentences_exist(part):
+    assert merged("config", shlex.split(part))  # device=cuda exists where no GPU does
+
+
+@pytest.mark.slow
+def test_the_films_are_made_as_printed(tmp_path):
+    (command,) = [each for each in SWEEPS if "name=films" in each]
+    (film,) = commands(TEXT, r"walle eval (multirun/films/0 .+)")
+    sweep = [*shlex.split(command), *TINY, "algo.compile=false"]
+    assert run(["-cd", str(ROOT / "sweeps"), *sweep], tmp_path).returncode == 0
+    evaluate = [sys.executable, "-m", "walle", "eval", *shlex.split(film)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    made = subprocess.run(evaluate, cwd=tmp_path, env=environment, timeout=110, check=False)
+    assert made.returncode == 0
+    assert (tmp_path / "hopper.mp4").stat().st_size > 1000
 
 
 @pytest.fixture(scope="module")
