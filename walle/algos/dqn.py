@@ -16,9 +16,9 @@ Departures from the paper:
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes;
-    - the defaults are for small tasks: an update of 128 transitions every 2 steps, after 1,000 steps,
-      from the last 100,000, with a final ε of 0.04; the paper has 32 every 4 steps, after 50,000, from
-      the last million, and 0.1.
+    - the defaults are for small tasks: an update of 128 transitions every 2 steps, after 1,000
+      steps, from the last 100,000, and a final ε of 0.04; the paper has 32 every 4 steps, after
+      50,000, from the last million, and 0.1.
 """
 
 from __future__ import annotations

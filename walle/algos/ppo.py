@@ -5,7 +5,7 @@ Departures from the paper:
       (`recompute_advantages`; Andrychowicz et al. 2021, section 3.5, "GAE"), and are normalised
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
-    - a round is short rollouts of many lanes, 64 of 32 steps, instead of one rollout of 2,048 steps;
+    - a round is short rollouts of many lanes, 64 of 32 steps, instead of one rollout of 2,048;
       λ is 0.9 instead of 0.95; some tasks have settings of their own (conf/env/tuned);
     - an episode that a time limit cuts bootstraps from its last observation;
     - policy and critic are separate networks, as in the paper's tasks of MuJoCo, but take their

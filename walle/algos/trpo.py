@@ -22,10 +22,10 @@ Departures from the papers:
       the paper asks for any improvement;
     - if the line search accepts no step, the policy does not change; Frans & Hafner's code took the
       full step always;
-    - with `sampler.collect=episodes` every lane is dealt its number of episodes before the round, one
-      at least, where a free actor of Frans & Hafner took the next of a common pool; an episode may
-      take four times a lane's part of the round, or the time limit if that is longer, and a lane's
-      steps after its last episode are dropped; the first round has one episode a lane;
+    - with `sampler.collect=episodes` every lane is dealt its number of episodes before the round,
+      one at least, where a free actor of Frans & Hafner took the next of a common pool; an episode
+      may take four times a lane's part of the round, or the time limit if that is longer, and a
+      lane's steps after its last episode are dropped; the first round has one episode a lane;
     - an adapted KL bound or size of rounds stops at its limit (adaptive_rounds); Frans & Hafner's
       could pass it by one change;
     - under lag the surrogate begins at the newest policy, and experience of an older policy is
