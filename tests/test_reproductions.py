@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("reproductions", "results", "scaling", "study")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 
-
 SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
 EARLIER = (ROOT / "docs" / "earlier_results.md").read_text()
 # Settings in a sentence or a table, such as "the same with `algo.epochs=5`".
