@@ -137,12 +137,15 @@ def sweep(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [*SCRIPTS, *PLANS])
 def test_every_script_runs_as_printed_and_a_sweep_makes_its_directory(command, sweep, tmp_path):
-    script, directory, *arguments = shlex.split(command)
-    name, *job = directory.removeprefix("multirun/").split("/")
-    assert name in {*(each.split()[1] for each in SWEEPS), *re.findall(r" name=(\w+)", TEXT)}
+    script, *words = shlex.split(command)
+    directories = [word.split("/")[1:] for word in words if word.startswith("multirun/")]
+    known = {*(each.split()[1] for each in SWEEPS), *re.findall(r" name=(\w+)", TEXT)}
+    assert {name for name, *_ in directories} <= known
+    assert directories
+    runs = [str(sweep.joinpath(*job)) for _, *job in directories]
+    rest = [word for word in words if not word.startswith("multirun/")]
     main = importlib.import_module(f"walle.analysis.{Path(script).stem}").main
-    runs = sweep.joinpath(*job)
-    assert main([str(runs), *arguments, "-o", str(tmp_path / "figure.png")]) == 0
+    assert main([*runs, *rest, "-o", str(tmp_path / "figure.png")]) == 0
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
