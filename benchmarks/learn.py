@@ -10,9 +10,10 @@ before every epoch and normalises observations and rewards, which the peers' upd
 `walle-networks-1` and `-2` are one and two learners that divide policy and critic. All contestants
 exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
 ends before the first turn of a case. A contestant takes at least two turns of a case, and no more
-once its turns have lasted `--seconds` in all. The floor is the matrix products of the same gradient
-steps alone, by torch.mm. The peers need a separate environment (benchmarks/requirements.txt) and
-are left out without `--peers`. Each case is printed and written as soon as it is over.
+once its turns have lasted `--seconds` in all; a ratio is that of a turn, of which the table has the
+median and the range. The floor is the matrix products of the same gradient steps alone, by
+torch.mm. The peers need a separate environment (benchmarks/requirements.txt) and are left out
+without `--peers`. Each case is printed and written as soon as it is over.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 from benchmarks.answers import PEERS, answering, asked
 from benchmarks.options import chosen, duration, positive
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
+from benchmarks.ratios import compared, shown, spread
 
 WORKER = ROOT / "benchmarks" / "learn_worker.py"
 FEWEST_TURNS = 2
@@ -154,12 +156,11 @@ def has_turn(turns: Sequence[Mapping[str, float]], seconds: float) -> bool:
 
 
 def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds each time as a multiple of both compiled updates of walle, if they were measured."""
-    for name, ratio in RATIOS.items():
-        if name in results:
-            ours = results[name]["median_s"]
-            for result in results.values():
-                result[ratio] = result["median_s"] / ours
+    """Adds each turn's time as a multiple of both compiled updates of walle, if measured."""
+    seconds = {name: result["seconds"] for name, result in results.items()}
+    for baseline, unit in RATIOS.items():
+        for name, ratios in compared(seconds, baseline, unit).items():
+            results[name] |= ratios
     return results
 
 
@@ -171,9 +172,7 @@ def summary(turns: list[dict[str, float]], steps: int) -> dict[str, Any]:
         "seconds": seconds,
         "cpu_seconds": [turn["cpu_s"] for turn in turns],
         "cpu_median_s": statistics.median(turn["cpu_s"] for turn in turns),
-        "median_s": median,
-        "min_s": min(seconds),
-        "max_s": max(seconds),
+        **spread(seconds, "s"),
         "us_a_step": 1e6 * median / steps,
     }
 
@@ -184,15 +183,16 @@ def table(case: Mapping[str, Any]) -> str:
         f"minibatch {case['minibatch']}, nets {case['width']}x{case['width']}: "
         f"{case['samples']:,} samples, {case['epochs']} epochs, {case['steps']:,} steps"
     )
-    head = f"{'update':>9}  {'range':>15}  {'a step':>9}  {'/ walle':>7}  {'/ same':>7}"
+    head = f"{'update':>9}  {'range':>15}  {'a step':>9}  {'/ walle (range)':>18}"
+    head += f"  {'/ same (range)':>18}"
     head += f"  {'CPU':>9}  set-up"
     lines = [title, f"{'':>18}  {head}"]
     for name, r in case["results"].items():
-        spread = f"{r['min_s']:.3f}-{r['max_s']:.3f} s"
-        ratios = [f"{r[ratio]:6.2f}x" if ratio in r else "" for ratio in RATIOS.values()]
+        span = f"{r['min_s']:.3f}-{r['max_s']:.3f} s"
+        ratios = "  ".join(f"{shown(r, unit):>18}" for unit in RATIOS.values())
         lines.append(
-            f"{name:>18}  {r['median_s']:7.3f} s  {spread:>15}  {r['us_a_step']:6.0f} us  "
-            f"{ratios[0]:>7}  {ratios[1]:>7}  {r['cpu_median_s']:7.3f} s  {r['setup_s']:.1f} s"
+            f"{name:>18}  {r['median_s']:7.3f} s  {span:>15}  {r['us_a_step']:6.0f} us  "
+            f"{ratios}  {r['cpu_median_s']:7.3f} s  {r['setup_s']:.1f} s"
         )
     return "\n".join([*lines, ""])
 

@@ -9,10 +9,11 @@ cores as threads. With `--learners k` one learner takes minibatches of k shards,
 so on k times as many cores. With 2 of them SAC is divided by networks too, which one learner
 computes alone (walle-2-networks) and two together (walle-2-by-networks). All contestants of a case
 exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
-ends before the first turn. The floor is the products of hidden layers alone. With `--end-to-end`
-SAC is trained on HalfCheetah from start to end, start-up and compiling included, by walle and by
-SB3, which take turns of some seconds. The peers need a separate environment
-(benchmarks/requirements.txt); without `--peers` they are left out.
+ends before the first turn; a ratio is that of a turn, of which the table has the median and the
+range. The floor is the products of hidden layers alone. With `--end-to-end` SAC is trained on
+HalfCheetah from start to end, start-up and compiling included, by walle and by SB3, which take
+turns of some seconds. The peers need a separate environment (benchmarks/requirements.txt); without
+`--peers` they are left out.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ from benchmarks.answers import PEERS, answering, asked, limits
 from benchmarks.options import chosen, positive
 from benchmarks.programs import Program, read_csv, walle_run
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
+from benchmarks.ratios import compared, shown
 
 WORKER = ROOT / "benchmarks" / "off_policy_worker.py"
 BASELINE = "walle-compiled"
+UNIT = "times_walle"
 OWN = ("floor", "walle-eager", BASELINE)
 ENV, STARTS = "HalfCheetah-v5", 5_000
 TURN_S = 10.0
@@ -141,11 +144,10 @@ def measure(
 
 
 def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds the speed of walle's compiled updates as a multiple of each speed, if measured."""
-    if BASELINE in results:
-        ours = results[BASELINE]["per_s"]
-        for result in results.values():
-            result["walle_times"] = ours / result["per_s"]
+    """Adds how many times walle's compiled time each turn took, if walle was measured."""
+    seconds = {name: result["seconds"] for name, result in results.items()}
+    for name, ratios in compared(seconds, BASELINE, UNIT).items():
+        results[name] |= ratios
     return results
 
 
@@ -168,13 +170,12 @@ def table(case: dict[str, Any]) -> str:
         f"{case['algorithm']}, minibatch {case['minibatch']}, {nets}, {case['threads']} thread(s): "
         "updates a second",
         "",
-        f"{'':>19}  {'median':>7}  {'range':>13}  walle is  set-up",
+        f"{'':>19}  {'median':>7}  {'range':>13}  {'walle is (range)':>18}  set-up",
     ]
     for name, r in case["results"].items():
-        spread = f"{r['slowest_per_s']:.0f}-{r['fastest_per_s']:.0f}"
-        ratio = f"{r['walle_times']:7.2f}x" if "walle_times" in r else ""
+        span = f"{r['slowest_per_s']:.0f}-{r['fastest_per_s']:.0f}"
         lines.append(
-            f"{name:>19}  {r['per_s']:7.1f}  {spread:>13}  {ratio:>8}  {r['setup_s']:.1f} s"
+            f"{name:>19}  {r['per_s']:7.1f}  {span:>13}  {shown(r, UNIT):>18}  {r['setup_s']:.1f} s"
         )
     return "\n".join([*lines, ""])
 

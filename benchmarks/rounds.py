@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +12,11 @@ from benchmarks import hyperparameters
 from benchmarks.lineup import needed, peer, same_in_walle, sample_factory
 from benchmarks.programs import Program, walle_run
 from benchmarks.provenance import write_json
+from benchmarks.ratios import compared, shown, spread
 from benchmarks.turns import Block, Entry, WalleRounds, in_turn, lined_up, present, rate
 
 BASELINE = "walle"
+UNIT = "times_walle"
 FOREVER = 10**12
 
 
@@ -60,21 +61,10 @@ def summary(
 ) -> dict[str, dict[str, Any]]:
     """The seconds for `samples` steps of each turn, and their ratios to walle's."""
     seconds = {name: [samples / rate(blocks) for blocks in mine] for name, mine in turns.items()}
-    found: dict[str, dict[str, Any]] = {}
-    for name, mine in seconds.items():
-        found[name] = {"seconds": mine, **spread(mine, "s")}
-        if BASELINE in seconds:
-            ratios = [s / base for s, base in zip(mine, seconds[BASELINE], strict=True)]
-            found[name] |= {"times_walle": ratios, **spread(ratios, "times_walle")}
-    return found
-
-
-def spread(values: Sequence[float], unit: str) -> dict[str, float]:
-    """The median and the range."""
+    times = compared(seconds, BASELINE, UNIT)
     return {
-        f"median_{unit}": statistics.median(values),
-        f"min_{unit}": min(values),
-        f"max_{unit}": max(values),
+        name: {"seconds": mine, **spread(mine, "s"), **times.get(name, {})}
+        for name, mine in seconds.items()
     }
 
 
@@ -85,13 +75,9 @@ def table(found: Mapping[str, Mapping[str, Any]], title: str) -> str:
     )
     lines = [title, f"{'':<18}{head}"]
     for name, r in found.items():
-        ratio = ""
-        if "median_times_walle" in r:
-            span = f"{r['min_times_walle']:.2f}-{r['max_times_walle']:.2f}"
-            ratio = f"{r['median_times_walle']:.2f} ({span})"
         span = f"{r['min_s']:.2f}-{r['max_s']:.2f} s"
         lines.append(
-            f"{name:<18}{r['median_s']:>7.2f} s  {span:>15}  {ratio:>22}  "
+            f"{name:<18}{r['median_s']:>7.2f} s  {span:>15}  {shown(r, UNIT):>22}  "
             f"{r['startup_s']:>6.1f} s  {r['compile_s']:>7.1f} s"
         )
     return "\n".join(lines)

@@ -25,8 +25,13 @@ def test_summary_and_ratios():
     assert (ours["median_s"], ours["min_s"], ours["max_s"]) == (0.5, 0.4, 0.6)
     assert ours["us_a_step"] == pytest.approx(500)
     assert ours["cpu_median_s"] == 1.0
-    assert sb3["times_walle_compiled"] == pytest.approx(7.0)
-    assert sb3["times_walle_same"] == pytest.approx(14.0)
+    assert sb3["times_walle_compiled"] == pytest.approx([3 / 0.4, 4 / 0.6])
+    assert sb3["times_walle_same"] == pytest.approx([12.0])
+    case = {"minibatch": 64, "width": 64, "samples": 20, "epochs": 1, "steps": 1}
+    for result in results.values():
+        result["setup_s"] = 0.1
+    line = learn.table({**case, "results": results}).splitlines()[-1]
+    assert "7.08 (6.67-7.50)  12.00 (12.00-12.00)" in line
 
 
 @pytest.mark.slow

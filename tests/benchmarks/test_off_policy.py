@@ -18,7 +18,8 @@ def test_summary_and_ratios():
     }
     ours, sb3 = off_policy.with_ratios(results).values()
     assert (ours["per_s"], ours["slowest_per_s"], ours["fastest_per_s"]) == (200, 100, 400)
-    assert (ours["walle_times"], sb3["walle_times"]) == (1.0, 4.0)
+    assert (ours["times_walle"], sb3["times_walle"]) == ([1.0, 1.0, 1.0], [4.0, 2.0, 8.0])
+    assert [sb3[f"{which}_times_walle"] for which in ("median", "min", "max")] == [4.0, 2.0, 8.0]
 
 
 @pytest.mark.slow

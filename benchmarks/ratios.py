@@ -1,0 +1,40 @@
+"""Ratios between contestants that took turns: each turn's own, their median and their range."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def spread(values: Sequence[float], unit: str) -> dict[str, float]:
+    """The median and the range."""
+    return {
+        f"median_{unit}": statistics.median(values),
+        f"min_{unit}": min(values),
+        f"max_{unit}": max(values),
+    }
+
+
+def compared(
+    seconds: Mapping[str, Sequence[float]], baseline: str, unit: str
+) -> dict[str, dict[str, Any]]:
+    """Each contestant's seconds over the baseline's of the same turn; {} without the baseline.
+
+    A contestant that took fewer turns than another is compared in the turns that both took.
+    """
+    if baseline not in seconds:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, mine in seconds.items():
+        ratios = [s / base for s, base in zip(mine, seconds[baseline], strict=False)]
+        found[name] = {unit: ratios, **spread(ratios, unit)}
+    return found
+
+
+def shown(result: Mapping[str, Any], unit: str) -> str:
+    """The median with its range, such as "1.21 (1.10-1.34)"; "" where nothing was compared."""
+    if unit not in result:
+        return ""
+    low, high = result[f"min_{unit}"], result[f"max_{unit}"]
+    return f"{result[f'median_{unit}']:.2f} ({low:.2f}-{high:.2f})"
