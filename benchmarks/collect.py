@@ -35,8 +35,10 @@ if not __package__:  # run by its path: make the folder above importable instead
 from benchmarks.options import core_count, duration, positive
 from benchmarks.programs import Need, Program, loop, walle_run
 from benchmarks.provenance import provenance, write_json
+from benchmarks.ratios import compared, shown
 from benchmarks.turns import Entry, WalleRun, in_turn, lined_up, present, rate
 
+LIMIT, WALLE = "limit", "walle"
 TASKS = [
     "HalfCheetah",
     "Hopper",
@@ -117,8 +119,8 @@ def everyone(
         Program(loop(sys.executable, "limit.py", env_id, lanes=options.lanes // n, seed=i), [core])
         for i, core in enumerate(cores)
     ]
-    yield Entry("limit", limits)
-    for name, samplers in (("walle", n), ("one-sampler", 1)):
+    yield Entry(LIMIT, limits)
+    for name, samplers in ((WALLE, n), ("one-sampler", 1)):
         command = walle_run(walle(env_id, samplers, options), directory / name)
         yield Entry(name, [Program(command, cores)], WalleRun)
     yield from peers(env_id, cores, options)
@@ -172,16 +174,20 @@ def walle(env_id: str, samplers: int, options: argparse.Namespace) -> dict[str, 
 
 
 def table(env_id: str, rates: dict[str, list[float]]) -> str:
-    """Medians, their spread, and the ratio to the limit within each repetition."""
-    lines = [f"{env_id:<32}{'steps/s':>10}{'min':>10}{'max':>10}   of the limit (min-max)"]
+    """Medians with their range; shares of the limit, and walle's multiple, within each turn."""
+    step_s = {name: [1 / rate for rate in values] for name, values in rates.items()}
+    multiples = compared(step_s, WALLE, "walle_is")
+    shares = compared(rates, LIMIT, "share")
+    lines = [
+        f"{env_id:<28}{'steps/s':>9}{'min':>9}{'max':>9}{'of the limit (range)':>22}"
+        f"{'walle is (range)':>20}"
+    ]
     for name, values in rates.items():
-        share = ""
-        if "limit" in rates:
-            ratios = [r / limit for r, limit in zip(values, rates["limit"], strict=True)]
-            share = f"{statistics.median(ratios):.3f} ({min(ratios):.3f}-{max(ratios):.3f})"
-        middle = statistics.median(values)
+        share = shown(shares.get(name, {}), "share")
+        multiple = shown(multiples.get(name, {}), "walle_is")
         lines.append(
-            f"  {name:<30}{middle:>10,.0f}{min(values):>10,.0f}{max(values):>10,.0f}   {share}"
+            f"  {name:<26}{statistics.median(values):>9,.0f}{min(values):>9,.0f}"
+            f"{max(values):>9,.0f}{share:>22}{multiple:>20}"
         )
     return "\n".join(lines)
 

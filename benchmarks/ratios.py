@@ -17,17 +17,17 @@ def spread(values: Sequence[float], unit: str) -> dict[str, float]:
 
 
 def compared(
-    seconds: Mapping[str, Sequence[float]], baseline: str, unit: str
+    turns: Mapping[str, Sequence[float]], baseline: str, unit: str
 ) -> dict[str, dict[str, Any]]:
-    """Each contestant's seconds over the baseline's of the same turn; {} without the baseline.
+    """Each contestant's value over the baseline's of the same turn; {} without the baseline.
 
     A contestant that took fewer turns than another is compared in the turns that both took.
     """
-    if baseline not in seconds:
+    if baseline not in turns:
         return {}
     found: dict[str, dict[str, Any]] = {}
-    for name, mine in seconds.items():
-        ratios = [s / base for s, base in zip(mine, seconds[baseline], strict=False)]
+    for name, mine in turns.items():
+        ratios = [value / base for value, base in zip(mine, turns[baseline], strict=False)]
         found[name] = {unit: ratios, **spread(ratios, unit)}
     return found
 
