@@ -6,6 +6,8 @@ tests/benchmarks/test_tiny.py and its neighbours run the benchmarks themselves.
 from __future__ import annotations
 
 import argparse
+import importlib
+import re
 import runpy
 import shlex
 import sys
@@ -13,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import collect, learn, off_policy, race, rounds
+from benchmarks.options import chosen
 from tests.printed import commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +47,36 @@ def test_every_printed_benchmark_takes_its_options(command, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     with pytest.raises(Understood):
         runpy.run_path(str(ROOT / script), run_name="__main__")
+
+
+def everyone(options, script):
+    """The names of a benchmark's contestants, as if the peers were installed."""
+    cores, nowhere = [0, 1], Path("nowhere")
+    if script == "collect":
+        return [each.name for each in collect.everyone("Hopper-v5", cores, options, nowhere)]
+    if script == "end_to_end" and options.what == "rounds":
+        return [each.name for each in rounds.everyone(options, cores, nowhere)]
+    if script == "end_to_end":
+        return [each.name for each in race.everyone(options, cores)]
+    every = argparse.Namespace(**{**vars(options), "only": None})
+    module = learn if script == "learn" else off_policy
+    return [each.name for each in module.contestants(every)]
+
+
+RACES = re.compile(r"benchmarks/(collect|end_to_end|learn|off_policy)\.py")
+
+
+@pytest.mark.parametrize("command", [each for each in PRINTED if RACES.match(each)])
+def test_every_printed_contestant_takes_part(command, monkeypatch):
+    for module in (learn, off_policy):
+        monkeypatch.setattr(module, "why_absent", lambda *_: None)
+    script, *words = shlex.split(command, comments=True)
+    script = Path(script).stem
+    options = importlib.import_module(f"benchmarks.{script}").arguments(words)
+    names = everyone(options, script)
+    assert chosen(names, options.only)
+    with pytest.raises(SystemExit, match="nobody of that name"):
+        chosen(names, ["nobody"])
 
 
 def test_pages_print_most_benchmarks():
