@@ -1,0 +1,124 @@
+"""The tables of docs/results.md say what the benchmarks wrote into benchmarks/measured."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = (ROOT / "docs" / "results.md").read_text()
+COLLECTING = {
+    "limit": "limit",
+    "walle": "walle",
+    "one-sampler": "walle, one sampler",
+    "envpool-32": "EnvPool, 32 environments, the same torch policy",
+    "envpool-64": "EnvPool, 64 environments",
+    "envpool-async": "EnvPool, asynchronous",
+    "sb3-subproc": "Stable-Baselines3, SubprocVecEnv of 8",
+}
+REPLAY = {
+    "floor": "floor: the products of hidden layers alone, by `torch.mm`",
+    "walle-compiled": "walle, compiled",
+    "sbx": "SBX",
+    "walle-eager": "walle, eager",
+    "sb3": "Stable-Baselines3",
+}
+ROUNDS = {
+    "walle": "walle, lock-step",
+    "walle-overlapped": "walle, overlapped",
+    "sbx": "SBX",
+    "sb3": "Stable-Baselines3",
+    "sb3-cleanrl": "CleanRL's setting",
+}
+
+
+def measured(name):
+    return json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text())
+
+
+def ratio(values, base):
+    """The median of the turns' ratios with their range; 1 for a contestant beside itself."""
+    if values is base:
+        return "1"
+    turns = [value / of for value, of in zip(values, base, strict=False)]
+    return f"{statistics.median(turns):.2f} ({min(turns):.2f} - {max(turns):.2f})"
+
+
+def row(*cells):
+    return f"| {' | '.join(cells)} |"
+
+
+def spread(values, digits):
+    return f"{min(values):,.{digits}f} - {max(values):,.{digits}f}"
+
+
+def learning():
+    for case in measured("learn")["cases"]:
+        s = {name: result["seconds"] for name, result in case["results"].items()}
+        same, default = s["walle-same"], s["walle-compiled"]
+        yield row(
+            f"{case['width']}x{case['width']}, {case['minibatch']:,}",
+            f"{statistics.median(same):.3f} s ({spread(same, 3)})",
+            *(ratio(s[name], same) for name in ("sbx", "sb3", "walle-compiled")),
+            ratio(s["walle-eager"], default),
+            ratio(s["floor"], same),
+        )
+
+
+def replay():
+    cases = {case["algorithm"]: case for case in measured("off_policy")["cases"]}
+    for name, title in REPLAY.items():
+        cells = []
+        for algorithm in ("sac", "td3"):
+            case = cases[algorithm]
+            s = {each: result["seconds"] for each, result in case["results"].items()}
+            rates = [case["updates"] / seconds for seconds in s[name]]
+            middle = case["updates"] / statistics.median(s[name])
+            cells += [f"{middle:.0f}", spread(rates, 0), ratio(s[name], s["walle-compiled"])]
+        yield row(title, *cells)
+
+
+def rounds():
+    s = {name: result["seconds"] for name, result in measured("rounds")["rounds"].items()}
+    for name, title in ROUNDS.items():
+        middle = f"{statistics.median(s[name]):.2f} s"
+        yield row(title, middle, spread(s[name], 2), ratio(s[name], s["walle"]))
+
+
+def collecting():
+    (rates,) = measured("collect_halfcheetah")["steps_per_s"].values()
+    for name, title in COLLECTING.items():
+        mine = rates[name]
+        shares = ratio(mine, rates["limit"]), ratio(rates["walle"], mine)
+        yield row(title, f"{statistics.median(mine):,.0f}", spread(mine, 0), *shares)
+
+
+def other_tasks():
+    for name, again in (("collect_ten_tasks", ""), ("collect_humanoid_standup", ", again")):
+        for task, rates in measured(name)["steps_per_s"].items():
+            pools = [rates[each] for each in rates if each.startswith("envpool")]
+            limit, walle, pool = rates["limit"], rates["walle"], max(pools, key=statistics.median)
+            yield row(
+                task.removesuffix("-v5") + again,
+                f"{statistics.median(limit):,.0f} ({spread(limit, 0)})",
+                *(ratio(walle, limit), ratio(pool, limit), ratio(walle, pool)),
+            )
+
+
+@pytest.mark.parametrize("table", [learning, replay, rounds, collecting, other_tasks])
+def test_every_row_of_the_page_was_measured(table):
+    lines = list(table())
+    assert len(lines) >= 5
+    assert [line for line in lines if line not in RESULTS] == []
+
+
+def test_what_is_kept_names_its_command_and_no_path():
+    files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
+    assert len(files) == 6
+    for file in files:
+        command = json.loads(file.read_text())["provenance"]["command"]
+        assert command.startswith("python benchmarks/")
+        assert "/" not in command.removeprefix("python benchmarks/")
