@@ -19,7 +19,7 @@ from benchmarks import hyperparameters
 from benchmarks.lineup import default_walle, needed, peer, sample_factory
 from benchmarks.programs import Need, Program, walle_run, whole_lines
 from benchmarks.provenance import write_json
-from benchmarks.standings import BASELINE, Lap, Mark, pace, summary, table, told
+from benchmarks.standings import BASELINE, Lap, Mark, pace, ranges, summary, table, told
 from benchmarks.turns import Launch, charged_to_compiling, present, rotated
 
 Options = argparse.Namespace
@@ -60,6 +60,7 @@ def run(options: Options, cores: list[int], report: dict[str, Any]) -> None:
             report["race"] = summary(laps, options.returns, options.steps)
             write_json(options.json, report)
     print(table(report["race"], options.returns, options.steps))
+    print(ranges(report["race"], options.returns, options.steps))
     write_json(options.json, report)
 
 

@@ -116,6 +116,26 @@ def table(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float], step
     return "\n".join([*lines, *best_peers(found, returns)])
 
 
+def ranges(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float], steps: int) -> str:
+    """The table of the least and the greatest seconds over the seeds."""
+    columns = [*(f"to {r:,.0f}" for r in returns), f"{steps:,} steps", "whole process"]
+    lines = [f"{'over the seeds':<18}" + "".join(f"{column:>17}" for column in columns)]
+    for name, row in found.items():
+        each = [*row["to_return"].values(), row["to_steps"], row["whole"]]
+        lines.append(f"{name:<18}" + "".join(f"{span(one['seconds']):>17}" for one in each))
+    return "\n".join(lines)
+
+
+def span(seconds: Sequence[float | None]) -> str:
+    """The least and the greatest: "8.1-9.3 s"; "from 8.1 s" where a seed did not get there."""
+    known = [one for one in seconds if one is not None]
+    if not known:
+        return "-"
+    if len(known) < len(seconds):
+        return f"from {min(known):.1f} s"
+    return f"{min(known):.1f}-{max(known):.1f} s"
+
+
 def places(row: Mapping[str, Any]) -> list[float | None]:
     """The medians in the order of the table's columns."""
     each = [*row["to_return"].values(), row["to_steps"], row["whole"]]

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import race
 from benchmarks.programs import Need, Program
 from benchmarks.race import Log, Racer
-from benchmarks.standings import Lap, Mark, best_peers, summary, table, told
+from benchmarks.standings import Lap, Mark, best_peers, ranges, summary, table, told
 from benchmarks.turns import Launch
 
 LAUNCH = Launch(2.0, 1.0, 4.0)
@@ -57,6 +57,18 @@ def test_the_table_and_what_it_comes_to():
     alone = {"walle": found["walle"]}
     assert best_peers(alone, [1000]) == ["return 1,000: walle 5.0 s; no peer reached it"]
     assert "-" in table({"sb3": found["sb3"]}, [1000, 2000], 100)
+
+
+def test_the_ranges_over_the_seeds():
+    _, walle, sb3 = ranges(summary(three_seeds(), [1000, 2000], 100), [1000, 2000], 100).split("\n")
+    assert walle.split() == [
+        "walle",
+        *("5.0-5.0", "s"),
+        "-",
+        *("5.0-5.0", "s"),
+        *("50.0-50.0", "s"),
+    ]
+    assert sb3.split()[1:7] == ["from", "20.0", "s", "from", "30.0", "s"]
 
 
 def test_a_log_is_read_line_by_line_as_it_grows(tmp_path):
