@@ -17,7 +17,7 @@ from walle.analysis.runs import Sweep
 
 COLUMNS = {
     ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
-    ("eval", "return_mean"): "return, mean of an evaluation",
+    ("eval", "return_mean"): "return, mean of\nan evaluation",
     ("iterations", "env_steps"): "environment steps",
     ("iterations", "round_steps"): "environment steps\nof an iteration",
     ("eval", "env_steps"): "environment steps",

@@ -102,7 +102,7 @@ def test_between_algorithms_evaluations_are_the_default(tmp_path: Path) -> None:
     """PPO that evaluates at 500 has a mean over its last episodes of 58: A2C seemed to beat it."""
     root = write_sweep(tmp_path / "s", [Job(algo=algo) for algo in ("a2c", "ppo")])
     study = returns.study(load(root))
-    assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
+    assert study.figure.axes[0].get_ylabel() == "return, mean of\nan evaluation"
     assert any("Between algorithms evaluations are drawn" in said for said in study.sentences)
     study = returns.study(load(root), y="return_mean")
     assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
@@ -156,7 +156,7 @@ def test_without_evaluations_algorithms_show_their_training(tmp_path: Path) -> N
 
 def test_y_eval_is_the_evaluations(speedup_sweep: Path) -> None:
     study = returns.study(load(speedup_sweep), y="eval")
-    assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
+    assert study.figure.axes[0].get_ylabel() == "return, mean of\nan evaluation"
 
 
 def test_evaluations(speedup_sweep: Path) -> None:
@@ -164,7 +164,7 @@ def test_evaluations(speedup_sweep: Path) -> None:
     study = returns.study(sweep, evaluations=True)
     assert study.points is not None
     assert study.points["env_steps"].min() == sweep.evaluations["env_steps"].min()
-    assert study.figure.axes[0].get_ylabel() == "return, mean of an evaluation"
+    assert study.figure.axes[0].get_ylabel() == "return, mean of\nan evaluation"
 
 
 def write_lock_step(root: Path, workers: tuple[int, ...], seeds: int) -> Path:
