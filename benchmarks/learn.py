@@ -167,13 +167,13 @@ def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
 def summary(turns: list[dict[str, float]], steps: int) -> dict[str, Any]:
     """The median, the range, microseconds a step, and seconds of CPU, which vary less."""
     seconds = [turn["update_s"] for turn in turns]
-    median = statistics.median(seconds)
+    found = spread(seconds, "s")
     return {
         "seconds": seconds,
         "cpu_seconds": [turn["cpu_s"] for turn in turns],
         "cpu_median_s": statistics.median(turn["cpu_s"] for turn in turns),
-        **spread(seconds, "s"),
-        "us_a_step": 1e6 * median / steps,
+        **found,
+        "us_a_step": 1e6 * found["median_s"] / steps,
     }
 
 

@@ -103,10 +103,10 @@ def told(found: Lap) -> str:
 
 def table(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float], steps: int) -> str:
     """The table of median seconds; brackets hold the ratio to walle's."""
-    columns = [*(f"to {r:,.0f}" for r in returns), f"{steps:,} steps", "whole process"]
-    head = "".join(f"{column:>17}" for column in columns)
+    names = columns(returns, steps)
+    head = "".join(f"{name:>17}" for name in names)
     lines = [f"{'':<18}{head}{'start-up':>10}{'compiling':>10}{'final':>8}"]
-    base = places(found[BASELINE]) if BASELINE in found else [None] * len(columns)
+    base = places(found[BASELINE]) if BASELINE in found else [None] * len(names)
     for name, r in found.items():
         cells = "".join(f"{cell(*both):>17}" for both in zip(places(r), base, strict=True))
         ends = [mean for mean in r["final_returns"] if mean is not None]
@@ -118,11 +118,11 @@ def table(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float], step
 
 def ranges(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float], steps: int) -> str:
     """The table of the least and the greatest seconds over the seeds."""
-    columns = [*(f"to {r:,.0f}" for r in returns), f"{steps:,} steps", "whole process"]
-    lines = [f"{'over the seeds':<18}" + "".join(f"{column:>17}" for column in columns)]
+    head = "".join(f"{name:>17}" for name in columns(returns, steps))
+    lines = [f"{'over the seeds':<18}{head}"]
     for name, row in found.items():
-        each = [*row["to_return"].values(), row["to_steps"], row["whole"]]
-        lines.append(f"{name:<18}" + "".join(f"{span(one['seconds']):>17}" for one in each))
+        spans = "".join(f"{span(one['seconds']):>17}" for one in timed(row))
+        lines.append(f"{name:<18}{spans}")
     return "\n".join(lines)
 
 
@@ -136,10 +136,19 @@ def span(seconds: Sequence[float | None]) -> str:
     return f"{min(known):.1f}-{max(known):.1f} s"
 
 
+def columns(returns: Sequence[float], steps: int) -> list[str]:
+    """The names of the columns with seconds."""
+    return [*(f"to {r:,.0f}" for r in returns), f"{steps:,} steps", "whole process"]
+
+
+def timed(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The seconds of a contestant, in the order of the columns."""
+    return [*row["to_return"].values(), row["to_steps"], row["whole"]]
+
+
 def places(row: Mapping[str, Any]) -> list[float | None]:
-    """The medians in the order of the table's columns."""
-    each = [*row["to_return"].values(), row["to_steps"], row["whole"]]
-    return [found["median_s"] for found in each]
+    """The medians, in the order of the columns."""
+    return [found["median_s"] for found in timed(row)]
 
 
 def cell(seconds: float | None, base: float | None = None) -> str:

@@ -28,6 +28,7 @@ PRINTED = sorted(
         for command in commands(page.read_text(), r"python (benchmarks/(?!NAME)\w+\.py.*)")
     }
 )
+RACES = re.compile(r"benchmarks/(collect|end_to_end|learn|off_policy)\.py")
 
 
 class Understood(Exception):
@@ -61,9 +62,6 @@ def everyone(options, script):
     every = argparse.Namespace(**{**vars(options), "only": None})
     module = learn if script == "learn" else off_policy
     return [each.name for each in module.contestants(every)]
-
-
-RACES = re.compile(r"benchmarks/(collect|end_to_end|learn|off_policy)\.py")
 
 
 @pytest.mark.parametrize("command", [each for each in PRINTED if RACES.match(each)])
