@@ -33,6 +33,15 @@ ROUNDS = {
     "sb3": "Stable-Baselines3",
     "sb3-cleanrl": "CleanRL's setting",
 }
+RACE = {
+    "walle": "walle",
+    "walle-overlapped": "walle, overlapped",
+    "walle-cold": "walle, nothing in the cache of compiled learners",
+    "sbx-ours": "SBX, walle's settings",
+    "sbx-zoo": "SBX, Zoo",
+    "sb3-zoo": "Stable-Baselines3, Zoo",
+    "sample-factory": "Sample Factory",
+}
 
 
 def measured(name):
@@ -108,7 +117,31 @@ def other_tasks():
             )
 
 
-@pytest.mark.parametrize("table", [learning, replay, rounds, collecting, other_tasks])
+def race():
+    report = measured("race")
+    for name, title in RACE.items():
+        row_of = report["race"][name]
+        places = [*row_of["to_return"].values(), row_of["to_steps"], row_of["whole"]]
+        ends = [lap["marks"][-1] for lap in report["laps"] if lap["name"] == name]
+        yield row(
+            title,
+            *(reached(place["seconds"]) for place in places),
+            f"{row_of['startup_s']:.1f} s",
+            f"{row_of['compile_s']:.1f} s",
+            f"{statistics.mean(end['env_steps'] for end in ends):,.0f}",
+            f"{statistics.mean(row_of['final_returns']):,.0f}",
+        )
+
+
+def reached(seconds):
+    """Median and range; how many seeds if not all; a dash for none."""
+    known = [one for one in seconds if one is not None]
+    if len(known) < len(seconds):
+        return f"{len(known)} of {len(seconds)}" if known else "-"
+    return f"{statistics.median_low(known):.1f} s ({spread(known, 1)})"
+
+
+@pytest.mark.parametrize("table", [learning, replay, rounds, collecting, other_tasks, race])
 def test_every_row_of_the_page_was_measured(table):
     lines = list(table())
     assert len(lines) >= 5
@@ -117,7 +150,7 @@ def test_every_row_of_the_page_was_measured(table):
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 6
+    assert len(files) == 7
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")

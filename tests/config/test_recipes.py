@@ -11,7 +11,9 @@ from walle.config.help import help_text, recipes
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "conf" / "experiment").glob("*.yaml"))
 NAMES = [file.stem for file in FILES]
-ANY_TASK = ["wide"]
+ANY_TASK = ["wide", "wider"]
+TASKS = sorted((ROOT / "conf" / "env").glob("*.yaml"))
+MUJOCO = [file.stem for file in TASKS if "-v5" in file.read_text()]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ANY_TASK])
@@ -25,12 +27,19 @@ def test_a_recipe_composes_for_the_algorithm_and_the_task_in_its_name(name):
 @pytest.mark.parametrize("env", ["hopper", "ant", "swimmer"])
 @pytest.mark.parametrize("name", ANY_TASK)
 def test_a_recipe_for_any_task_leaves_the_task_its_own_settings(name, env):
-    """Ant has fewer epochs, Swimmer longer rollouts (conf/env/tuned)."""
+    """Ant has fewer epochs, Swimmer longer rollouts (conf/env/tuned); `wider` has epochs of its own."""
     config, alone = compose([f"+experiment={name}", f"env={env}"]), compose([f"env={env}"])
     assert config.algo.minibatch_size > alone.algo.minibatch_size
-    assert config.algo.epochs == alone.algo.epochs
+    assert config.algo.epochs == (20 if name == "wider" else alone.algo.epochs)
     assert config.algo.gamma == alone.algo.gamma
     assert config.batch_size // config.lanes >= alone.batch_size // alone.lanes
+
+
+@pytest.mark.parametrize("env", MUJOCO)
+@pytest.mark.parametrize("name", ANY_TASK)
+def test_a_recipe_for_any_task_composes_with_each_of_mujoco(name, env):
+    """Such as InvertedDoublePendulum, whose entropy bonus has no place where the noise is given."""
+    assert compose([f"+experiment={name}", f"env={env}"]).algo.minibatch_size >= 1024
 
 
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
