@@ -120,25 +120,22 @@ def other_tasks():
 def race():
     report = measured("race")
     for name, title in RACE.items():
-        row_of = report["race"][name]
-        places = [*row_of["to_return"].values(), row_of["to_steps"], row_of["whole"]]
-        ends = [lap["marks"][-1] for lap in report["laps"] if lap["name"] == name]
+        found = report["race"][name]
+        places = [*found["to_return"].values(), found["to_steps"], found["whole"]]
+        laps = [lap for lap in report["laps"] if lap["name"] == name]
+        ends = [lap["marks"][-1] for lap in laps]
         yield row(
             title,
-            *(reached(place["seconds"]) for place in places),
-            f"{row_of['startup_s']:.1f} s",
-            f"{row_of['compile_s']:.1f} s",
-            f"{statistics.mean(end['env_steps'] for end in ends):,.0f}",
-            f"{statistics.mean(row_of['final_returns']):,.0f}",
+            *(each(place["seconds"]) for place in places),
+            *(each([lap["launch"][part] for lap in laps]) for part in ("startup_s", "compile_s")),
+            each([end[1] for end in ends], 0),
+            each([end[2] for end in ends], 0),
         )
 
 
-def reached(seconds):
-    """Median and range; how many seeds if not all; a dash for none."""
-    known = [one for one in seconds if one is not None]
-    if len(known) < len(seconds):
-        return f"{len(known)} of {len(seconds)}" if known else "-"
-    return f"{statistics.median_low(known):.1f} s ({spread(known, 1)})"
+def each(values, digits=1):
+    """The value of each seed; a dash for what a seed did not reach."""
+    return "; ".join("-" if value is None else f"{value:,.{digits}f}" for value in values)
 
 
 @pytest.mark.parametrize("table", [learning, replay, rounds, collecting, other_tasks, race])
