@@ -27,7 +27,7 @@ def test_a_recipe_composes_for_the_algorithm_and_the_task_in_its_name(name):
 @pytest.mark.parametrize("env", ["hopper", "ant", "swimmer"])
 @pytest.mark.parametrize("name", ANY_TASK)
 def test_a_recipe_for_any_task_leaves_the_task_its_own_settings(name, env):
-    """Ant has fewer epochs, Swimmer longer rollouts (conf/env/tuned); `wider` has epochs of its own."""
+    """Ant has fewer epochs, Swimmer longer rollouts (conf/env/tuned); `wider` has 20 epochs."""
     config, alone = compose([f"+experiment={name}", f"env={env}"]), compose([f"env={env}"])
     assert config.algo.minibatch_size > alone.algo.minibatch_size
     assert config.algo.epochs == (20 if name == "wider" else alone.algo.epochs)
