@@ -26,9 +26,8 @@ PAGES = ("reproductions", "results", "scaling", "study")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 
 SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
-EARLIER = (ROOT / "docs" / "earlier_results.md").read_text()
 # Settings in a sentence or a table, such as "the same with `algo.epochs=5`".
-PARTS = commands(TEXT + EARLIER, r"((?:[a-z][a-z_.]*=\S+ ?)+)$")
+PARTS = commands(TEXT, r"((?:[a-z][a-z_.]*=\S+ ?)+)$")
 RUNS = commands(TEXT, r"(?:walle run|python -m walle\.run) (?!-cn|NAME)(?:-m )?(.+)")
 SCRIPTS = commands(TEXT, r"python (analysis/(?!SCRIPT)\w+\.py.*)")
 PLANS = [f"analysis/plan.py {rest}" for rest in commands(TEXT, r"walle plan (.+)")]

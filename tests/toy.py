@@ -272,6 +272,26 @@ class Keeper(gym.Env):
         return np.zeros(2, np.float32), 1.0, False, False, {}
 
 
+class Wide(gym.Env):
+    """40 observations, which wander, and 37 actions, whose squares cost; 8 steps."""
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-10, 10, (40,), np.float64)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (37,), np.float32)
+        self._t = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return self.np_random.normal(size=40), {}
+
+    def step(self, action):
+        self._t += 1
+        cost = float(np.square(action).sum())
+        return self.np_random.normal(size=40), -cost, False, self._t == 8, {}
+
+
+gym.register("Wide-v0", entry_point="tests.toy:Wide")
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")

@@ -23,7 +23,7 @@ from walle.config import config_hash, to_dict, validate
 from walle.config.remarks import crowded, late_episodes
 from walle.config.schemas import Config
 from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
-from walle.learning.compiled import built
+from walle.learning.cached_files import built
 from walle.parts import (
     Run,
     make_agent,

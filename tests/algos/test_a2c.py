@@ -17,7 +17,7 @@ def test_targets_are_n_step_returns():
     batch = algorithm.batch(x)
     assert not x.ended.any()
     with torch.no_grad():
-        last = algorithm.networks.value(algorithm.vector, x.states[64:])
+        last = algorithm.networks.value_function(algorithm.vector)(x.states[64:])
     expected = returns.discounted_sums(x.reward, x.ended, 0.99, last)
     torch.testing.assert_close(batch.target, expected.flatten(), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(batch.advantage, batch.target - batch.value)
@@ -46,7 +46,7 @@ def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
 def test_the_value_of_a_constant_reward_reaches_the_geometric_series():
     small = ("batch_size=64", "algo.compile=false")
     algorithm, _ = trained(200, "algo=a2c", *CONSTANT, *small, "+env.kwargs.ends=truncated")
-    value = algorithm.networks.value(algorithm.vector, torch.tensor([[0.5, -0.5]]))
+    value = algorithm.networks.value_function(algorithm.vector)(torch.tensor([[0.5, -0.5]]))
     assert value.item() == pytest.approx(1 / (1 - GAMMA), rel=0.05)
 
 

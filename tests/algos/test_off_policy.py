@@ -7,8 +7,8 @@ from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.replay_files import ReplayFiles
+from walle.algos.limiter import Limiter
 from walle.algos.networks import NetSettings
-from walle.algos.off_policy import Limiter
 from walle.algos.sac import SAC
 from walle.config import compose
 from walle.errors import ConfigError

@@ -62,6 +62,8 @@ def test_the_critic_values_the_features():
     value = critic(critic.layout.unflatten(vector), obs)
     features = torch.cat((2 * obs, obs), -1)
     assert torch.equal(value, plain(plain.layout.unflatten(vector[3:]), features))
+    found = critic.without_gradient(critic.layout.unflatten(vector), obs)
+    torch.testing.assert_close(found, value)
 
 
 LAYERS = ([8], torch.tanh)

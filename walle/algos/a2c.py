@@ -21,7 +21,6 @@ Departures from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import torch
@@ -39,6 +38,7 @@ from walle.learning import losses
 from walle.learning.adam import AdamSettings
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer
+from walle.learning.sharing.team import map_rows
 from walle.nets.actor_critic import ActorCritic
 from walle.types import Rollout
 
@@ -102,8 +102,10 @@ class A2C(OnPolicy):
     @torch.no_grad()
     def batch(self, experience: Experience) -> StepBatch:
         """The round's steps, with advantages from the current critic."""
-        value_of = partial(self.networks.value, self.vector)
-        return StepBatch.of(experience, self.estimates(self.features(experience), value_of))
+        value_of = self.networks.value_function(self.vector)
+        featured = self.features(experience)
+        found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
+        return StepBatch.of(experience, found)
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one gradient step on the whole round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.gradient_steps import Info
 from walle.learning.losses import value_loss
 from walle.learning.optimizer import Optimizer
+from walle.learning.sharing.team import map_rows
 from walle.nets.critics import Critic
 
 
@@ -50,7 +52,8 @@ class NeuralBaseline:
     @torch.no_grad()
     def __call__(self, obs: Tensor, t: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Values [N] of normalised observations [N, O]; `t` is not used."""
-        return self._critic(self._critic.layout.unflatten(self.vector), obs)
+        params = self._critic.layout.unflatten(self.vector)
+        return map_rows(partial(self._critic.without_gradient, params), obs)
 
     def fit(self, obs: Tensor, target: Tensor, t: Tensor | None = None) -> float:  # noqa: ARG002
         """Fits the targets [N]; returns the minibatches' mean squared error before each step."""

@@ -16,6 +16,8 @@ import torch
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import CompileError, ConfigError, WalleError
+from walle.learning.native.library import CompilerError
+from walle.learning.sharing.team import Team, require_alike
 
 MODES = ("auto", "true", "false")
 
@@ -43,22 +45,25 @@ class Cost(NamedTuple):
 
 # A library serves later runs too, for example other seeds, so half of its cost must be saved.
 RUNS_OF_A_LIBRARY = 2
-# Seconds of compiling are estimates: those of a quiet core with all that `quick_builds` leaves out
-# (22 s; 25 s for a block of updates; 50 and 80 s for a memory), less the 10 to 13 s that it saves.
-# Seconds saved are from the table of learning speed in docs/results.md: nets of 64x64, 64 to 4,096
-# rows.
+# Seconds of compiling are those of one quiet core of an EPYC (9.3 s; SAC 11.8 s, TD3 12.7 s; 32 s
+# and 50 s for a memory; 2.7 s for a library in C++), rounded: `benchmarks/compiling.py`,
+# 24 November 2026.
+# Seconds saved are from the tables of learning speed in docs/results.md: nets of 64x64, 64 to 4,096
+# rows; those of PyTorch code from the tables before there were libraries in C++.
 GRADIENT_STEP = Cost(compile_s=10.0, call_s=0.75e-3, row_s=0.4e-6)
-# From the table of off-policy updates there, for TD3; an update has several gradients.
+NATIVE_STEP = Cost(compile_s=3.0, call_s=0.95e-3, row_s=1.3e-6)
+# An update has several gradients; the saving is TD3's.
 OFF_POLICY_UPDATE = Cost(compile_s=12.0, call_s=4.7e-3)
+NATIVE_UPDATE = Cost(compile_s=3.0, call_s=5.2e-3)
 
 
 def sequence_cost(steps: int) -> Cost:
     """The cost for a memory: a gradient step through sequences of `steps` steps, unrolled.
 
-    Sequences of 16 steps save 3.4 ms a gradient step and take about 40 s to compile, and those of
-    32 steps about 70 s.
+    Sequences of 16 steps save 3.4 ms a gradient step and take 32 s to compile, and those of 32
+    steps 50 s.
     """
-    return Cost(GRADIENT_STEP.compile_s + 1.9 * steps, GRADIENT_STEP.call_s + 0.165e-3 * steps)
+    return Cost(GRADIENT_STEP.compile_s + 1.3 * steps, GRADIENT_STEP.call_s + 0.165e-3 * steps)
 
 
 class Choice(NamedTuple):
@@ -154,6 +159,8 @@ def attempt(choice: Choice, mode: str, compile_all: Callable[[], None]) -> Choic
 
 def _compiler_fault(error: Exception) -> str | None:
     """The cause in one line, if it is the compiler or its files; None if it may be the function."""
+    if isinstance(error, CompilerError):
+        return _said(str(error))
     from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
 
     cause = getattr(error, "inner_exception", error)
@@ -164,9 +171,14 @@ def _compiler_fault(error: Exception) -> str | None:
         return f"{text} is no working C++ compiler"
     if not isinstance(cause, CppCompileError):
         return None
-    lines = [line for line in cause.output.splitlines() if line.strip()]
+    return _said(cause.output)
+
+
+def _said(output: str) -> str:
+    """What the compiler said, in one line."""
+    lines = [line for line in output.splitlines() if line.strip()]
     said = [line for line in lines if "error" in line.lower()] or lines or ["nothing"]
-    return f"{text} said: {said[0].strip()[:200]}"
+    return f"CXX={os.environ.get('CXX', 'g++')} said: {said[0].strip()[:200]}"
 
 
 def _first_line(error: Exception) -> str:
@@ -229,6 +241,19 @@ class Compiling:
             for part, choice in self._chosen
         ]
         return "; ".join(f"{p.name} {choice}" for p, choice in self._chosen) or self._without_parts
+
+    def meet(self, team: Team) -> None:
+        """Waits for the other learners.
+
+        Raises:
+            WorkerError: they compiled other parts, so their numbers would not fit together.
+        """
+        compiled = sum(choice.compile << place for place, (_, choice) in enumerate(self._chosen))
+        require_alike(
+            team,
+            float(compiled),
+            "some learners compiled and others could not, see above; use algo.compile=false",
+        )
 
     def _described(self, part: Compilable) -> str | None:
         return None if self._description is None else f"{part.name} of {self._description}"

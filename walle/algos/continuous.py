@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.networks import NetSettings
 from walle.algos.off_policy import OffPolicy
 from walle.algos.problem import Problem
@@ -48,6 +49,7 @@ class ContinuousOffPolicy(OffPolicy):
             updates: K, the updates in a block.
         """
         actions = continuous_actions(settings.name, problem)
+        self.net, self.problem, self.critics = net, problem, critics
         net.encoder(problem)  # refuses images
         layers = (net.policy_widths(problem), activation(net.activation))
         width, own = net.encoded(problem), net.own_encoder(problem)
@@ -71,6 +73,12 @@ class ContinuousOffPolicy(OffPolicy):
             policy: [P] the policy's parameters.
             critic: [Q] the parameters of all critics.
         """
+
+    @property
+    def is_native(self) -> bool:
+        """See `OffPolicy`."""
+        by_rows = not self.problem.separate
+        return by_rows and native.has_networks(self, self.net, self.problem)
 
     @property
     def policy_vector(self) -> Tensor:

@@ -23,6 +23,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.continuous import ContinuousOffPolicy
 from walle.algos.networks import NetSettings
@@ -30,6 +31,7 @@ from walle.algos.off_policy import OffPolicySettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.learning import losses
+from walle.learning.native.replay_updates import NativeUpdates, ddpg_updates
 from walle.learning.off_policy_updates import (
     Stage,
     TrainState,
@@ -87,6 +89,16 @@ class DDPG(ContinuousOffPolicy):
         """Builds one critic; `sizes` overrides the sizes that `OffPolicy` gets."""
         policy = partial(DeterministicPolicy, exploration=settings.exploration)
         super().__init__(settings, net, problem, policy, **{"critics": 1, "draws": 0, **sizes})
+
+    @property
+    def smoothing(self) -> tuple[float, float] | None:
+        """Scale and bound of the noise on the target's action; DDPG has none."""
+        return None
+
+    def make_native(self) -> NativeUpdates:
+        """See `OffPolicy`."""
+        parts = native.actor_critic(self, self.critics)
+        return ddpg_updates(parts, self.updates_per_block, self.smoothing)
 
     def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
         """The state before the first update; the targets are copies of the networks."""

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.compiling import OFF_POLICY_UPDATE, Compilable, Compiling, Cost, describe
+from walle.algos.compiling import (
+    NATIVE_UPDATE,
+    OFF_POLICY_UPDATE,
+    Compilable,
+    Compiling,
+    Cost,
+    describe,
+)
+from walle.algos.limiter import Limiter
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.algos.replay_memory import check_replay_memory
@@ -57,33 +65,6 @@ class OffPolicySettings(CompilableSettings):
     def shared_minibatches(self) -> dict[str, int]:
         """See `AlgorithmSettings`."""
         return {"minibatch_size": self.minibatch_size}
-
-
-class Limiter:
-    """Counts due updates: `per_step` for every environment step after the first `starts` steps.
-
-    The count depends only on the environment steps so far, so every mode takes the same updates.
-    Updates are taken in whole blocks; a remainder waits for the next call.
-    """
-
-    def __init__(self, per_step: float, starts: int, block: int) -> None:
-        """A block has `block` updates."""
-        self._per_step, self._starts, self._block = per_step, starts, block
-        self.inserted = 0
-        self.blocks = 0
-
-    @property
-    def started(self) -> bool:
-        """Whether learning has begun."""
-        return self.inserted >= self._starts
-
-    def insert(self, steps: int) -> int:
-        """Counts `steps` more environment steps; returns the number of blocks that are now due."""
-        self.inserted += steps
-        owed = math.floor(self._per_step * max(0, self.inserted - self._starts))
-        due = owed // self._block - self.blocks
-        self.blocks += due
-        return due
 
 
 class Draw(NamedTuple):
@@ -157,7 +138,8 @@ class OffPolicy(ABC):
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
         due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
         rows = settings.minibatch_size
-        part = Compilable("learning", max(0, due), rows, self._compile, cost=self.cost)
+        cost = NATIVE_UPDATE if self.is_native else self.cost
+        part = Compilable("learning", max(0, due), rows, self._compile, cost=cost)
         self.compiling = Compiling(
             settings.compile,
             problem.device,
@@ -216,6 +198,15 @@ class OffPolicy(ABC):
         after, found = take_stages(self.stages(), state, minibatches, noise)
         return after, self.summary(found)
 
+    @property
+    def is_native(self) -> bool:
+        """Whether `make_native` computes the same blocks; others are compiled from their code."""
+        return False
+
+    def make_native(self) -> DividedUpdates:
+        """Updates in C++."""
+        raise NotImplementedError(f"{type(self).__name__} has no updates in C++")
+
     def divide(self, updates: DividedUpdates) -> None:
         """Takes all later updates by `updates`, which several learners can divide."""
         self._updates = self._divided = updates
@@ -236,10 +227,16 @@ class OffPolicy(ABC):
         The other learners compile too, and all wait for each other.
         """
         line = self.compiling.run()
-        self.team.meet()
+        self.compiling.meet(self.team)
         return line
 
     def _compile(self, description: str | None) -> None:
+        if self.is_native:
+            native = self.make_native()
+            native.join_team(self.team)
+            self._updates = native
+            self._divided = None if self._divided is None else native
+            return
         dtype = getattr(torch, self.replay.dtype)
         minibatches = torch.zeros(self._minibatches, dtype=dtype, device=self._device)
         noise = torch.zeros(self._noise, device=self._device)

@@ -25,17 +25,19 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.compiling import (
     GRADIENT_STEP,
+    NATIVE_STEP,
     Compilable,
     Compiling,
     describe,
@@ -44,15 +46,17 @@ from walle.algos.compiling import (
 from walle.algos.experience import Experience
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy import OnPolicy, OnPolicySettings, schedule_factor
+from walle.algos.ppo_rows import PolicyRows, PPOBatch, ValueRows, policy_rows, value_rows
 from walle.algos.problem import Problem
-from walle.algos.rows import SequenceInputs, StepInputs, StepRows, make_rows
+from walle.algos.rows import StepRows, make_rows
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
-from walle.learning.fixed_batch import FixedBatch
 from walle.learning.gradient_steps import Info
+from walle.learning.native.ppo_epochs import PPOEpochs
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.separate_networks import Network
+from walle.learning.sharing.team import map_rows
 from walle.nets.actor_critic import ActorCritic
 from walle.nets.mlp import Params
 from walle.nets.policies import log_std_params
@@ -90,54 +94,8 @@ class PPOSettings(OnPolicySettings):
         return {"minibatch_size": self.minibatch_size}
 
 
-class PPOBatch(NamedTuple):
-    """N rows, each a step or a sequence of K steps.
-
-    Attributes:
-        inputs: inputs of the networks.
-        action: [N, *A]; in sequences [N, K, *A].
-        log_prob: [N] or [N, K], like all below; of the action under the policy before the update.
-        advantage: of the action.
-        target: of the value function.
-        value: the value function's estimate before the update.
-    """
-
-    inputs: StepInputs | SequenceInputs
-    action: Tensor
-    log_prob: Tensor
-    advantage: Tensor
-    target: Tensor
-    value: Tensor
-
-
+TOO_FAR = 1.5  # times the target of the KL divergence
 POLICY_INFO, VALUE_INFO = ("kl", "clip_fraction", "policy_loss", "entropy"), ("value_loss",)
-
-
-class PolicyRows(NamedTuple):
-    """The fields of `PPOBatch` that the policy learns from; [N, O] and [N, ...]."""
-
-    obs: Tensor
-    action: Tensor
-    log_prob: Tensor
-    advantage: Tensor
-
-
-class ValueRows(NamedTuple):
-    """The fields of `PPOBatch` that the critic learns from; [N, O] and [N]."""
-
-    obs: Tensor
-    target: Tensor
-    value: Tensor
-
-
-def policy_rows(batch: PPOBatch) -> PolicyRows:
-    """What the policy learns from."""
-    return PolicyRows(batch.inputs.obs, batch.action, batch.log_prob, batch.advantage)
-
-
-def value_rows(batch: PPOBatch) -> ValueRows:
-    """What the critic learns from."""
-    return ValueRows(batch.inputs.obs, batch.target, batch.value)
 
 
 class PPO(OnPolicy):
@@ -156,17 +114,22 @@ class PPO(OnPolicy):
                 f"algo.log_std_end={settings.log_std_end}: the policy's noise is no parameter"
                 " (discrete actions, or net.scale=state); use null"
             )
+        self.adam_settings = AdamSettings(
+            beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
+        )
+        self.native: PPOEpochs | None = None
         self.optimizer = Optimizer(
             self.loss,
-            AdamSettings(beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm),
+            self.adam_settings,
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
             networks=self.separate() if problem.separate else (),
+            native=self.make_native if native.has_ppo(self) else None,
         )
-        self.value_of: Callable[[Tensor, Tensor], Tensor] = self.networks.value
         minibatches = -(-problem.batch_size // settings.minibatch_size)
         steps = problem.rounds * settings.epochs * minibatches
         cost = sequence_cost(net.memory.sequence) if net.memory else GRADIENT_STEP
+        cost = NATIVE_STEP if native.has_ppo(self) else cost
         parts = [Compilable("learning", steps, self.rows.minibatch_size, self.compile, cost=cost)]
         described = describe(self, net, problem)
         self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
@@ -218,15 +181,19 @@ class PPO(OnPolicy):
         value_loss = losses.value_loss(value, batch.target, batch.value, s.value_clip)
         return s.value_weight * value_loss, {"value_loss": value_loss}
 
+    def make_native(self) -> PPOEpochs:
+        """Passes that minimise `loss`, in C++."""
+        target = self.settings.target_kl
+        limit = None if target is None else TOO_FAR * target
+        self.native = native.ppo_epochs(self, self.adam_settings, limit)
+        self.discounted_sums = self.native.discounted_sums
+        return self.native
+
     def compile(self, description: str | None) -> None:
-        """Compiles the gradient step and the critic."""
+        """Compiles the gradient step."""
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
         self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
-        width, rows = self.net.features(self.problem), self.problem.batch_size
-        self.value_of = FixedBatch(
-            self.networks.value, self.vector, width, rows, description, self.team
-        )
 
     def features(self, experience: Experience) -> Experience:
         """The round with features, of a memory or of images, instead of observations."""
@@ -241,7 +208,8 @@ class PPO(OnPolicy):
         `old_value` is the value estimate of the round's first batch; None for the first batch.
         """
         featured = self.rows.with_features(self.networks.split(vector)[0], experience)
-        found = self.estimates(featured, partial(self.value_of, vector))
+        value_of = (self.native or self.networks).value_function(vector)
+        found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
         as_rows = self.rows.as_rows
         return PPOBatch(
             inputs=self.rows.inputs(experience, featured),
@@ -297,4 +265,4 @@ class PPO(OnPolicy):
 
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the KL divergence is above 1.5 times its target."""
-        return bool(info["kl"] > 1.5 * self.settings.target_kl)
+        return bool(info["kl"] > TOO_FAR * self.settings.target_kl)

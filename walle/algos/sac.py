@@ -19,6 +19,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.continuous import ContinuousOffPolicy
 from walle.algos.networks import NetSettings
@@ -28,6 +29,7 @@ from walle.algos.sac_by_networks import SeparateCritics
 from walle.algos.sac_parts import TWO, SACParts
 from walle.errors import ConfigError
 from walle.learning import losses
+from walle.learning.native.replay_updates import NativeUpdates, sac_updates
 from walle.learning.off_policy_updates import (
     Stage,
     TrainState,
@@ -81,6 +83,10 @@ class SAC(ContinuousOffPolicy):
             self.target_entropy = settings.target_entropy
         if problem.separate:
             self.divide(self.separate(net, problem))
+
+    def make_native(self) -> NativeUpdates:
+        """See `OffPolicy`."""
+        return sac_updates(native.actor_critic(self, self.critics), self.target_entropy)
 
     def separate(self, net: NetSettings, problem: Problem) -> SeparateCritics:
         """Updates with a learner for each critic.

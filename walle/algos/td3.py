@@ -48,14 +48,16 @@ class TD3(DDPG):
         delay = settings.policy_delay
         super().__init__(settings, net, problem, critics=2, draws=1, updates=delay)
 
+    @property
+    def smoothing(self) -> tuple[float, float]:
+        """Scale and bound of the noise on the target's action."""
+        return self.settings.target_noise, self.settings.target_noise_clip
+
     def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:
         """The target y = r + γ c min_k Q'_k(s', ã), [B]; ã is π'(s') with clipped noise."""
         s = self.settings
         action = losses.target_policy_smoothing(
-            self.policy.act(state.policy_target, batch.next_obs),
-            draws[0],
-            s.target_noise,
-            s.target_noise_clip,
+            self.policy.act(state.policy_target, batch.next_obs), draws[0], *self.smoothing
         )
         q = self.critic(state.critic_target, batch.next_obs, action)
         return losses.td_target(batch.reward, batch.continues, q, s.gamma)

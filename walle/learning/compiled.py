@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,9 +26,11 @@ import torch
 from torch import Tensor
 
 from walle.learning import onednn
+from walle.learning.cached_files import cpu, intact, seal, write
 from walle.learning.quick_builds import quick_builds
 from walle.processes.locks import locked_file
 from walle.processes.private_files import TemporaryDirectory, cache_directory, environment
+from walle.processes.starting import collector_paused
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -85,19 +86,15 @@ def compile_function(
     if program:
         return program
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
-    with _torch_files(directory):  # the tracer imports the compiler, which makes directories
+    # The tracer imports the compiler, which makes directories, and many objects that stay.
+    with _torch_files(directory), collector_paused():
         graph = _trace(function, example)
         path = directory / f"{_fingerprint(graph, example)}.pt2"
         with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
             program = _loaded(graph, example, path)
     if known:
-        _write(known, path.name)
+        write(known, path.name)
     return program
-
-
-def built() -> set[tuple[str, int]]:
-    """The packages in the cache directory, each with its time of building."""
-    return {(each.name, each.stat().st_mtime_ns) for each in cache_directory().glob("*.pt2")}
 
 
 def _known(known: Path) -> Program | None:
@@ -105,44 +102,22 @@ def _known(known: Path) -> Program | None:
     try:
         name = known.read_text()
         package = known.with_name(name)
-        return Program(package) if Path(name).name == name and _intact(package) else None
+        return Program(package) if Path(name).name == name and intact(package) else None
     except (OSError, ValueError, RuntimeError):
         return None
 
 
-def _write(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".writing", delete=False) as file:
-        file.write(text)
-    os.replace(file.name, path)
-
-
 def _loaded(graph: torch.fx.GraphModule, example: Sequence[Tensor], path: Path) -> Program:
-    if not _intact(path):
+    if not intact(path):
         _build(graph, example, path)
-        _write(_checksum_file(path), _checksum(path))
+        seal(path)
     return Program(path)
-
-
-def _intact(package: Path) -> bool:
-    """Whether the package is as it was built: torch would run a damaged one, whatever it does."""
-    try:
-        return _checksum_file(package).read_text() == _checksum(package)
-    except (OSError, ValueError):  # one of the files is missing, or the checksum is no text
-        return False
-
-
-def _checksum_file(package: Path) -> Path:
-    return package.with_suffix(".sha256")
-
-
-def _checksum(package: Path) -> str:
-    return hashlib.sha256(package.read_bytes()).hexdigest()
 
 
 def _trace(function: Function, example: Sequence[Tensor]) -> torch.fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = {torch.ops.aten.tanh.default: tanh, **onednn.decompositions(_cpu())}
+    table = {torch.ops.aten.tanh.default: tanh, **onednn.decompositions(cpu())}
     # Fake tensors have shapes without values; a constant, such as an own net's, keeps its value.
     how: dict[str, Any] = {"tracing_mode": "fake", "_allow_non_fake_inputs": True}
     return make_fx(lambda *x: tuple(function(*x)), table, **how)(*example)
@@ -209,15 +184,7 @@ def _shapes_and_machine(example: Sequence[Tensor]) -> bytes:
 def _machine() -> tuple[Any, ...]:
     compiler = os.environ.get("CXX", "g++")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return torch.__version__, torch.get_num_threads(), compiler, gpu, platform.machine(), _cpu()
-
-
-def _cpu() -> str:
-    """The processor's model and instruction sets; a library works on this processor only."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    known = [line for line in lines if line.startswith(("flags", "Features", "model name"))]
-    return "\n".join(sorted(set(known)))
+    return torch.__version__, torch.get_num_threads(), compiler, gpu, platform.machine(), cpu()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from walle.learning.gradient_steps import (
 )
 from walle.learning.shards import ShardedStep
 from walle.learning.sharing.separate_networks import Network, SeparateStep
-from walle.learning.sharing.team import Team
+from walle.learning.sharing.team import ALONE, Team
 
 Stop = Callable[[Mapping[str, float]], bool]
 
@@ -31,13 +31,13 @@ class EpochResult(NamedTuple):
     Attributes:
         vector: [P] the new parameters.
         state: Adam's new state.
-        infos: the numbers [I] of each minibatch; `GradientStep.names` names them.
+        infos: [M, I] the numbers of each minibatch; `GradientStep.names` names them.
         stopped: whether the stop criterion ended the pass at the last of these minibatches.
     """
 
     vector: Tensor
     state: AdamState
-    infos: list[Tensor]
+    infos: Tensor
     stopped: bool
 
 
@@ -68,6 +68,30 @@ class Divisible(Protocol):
         ...
 
 
+class Epochs(Protocol):
+    """Whole passes over the data of one loss, outside of Python (`walle/learning/native`).
+
+    Attributes:
+        names: names of a minibatch's numbers.
+        team: the learners that divide the minibatches.
+    """
+
+    names: tuple[str, ...]
+    team: Team
+
+    def __call__(
+        self,
+        vector: Tensor,
+        state: AdamState,
+        rate: float,
+        rows: Any,
+        order: Tensor | None,
+        size: int,
+    ) -> tuple[Tensor, AdamState, Tensor, bool]:
+        """The fields of `EpochResult`, after a step on every minibatch of `size` rows."""
+        ...
+
+
 class Optimizer:
     """Minimises a pure `loss(vector, batch) -> (loss, info)` by minibatch Adam.
 
@@ -81,6 +105,7 @@ class Optimizer:
         stop: Stop | None = None,
         shards: int = 1,
         networks: Sequence[Network] = (),
+        native: Callable[[], Epochs] | None = None,
     ) -> None:
         """Takes eager steps until `compile`.
 
@@ -92,10 +117,14 @@ class Optimizer:
             shards: into how many parts a minibatch is divided; with more than one, the loss and its
                 info must be means over the rows.
             networks: what `loss` consists of, to divide it by networks instead.
+            native: makes passes that `compile` takes instead of compiling `loss`.
         """
         self._loss = loss
         self._settings = settings
         self._stop = stop
+        self._team: Team = ALONE
+        self._native = native
+        self._epochs: Epochs | None = None
         self._divided: ShardedStep | SeparateStep | None = None
         if networks:
             self._divided = SeparateStep(networks, settings)
@@ -111,7 +140,9 @@ class Optimizer:
         """
         if self._divided is None:
             raise TypeError("without shards there is nothing to divide")
-        self._divided.team = team
+        self._team = self._divided.team = team
+        if self._epochs is not None:
+            self._epochs.team = team
 
     def compile(
         self, vector: Tensor, data: Batch, minibatch_size: int, description: str | None = None
@@ -120,6 +151,10 @@ class Optimizer:
 
         `description` describes the loss, see `compile_function`.
         """
+        if self._native is not None:
+            self._epochs = self._native()
+            self._epochs.team = self._team
+            return
         batch = minibatches(data, None, minibatch_size)[0]
         if self._divided is not None:
             self._divided.compile(vector, batch, description)
@@ -153,32 +188,38 @@ class Optimizer:
             generator: draws the orders, on the CPU.
             recompute: maps parameters to new data, before every epoch except the first.
         """
-        rate = torch.tensor(learning_rate, device=vector.device)
         infos: list[Tensor] = []
-        stopped = False
         for epoch in range(epochs):
             if epoch and recompute is not None:
                 data = recompute(vector)
             rows = batch_rows(data)  # all rows in one minibatch need no random order
             order = torch.randperm(rows, generator=generator) if minibatch_size < rows else None
-            batches = self._step.deal(data, order, minibatch_size)
-            vector, state, more, stopped = self._run_epoch(vector, state, rate, batches)
-            infos += more
-            if stopped:
+            found = self._run_epoch(vector, state, learning_rate, data, order, minibatch_size)
+            vector, state = found.vector, found.state
+            infos.append(found.infos)
+            if found.stopped:
                 break
-        return Result(vector, state, self._means(infos), len(infos) - stopped, stopped)
+        return self._result(found, torch.cat(infos))
 
     def step(self, vector: Tensor, state: AdamState, data: Batch, learning_rate: float) -> Result:
         """Takes one gradient step on all rows of `data` ([N, ...])."""
-        rate = torch.tensor(learning_rate, device=vector.device)
-        batches = self._step.deal(data, None, batch_rows(data))
-        vector, state, infos, stopped = self._run_epoch(vector, state, rate, batches)
-        return Result(vector, state, self._means(infos), len(infos) - stopped, stopped)
+        found = self._run_epoch(vector, state, learning_rate, data, None, batch_rows(data))
+        return self._result(found, found.infos)
 
     def _run_epoch(
-        self, vector: Tensor, state: AdamState, rate: Tensor, batches: Sequence[Batch]
+        self,
+        vector: Tensor,
+        state: AdamState,
+        learning_rate: float,
+        data: Batch,
+        order: Tensor | None,
+        size: int,
     ) -> EpochResult:
-        """Takes a step on each minibatch, in their order."""
+        """Takes a step on each minibatch of `size` rows, in `order`."""
+        if self._epochs is not None:
+            return EpochResult(*self._epochs(vector, state, learning_rate, data, order, size))
+        rate = torch.tensor(learning_rate, device=vector.device)
+        batches = self._step.deal(data, order, size)
         if not isinstance(self._divided, SeparateStep):
             return self._steps(vector, state, rate, batches)
         found = self._steps(*self._divided.opened(vector, state), rate, batches)
@@ -189,19 +230,24 @@ class Optimizer:
         self, vector: Any, state: Any, rate: Tensor, batches: Sequence[Batch]
     ) -> EpochResult:
         infos: list[Tensor] = []
+        stopped = False
         for batch in batches:
             new_vector, new_state, info = self._step(vector, state, rate, batch)
             infos.append(info)
             if self._stop is not None and self._stop(self._named(info)):
-                return EpochResult(vector, state, infos, stopped=True)
+                stopped = True
+                break
             vector, state = new_vector, new_state
-        return EpochResult(vector, state, infos, stopped=False)
+        return EpochResult(vector, state, torch.stack(infos), stopped)
 
     def _named(self, info: Tensor) -> dict[str, float]:
-        return dict(zip(self._step.names, info.tolist(), strict=True))
+        names = self._step.names if self._epochs is None else self._epochs.names
+        return dict(zip(names, info.tolist(), strict=True))
 
-    def _means(self, infos: list[Tensor]) -> dict[str, float]:
-        return self._named(torch.stack(infos).mean(0))
+    def _result(self, last: EpochResult, infos: Tensor) -> Result:
+        """The result after the `last` epoch, with the numbers [M, I] of all minibatches."""
+        taken = len(infos) - last.stopped
+        return Result(last.vector, last.state, self._named(infos.mean(0)), taken, last.stopped)
 
 
 class Learnable(Protocol):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -22,6 +25,6 @@ class ActorCritic:
         policy, critic = torch.split(vector, sizes)
         return self._policy.layout.unflatten(policy), self._critic.layout.unflatten(critic)
 
-    def value(self, vector: Tensor, features: Tensor) -> Tensor:
-        """V of features [N, F] under the critic in `vector`: [N]."""
-        return self._critic(self.split(vector)[1], features)
+    def value_function(self, vector: Tensor) -> Callable[[Tensor], Tensor]:
+        """V under the critic in `vector`, without a gradient: features [N, F] -> [N]."""
+        return partial(self._critic.without_gradient, self.split(vector)[1])

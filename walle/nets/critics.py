@@ -29,6 +29,10 @@ class Critic:
         """[..., O] -> [...]."""
         return self._mlp(params, obs).squeeze(-1)
 
+    def without_gradient(self, params: Params, obs: Tensor) -> Tensor:
+        """A quicker form of `__call__` where no gradient is needed: [N, O] -> [N]."""
+        return self._mlp.without_gradient(params, obs).squeeze(-1)
+
 
 class QFunctions:
     """K action-value functions of the same shape, Q_k(s, a), in one parameter vector."""

@@ -139,6 +139,14 @@ class MLP:
                 x = self.activation(x)
         return x
 
+    def without_gradient(self, params: Params, x: Tensor) -> Tensor:
+        """A quicker form of `__call__` where no gradient is needed: [N, sizes[0]] -> [N, last]."""
+        for name in self.layers:
+            x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+            if name != self.layers[-1]:
+                _in_place(self.activation, x)()
+        return x
+
     def acting(self, params: Params, rows: int) -> Forward:
         """A quicker form of `__call__` for the hot loop: [rows, sizes[0]] -> [rows, sizes[-1]].
 
@@ -187,7 +195,7 @@ def _in_place(activate: Activation, x: Tensor) -> Callable[[], object]:
     NumPy's vectorised float32 tanh takes 0.7 us for 32 x 64 numbers, torch's takes 4.8 us; the two
     differ by at most one unit in the last place.
     """
-    if activate is torch.tanh:
+    if activate is torch.tanh and not x.is_cuda:
         array = x.numpy()
         return partial(np.tanh, array, array)
     if activate is torch.relu:

@@ -154,13 +154,14 @@ class RewardNormalizer:
 
     def _advance(self, reward: FloatArray, ended: BoolArray, lane: IntArray) -> Float64Array:
         """[T, L] discounted returns of lanes that appear once each."""
-        running = self._return[lane]
+        kept = np.where(ended, 0.0, self._gamma)
         returns = np.empty(reward.shape)
-        for t in range(len(reward)):
-            running = self._gamma * running + reward[t]
-            returns[t] = running
-            running = np.where(ended[t], 0.0, running)
-        self._return[lane] = running
+        np.multiply(self._return[lane], self._gamma, out=returns[0])
+        returns[0] += reward[0]
+        for t in range(1, len(reward)):
+            np.multiply(returns[t - 1], kept[t - 1], out=returns[t])
+            returns[t] += reward[t]
+        self._return[lane] = np.where(ended[-1], 0.0, returns[-1])
         return returns
 
     def state_dict(self) -> dict[str, Any]:

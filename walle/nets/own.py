@@ -109,6 +109,10 @@ class OwnCritic(Critic):
         """[..., O] -> [...]."""
         return self._critic(params, self._encoder(params, obs))
 
+    def without_gradient(self, params: Params, obs: Tensor) -> Tensor:
+        """[N, O] -> [N]."""
+        return self._critic.without_gradient(params, self._encoder(params, obs))
+
 
 class Layers(Protocol):
     """What off-policy policies ask of their layers; an `MLP` and an `EncodedMLP` have it."""

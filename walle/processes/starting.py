@@ -28,11 +28,20 @@ def without_collector() -> Iterator[None]:
     Imports make some hundred thousand objects that live as long as the process. To look through
     them again and again is a tenth of torch's import. Later collections leave them out too.
     """
+    with collector_paused():
+        try:
+            yield
+        finally:
+            gc.freeze()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Runs the body without the garbage collector, which visits what the body made afterwards."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         if was_enabled:
             gc.enable()

@@ -25,6 +25,7 @@ from walle.training import train
 FATAL = ("learner.restarts=0",)
 SLOW = ("env=slow", "env.step_ms=200")  # minutes a round
 TWO = ("learner.n=2", "learner.shards=2")
+IN_CPP = ("env=hopper", "algo.compile=true")
 SERIAL = ("sampler=serial", "env=hopper", "total_steps=512")
 
 
@@ -199,11 +200,12 @@ def maps_learners_memory(process):
     "started",
     [
         pytest.param(FATAL, marks=pytest.mark.slow),
+        pytest.param((*FATAL, *IN_CPP), marks=pytest.mark.slow),
         pytest.param((*FATAL, *SLOW), marks=pytest.mark.slow),
         pytest.param((*FATAL, *SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
     ],
     indirect=True,
-    ids=["learning", "collecting", "collecting serially"],
+    ids=["learning", "learning in C++", "collecting", "collecting serially"],
 )
 def test_a_killed_learner_ends_a_run_without_restarts_and_is_named(started, tmp_path):
     run, everything = started
@@ -220,15 +222,9 @@ def test_a_killed_learner_ends_a_run_without_restarts_and_is_named(started, tmp_
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_run_goes_on_after_a_learners_death(run, tmp_path):
-    asked = (
-        "env=cartpole",
-        "sampler.n=2",
-        "learner.n=2",
-        "learner.shards=2",
-        "algo.compile=false",
-        "total_steps=2048",
-    )
+@pytest.mark.parametrize("learns", [("env=cartpole", "algo.compile=false"), IN_CPP], ids=" ".join)
+def test_a_run_goes_on_after_a_learners_death(run, tmp_path, learns):
+    asked = (*learns, "sampler.n=2", "learner.n=2", "learner.shards=2", "total_steps=2048")
     _, unbroken = run(*asked)
     file = tmp_path / "run1" / "iterations.csv"
 

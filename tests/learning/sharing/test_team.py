@@ -9,7 +9,7 @@ import torch
 from walle.learning.sharing import barrier as barrier_module
 from walle.learning.sharing.barrier import Barrier
 from walle.learning.sharing.memory import GrowingMemory, get, put
-from walle.learning.sharing.team import ALONE, SharedMemory, SharedTeam, dealt
+from walle.learning.sharing.team import ALONE, SharedMemory, SharedTeam, dealt, map_rows
 from walle.types import Rollout
 
 LIMIT_S = 60
@@ -71,6 +71,30 @@ def test_everybody_gets_all_rows_in_their_order(size):
 def test_one_learner_alone_gets_all_rows():
     rows = ALONE.gather(3, 2, lambda row: torch.full((2,), float(row)))
     assert rows.tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize("count", [1, 1024, 1025, 3000])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_learners_divide_rows_in_blocks(count, size):
+    memory, x, lengths = SharedMemory(size), torch.arange(2.0 * count).view(count, 2), []
+
+    def sums(rows):
+        lengths.append(len(rows))
+        return rows.sum(-1)
+
+    def learner(rank):
+        return map_rows(sums, x, SharedTeam(rank, memory, "cpu", nothing))
+
+    for found in (*in_threads(size, learner), map_rows(sums, x)):
+        assert torch.equal(found, x.sum(-1))
+    blocks = [min(1024, count - first) for first in range(0, count, 1024)]
+    assert sorted(lengths) == sorted(2 * blocks)
+
+
+def test_a_result_is_not_overwritten_by_the_next():
+    team = SharedTeam(0, SharedMemory(1), "cpu", nothing)
+    first, *_ = [map_rows(lambda x, n=n: x[:, 0] + n, torch.zeros(5, 1), team) for n in range(4)]
+    assert first.tolist() == [0.0] * 5
 
 
 def test_rows_of_other_sizes_use_the_same_memory():

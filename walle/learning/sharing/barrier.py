@@ -13,7 +13,6 @@ from walle.learning.sharing.memory import GrowingMemory
 
 _SPIN_S = 50e-6  # how long a learner that waits keeps its core busy
 _SLEEP_S = 0.05  # how long it then sleeps before it asks whether the team is whole
-_LINE = 64  # bytes of a line of the processor's cache
 
 
 class Barrier:
@@ -23,7 +22,12 @@ class Barrier:
     semaphores order memory: what a learner wrote before, the others read after. Waiting spins
     briefly, because learners with equal shares come within microseconds, and then sleeps, so that
     more learners than cores do not hold each other up.
+
+    Attributes:
+        distance: bytes from one learner's semaphore to the next: a line of the processor's cache.
     """
+
+    distance = 64
 
     def __init__(self, size: int) -> None:
         """For `size` learners."""
@@ -63,12 +67,12 @@ class Barrier:
             while_waiting()  # a signal ends the sleep too, and Python handles it here
 
     def _address(self, rank: int) -> int:
-        return self._begin + rank * _LINE
+        return self.address + rank * self.distance
 
     @cached_property
-    def _begin(self) -> int:
+    def address(self) -> int:
         """The address of the first semaphore in this process."""
-        return int(self._memory.bytes(self._size * _LINE).ctypes.data)
+        return int(self._memory.bytes(self._size * self.distance).ctypes.data)
 
 
 class _TimeSpec(ctypes.Structure):

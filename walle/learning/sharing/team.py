@@ -8,15 +8,24 @@ how many learners there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from walle.errors import WorkerError
 from walle.learning.sharing.barrier import Barrier
 from walle.learning.sharing.memory import GrowingMemory
+
+BLOCK = 1024  # rows
 
 
 class Team(Protocol):
@@ -55,6 +64,40 @@ class Team(Protocol):
         """
         ...
 
+    def exchange(self, count: int, width: int) -> AbstractContextManager[Exchange | None]:
+        """What a library needs that gathers `count` rows of `width` again and again by itself.
+
+        None if there is nobody to exchange rows with. Every learner must gather as often.
+        """
+        ...
+
+
+Check = ctypes.CFUNCTYPE(None)
+
+
+class Exchange(ctypes.Structure):
+    """The struct `Team` of `learning/native/team.hpp`.
+
+    Attributes:
+        rank: the learner's number.
+        size: number of learners.
+        semaphores: address of the barrier's semaphores.
+        distance: bytes from one to the next.
+        rows: addresses of the two memories of gathered rows.
+        turn: the memory that was used last.
+        is_whole: 0 if the team broke.
+        check: called now and then while the library waits; must set `is_whole` to 1.
+    """
+
+    _fields_ = (
+        *(("rank", ctypes.c_int), ("size", ctypes.c_int)),
+        *(("semaphores", ctypes.c_void_p), ("distance", ctypes.c_long)),
+        *(("rows", ctypes.c_void_p * 2), ("turn", ctypes.c_int)),
+        *(("is_whole", ctypes.c_int), ("check", Check)),
+    )
+    turn: int
+    is_whole: int
+
 
 class Alone:
     """The team of a single learner."""
@@ -74,13 +117,66 @@ class Alone:
         """See `Team`."""
         return torch.stack([compute(row) for row in range(count)])
 
+    def exchange(self, count: int, width: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        """See `Team`."""
+        return nullcontext()
+
 
 ALONE = Alone()
+
+
+def map_rows(function: Callable[[Tensor], Tensor], x: Tensor, team: Team = ALONE) -> Tensor:
+    """`function` of every row: [N, ...] -> [N]; the learners of `team` divide the rows.
+
+    On a CPU in blocks that stay in the cache, whose borders do not depend on the learners.
+    """
+    size = len(x) if x.is_cuda else BLOCK
+    blocks = torch.split(x, size)
+
+    def compute(row: int) -> Tensor:
+        found = function(blocks[row])
+        return found if len(found) == size else functional.pad(found, (0, size - len(found)))
+
+    # Cloned, because the team uses its memory again.
+    return team.gather(len(blocks), size, compute).flatten()[: len(x)].clone()
+
+
+def require_alike(team: Team, value: float, message: str) -> None:
+    """Every learner must call it; it also makes them wait for each other.
+
+    Raises:
+        WorkerError: the learners' values differ.
+    """
+    values = team.gather(team.size, 1, lambda _: torch.tensor([value]))
+    if (values != values[0]).any():
+        raise WorkerError(message)
 
 
 def dealt(count: int, rank: int, size: int) -> range:
     """The rows that learner `rank` of `size` learners computes: a contiguous share."""
     return range(count * rank // size, count * (rank + 1) // size)
+
+
+@contextmanager
+def _caught(callback: Callable[[], None], raised: list[BaseException]) -> Iterator[None]:
+    """Collects the exceptions that leave `callback` while a library calls it.
+
+    ctypes cannot pass them on. A handler of a signal, which runs before the callback's first line,
+    may raise one too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers do not run here, and the hook belongs to the whole process
+        return
+    others = sys.unraisablehook
+
+    def collect(found: Any) -> None:
+        if found.object is callback:
+            raised.append(found.exc_value)
+        else:
+            others(found)
+
+    with patch.object(sys, "unraisablehook", collect):
+        yield
 
 
 class SharedMemory:
@@ -128,6 +224,27 @@ class SharedTeam:
             rows[row].copy_(compute(row))
         self.meet()
         return rows.to(self._device)
+
+    @contextmanager
+    def exchange(self, count: int, width: int) -> Iterator[Exchange]:
+        """See `Team`; raises at the end what Python raised while the library waited."""
+        raised: list[BaseException] = []
+
+        def check() -> None:
+            self._while_waiting()
+            exchange.is_whole = 1
+
+        barrier = self._memory.barrier
+        rows = [self._rows(turn, count, width).data_ptr() for turn in (0, 1)]
+        exchange = Exchange(
+            *(self.rank, self.size, barrier.address, barrier.distance),
+            *((ctypes.c_void_p * 2)(*rows), self._turn, 1, Check(check)),
+        )
+        with _caught(check, raised):
+            yield exchange
+        self._turn = exchange.turn
+        if not exchange.is_whole:
+            raise raised[0] if raised else WorkerError("the team of learners broke")
 
     def _rows(self, turn: int, count: int, width: int) -> Tensor:
         """The memory of that turn as [count, width]."""

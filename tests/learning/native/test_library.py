@@ -1,0 +1,80 @@
+"""The library is built once, kept with a checksum, and a compiler that fails is one clear error."""
+
+import shutil
+
+import pytest
+
+from walle.errors import CompileError
+from walle.learning.native import library
+from walle.processes.private_files import cache_directory
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """A cache and a memory of this test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "load", library.load.__wrapped__)
+
+
+def libraries():
+    return list(cache_directory().glob("*.so"))
+
+
+def test_a_library_is_built_once_and_again_when_it_is_damaged():
+    library.load("ppo")
+    (path,) = libraries()
+    built = path.stat().st_mtime_ns
+    library.load("ppo")
+    assert path.stat().st_mtime_ns == built
+    content = path.read_bytes()
+    path.unlink()  # it is mapped: written in place, it would change under this process
+    path.write_bytes(content[: len(content) // 2])
+    library.load("ppo")
+    assert path.read_bytes() == content
+    assert libraries() == [path]
+    assert not list(cache_directory().glob("*.building"))
+
+
+def test_another_compiler_has_another_library(monkeypatch):
+    before = library._fingerprint("ppo")
+    monkeypatch.setenv("CXX", "g++ -O2")
+    assert library._fingerprint("ppo") != before
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("exit 3", "^$"), ("echo 'error: no such flag' >&2; exit 1", "no such flag")],
+)
+def test_a_compiler_that_fails_says_why(tmp_path, monkeypatch, script, said):
+    compiler = tmp_path / "broken"
+    compiler.write_text(f"#!/bin/sh\n[ $1 = --version ] || {{ {script}; }}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(library.CompilerError, match=said):
+        library.load("ppo")
+    assert libraries() == []
+    assert not list(cache_directory().glob("*.building"))
+
+
+def test_a_compiler_that_is_missing_says_so(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(library.CompilerError, match="no-such-compiler"):
+        library.load("ppo")
+
+
+def test_the_run_says_it_in_one_line(tmp_path, monkeypatch):
+    from tests.algos.test_ppo import trained
+
+    compiler = tmp_path / "broken"
+    compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such flag' >&2; exit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr("walle.learning.native.ppo_epochs.load", library.load)
+    small = ("env=hopper", "batch_size=256", "sampler.lanes=8")
+    algorithm, _ = trained(0, *small, "algo.compile=true")
+    with pytest.raises(CompileError, match=r"algo\.compile=true: compiling failed .*no such flag"):
+        algorithm.warm_up()
+    algorithm, _ = trained(0, *small, "algo.compile=auto", "total_steps=1e6")
+    assert "eager: compiling failed" in algorithm.warm_up()

@@ -1,0 +1,227 @@
+"""PPO's passes in C++ give the numbers of eager steps, and the same bits for any team."""
+
+import math
+import os
+import platform
+import shutil
+import signal
+import threading
+
+import pytest
+import torch
+
+from tests.algos.test_learning_together import round_of, vectors
+from tests.algos.test_ppo import trained
+from tests.learning.sharing.test_team import in_threads, nothing
+from walle.algos.native import has_ppo
+from walle.errors import WorkerDeathError
+from walle.learning.adam import AdamState
+from walle.learning.native import library, ppo_epochs
+from walle.learning.returns import discounted_sums
+from walle.learning.sharing.memory import get, put
+from walle.learning.sharing.team import SharedMemory, SharedTeam
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+SMALL = ("env=hopper", "batch_size=512", "sampler.lanes=8", "algo.epochs=3")
+CASES = {
+    "default": (),
+    "last minibatch smaller": ("algo.minibatch_size=100",),
+    "one minibatch": ("algo.minibatch_size=512",),
+    "less than a block": ("algo.minibatch_size=7",),
+    "value clip": ("algo.value_clip=0.05",),
+    "entropy bonus": ("algo.entropy_weight=0.05",),
+    "target KL": ("algo.target_kl=0.002", "algo.learning_rate=3e-3"),
+    "tight clip": ("algo.clip=0.01", "algo.learning_rate=3e-3"),
+    "no bound on the norm": ("algo.max_grad_norm=null",),
+    "beta2": ("algo.adam_beta2=0.9",),
+    "fixed noise": ("algo.log_std_end=-1",),
+    "relu": ("net.activation=relu",),
+    "odd widths": ("net.policy_hidden=[50,3]", "net.critic_hidden=[33]"),
+    "wide": ("net.policy_hidden=[70,100]", "net.critic_hidden=[256,17,40]"),
+    "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
+    "copies": ("net.log_std_copies=6",),
+    "normalised advantages, once": (
+        "algo.normalize_advantages=true",
+        "algo.recompute_advantages=false",
+    ),
+    "shards": ("learner.shards=4",),
+    "uneven shards": ("learner.shards=3", "algo.minibatch_size=102"),
+    "by networks": ("learner.divide=networks",),
+    "by networks, bound on the norm": ("learner.divide=networks", "algo.max_grad_norm=0.01"),
+    "wide observations and actions": (
+        *("env=gym", "env.id=tests.toy:Wide-v0"),
+        *("algo.normalize_rewards=false", "learner.shards=2"),
+    ),
+}
+
+
+def copied(state):
+    """A state that later updates do not change."""
+    return {k: x.clone() if isinstance(x, torch.Tensor) else x for k, x in state.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_numbers_are_those_of_eager_steps(case):
+    check_against_eager_steps(case)
+
+
+def check_against_eager_steps(case):
+    torch.set_num_threads(1)
+    algorithm, rollout = trained(1, *SMALL, *CASES[case], "algo.compile=true")
+    before = copied(algorithm.state_dict())
+    expected = algorithm.learn(*round_of(rollout, algorithm))
+    eager, adam = algorithm.vector, algorithm.adam
+    algorithm.load_state_dict(copied(before))
+    algorithm.warm_up()
+    assert algorithm.native is not None
+    found = algorithm.learn(*round_of(rollout, algorithm))
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected, rel=2e-4, abs=2e-5)
+    assert not eager.equal(before["vector"])
+    torch.testing.assert_close(algorithm.vector, eager, atol=2e-5, rtol=0)
+    torch.testing.assert_close(algorithm.adam.mean, adam.mean, atol=1e-5, rtol=1e-3)
+    torch.testing.assert_close(algorithm.adam.square, adam.square, atol=1e-6, rtol=1e-3)
+    assert algorithm.adam.steps == adam.steps
+    if case == "target KL":
+        assert found["minibatches"] < 24
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are x86's")
+@pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx"])
+def test_narrower_vectors_give_the_numbers_too(flag, monkeypatch):
+    monkeypatch.setenv("CXX", f"g++ {flag}")
+    monkeypatch.setattr(ppo_epochs, "load", library.load.__wrapped__)  # the other one is loaded
+    check_against_eager_steps("odd widths")
+
+
+def test_the_values_are_those_of_the_critic():
+    algorithm, rollout = trained(1, *SMALL, "algo.compile=true")
+    obs = round_of(rollout, algorithm).experience.states
+    expected = algorithm.networks.value_function(algorithm.vector)(obs)
+    algorithm.warm_up()
+    values = algorithm.native.value_function(algorithm.vector)
+    torch.testing.assert_close(values(obs), expected, atol=2e-6, rtol=0)
+    assert values(obs[100:200]).equal(values(obs)[100:200])
+
+
+SHARDS = ("learner.shards=4",)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        (SHARDS, (2, 3, 4)),
+        ((*SHARDS, *CASES["target KL"]), (2, 3, 4)),
+        ((*SHARDS, *CASES["last minibatch smaller"]), (2, 3, 4)),
+        (CASES["by networks"], (2,)),
+        ((*CASES["by networks"], *CASES["target KL"], *CASES["last minibatch smaller"]), (2,)),
+        ((*CASES["by networks"], *CASES["odd widths"]), (2,)),
+    ],
+    ids=str,
+)
+def test_the_bits_do_not_depend_on_the_number_of_learners(options, sizes):
+    torch.set_num_threads(1)
+    options = (*SMALL, *options, "algo.compile=true")
+
+    def learner(rank, memory, data):
+        algorithm = made[rank]
+        if memory is not None:
+            algorithm.join(SharedTeam(rank, memory, "cpu", nothing))
+        algorithm.warm_up()
+        for _ in range(2):
+            metrics = algorithm.learn(*data())
+        return vectors(algorithm.state_dict()), metrics
+
+    made = [trained(0, *options)[0]]
+    _, rollout = trained(0, *options)
+    whole = round_of(rollout, made[0])
+    expected, numbers = learner(0, None, lambda: whole)
+    for size in sizes:
+        made = [trained(0, *options)[0] for _ in range(size)]
+        memory = SharedMemory(size)
+        places = put(memory.round, whole)
+        shared = lambda: get(memory.round, places, "cpu")  # noqa: B023, E731
+        for found, metrics in in_threads(size, lambda rank: learner(rank, memory, shared)):  # noqa: B023
+            for name, tensor in found.items():
+                assert tensor.equal(expected[name]), name
+            assert metrics == pytest.approx(numbers, rel=0, abs=0, nan_ok=True)
+
+
+def test_discounted_sums_step_by_step_are_those_by_doubling():
+    generator = torch.Generator().manual_seed(3)
+    x, discount = (torch.rand(37, 5, generator=generator) for _ in range(2))
+    ended, last = torch.rand(37, 5, generator=generator) < 0.1, torch.arange(5.0)
+    algorithm, _ = trained(0, *SMALL, "algo.compile=true")
+    algorithm.warm_up()
+    for d in (0.9, discount):
+        found = algorithm.discounted_sums(x, ended, d, last)
+        torch.testing.assert_close(found, discounted_sums(x, ended, d, last))
+    assert algorithm.discounted_sums != discounted_sums
+
+
+def test_what_is_no_number_reaches_the_parameters():
+    algorithm, rollout = trained(0, *SMALL, "algo.compile=true")
+    data = round_of(rollout, algorithm)
+    first = algorithm.batch(data.experience, algorithm.vector)
+    algorithm.warm_up()
+    first.advantage[17] = math.nan
+    state = AdamState.zeros_like(algorithm.vector)
+    after, *_ = algorithm.native(algorithm.vector, state, 1e-3, first, None, 512)
+    assert after.isnan().any()
+
+
+def test_a_signal_while_a_learner_waits_is_heard():
+    algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
+    data = round_of(rollout, algorithm)
+    first = algorithm.batch(data.experience, algorithm.vector)
+    algorithm.warm_up()
+    algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", nothing)
+    state = AdamState.zeros_like(algorithm.vector)
+    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        algorithm.native(algorithm.vector, state, 1e-3, first, None, 64)
+    interrupt.join()
+
+
+def test_more_threads_are_for_pytorch():
+    torch.set_num_threads(2)
+    try:
+        assert not has_ppo(trained(0, *SMALL)[0])
+    finally:
+        torch.set_num_threads(1)
+    assert has_ppo(trained(0, *SMALL)[0])
+
+
+def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
+    algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
+    data = round_of(rollout, algorithm)
+    first = algorithm.batch(data.experience, algorithm.vector)
+    algorithm.warm_up()
+
+    def while_waiting():
+        raise WorkerDeathError("learner-1 was killed")
+
+    algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", while_waiting)
+    state = AdamState.zeros_like(algorithm.vector)
+    with pytest.raises(WorkerDeathError, match="learner-1 was killed"):
+        algorithm.native(algorithm.vector, state, 1e-3, first, None, 64)
+
+
+def test_other_numbers_than_float32_are_refused():
+    algorithm, _ = trained(0, *SMALL, "algo.compile=true")
+    algorithm.warm_up()
+    values = algorithm.native.value_function(algorithm.vector)
+    with pytest.raises(
+        TypeError, match=r"expected contiguous float32 on the CPU, got torch\.float64"
+    ):
+        values(torch.zeros(3, 11, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "override", ["net=gru", "net.activation=elu", "net.scale=state", "env=cartpole"]
+)
+def test_other_losses_are_compiled_from_their_code(override):
+    assert not has_ppo(trained(0, *SMALL, override)[0])

@@ -1,0 +1,127 @@
+"""Updates in C++ give the numbers of eager ones, and the same bits for any team."""
+
+import shutil
+from functools import cache, partial
+
+import pytest
+import torch
+
+from tests.algos.test_updating_together import drawn
+from tests.learning.sharing.test_team import in_threads, nothing
+from walle import algos
+from walle.algos.networks import NetSettings
+from walle.config import compose
+from walle.errors import WorkerDeathError
+from walle.learning.gradient_steps import leaves
+from walle.learning.native.replay_updates import NativeUpdates
+from walle.learning.sharing.memory import get, put
+from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.parts import make_problem
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+SMALL = (
+    *("net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]", "algo.minibatch_size=24"),
+    *("algo.learning_rate=1e-3", "algo.compile=true", "sampler=serial"),
+)
+CASES = {
+    "sac": ("algo=sac", "env=hopper"),
+    "sac, an entropy to aim at": ("algo=sac", "env=hopper", "algo.target_entropy=-1"),
+    "sac, odd widths": ("algo=sac", "env=hopper", "net.policy_hidden=[7]"),
+    "sac, many rows": ("algo=sac", "env=hopper", "algo.minibatch_size=200", "algo.tau=0.1"),
+    "sac, tanh": ("algo=sac", "env=pendulum", "net.activation=tanh"),
+    "sac, wide": ("algo=sac", "env=gym", "env.id=tests.toy:Wide-v0"),
+    "sac, shards": ("algo=sac", "env=hopper", "learner.shards=4"),
+    "td3": ("algo=td3", "env=hopper"),
+    "td3, three updates a block": ("algo=td3", "env=hopper", "algo.policy_delay=3"),
+    "td3, shards": ("algo=td3", "env=hopper", "learner.shards=3"),
+    "ddpg": ("algo=ddpg", "env=pendulum"),
+    "ddpg, a deeper critic": ("algo=ddpg", "env=hopper", "net.critic_hidden=[9,20,33]"),
+}
+BLOCKS = 20
+
+
+@cache
+def problem_of(case):
+    """The settings and the problem of a small run; Hydra composes in one thread only."""
+    config = compose([*SMALL, *CASES[case]])
+    return config, make_problem(config)[0]
+
+
+def made(case, **changed):
+    config, problem = problem_of(case)
+    return algos.make(config.algo, NetSettings.of(config.net), problem._replace(**changed))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_numbers_are_those_of_eager_updates(case):
+    torch.set_num_threads(1)
+    eager, native = made(case), made(case)
+    native.warm_up()
+    assert isinstance(native._updates, NativeUpdates)
+    before = leaves(eager.state)
+    inputs = drawn(eager, BLOCKS)
+    expected, found = eager.learn(*inputs), native.learn(*inputs)
+    torch.testing.assert_close(
+        torch.stack(found), torch.stack(expected), atol=2e-4, rtol=2e-4, equal_nan=True
+    )
+    parts = zip(before, leaves(native.state), leaves(eager.state), strict=True)
+    for start, ours, theirs in parts:
+        torch.testing.assert_close(ours, theirs, atol=5e-5, rtol=2e-3)
+        assert not torch.equal(ours, start)
+
+
+@pytest.mark.parametrize("case", ["sac", "td3", "ddpg"])
+def test_updates_one_by_one_and_at_once_have_the_same_bits(case):
+    at_once, one_by_one = made(case), made(case)
+    inputs = drawn(at_once, 5)
+    at_once.warm_up()
+    one_by_one.warm_up()
+    at_once.learn(*inputs)
+    for k in range(5):
+        one_by_one.learn(*(x[k : k + 1] for x in inputs))
+        one_by_one.load_state_dict(one_by_one.state_dict())
+    assert all(map(torch.equal, leaves(at_once.state), leaves(one_by_one.state)))
+
+
+@pytest.mark.parametrize("case", ["sac", "td3", "ddpg"])
+def test_the_bits_do_not_depend_on_the_number_of_learners(case):
+    torch.set_num_threads(1)
+
+    def learned(rank=0, memory=None, places=None):
+        algorithm = made(case, shards=4)
+        if memory is not None:
+            algorithm.join(SharedTeam(rank, memory, "cpu", nothing))
+        algorithm.warm_up()
+        assert isinstance(algorithm.optimizers()[0], NativeUpdates)
+        data = get(memory.round, places, "cpu") if memory else drawn(algorithm)
+        return leaves(algorithm.state), algorithm.learn(*data), leaves(algorithm.state)
+
+    start, metrics, state = learned()
+    for size in (2, 3, 4):
+        memory = SharedMemory(size)
+        places = put(memory.round, drawn(made(case, shards=4)))
+        for _, numbers, found in in_threads(size, partial(learned, memory=memory, places=places)):
+            assert all(map(torch.equal, found, state))
+            assert all(map(torch.equal, numbers, metrics))
+    assert not any(map(torch.equal, start, state))
+
+
+def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
+    algorithm = made("sac", shards=2)
+
+    def while_waiting():
+        raise WorkerDeathError("learner-1 was killed")
+
+    team = SharedTeam(0, SharedMemory(2), "cpu", while_waiting)
+    updates = algorithm.make_native()
+    updates.join_team(team)
+    with pytest.raises(WorkerDeathError, match=r"learner-1 was killed"):
+        updates.run(algorithm.state, *drawn(algorithm, 1))
+
+
+@pytest.mark.parametrize("override", ["net.activation=elu", "learner.divide=networks"])
+def test_other_updates_are_compiled_from_their_code(override):
+    config = compose([*SMALL, "algo=sac", "env=hopper", override])
+    problem = make_problem(config)[0]
+    assert not algos.make(config.algo, NetSettings.of(config.net), problem).is_native

@@ -1,0 +1,161 @@
+// Matrices in panels of columns, and their products.
+//
+// A panel is one or two vectors wide; its rows lie one after the other, and the panels too. So
+// every product reads and writes memory in order, whatever the matrix's width. Columns of the last
+// panel that the matrix does not have are padding: zero in all inputs, and written as zero with
+// all results.
+
+#pragma once
+
+#include "vectors.hpp"
+
+struct Panels {
+  float *data = nullptr;
+  int rows = 0, cols = 0;
+  int width = 0;  // of a panel
+
+  Panels() = default;
+  Panels(float *data, int rows, int cols)
+      : data(data), rows(rows), cols(cols), width(panel_width(cols)) {}
+
+  static int panel_width(int cols) { return cols <= LANES ? LANES : 2 * LANES; }
+  static int padded(int cols) {
+    const int width = panel_width(cols);
+    return (cols + width - 1) / width * width;
+  }
+  static long size(int rows, int cols) { return long(rows) * padded(cols); }
+
+  // The panel whose first column is `col`.
+  float *panel(int col) const { return data + long(col) * rows; }
+  float &at(int row, int col) const {  // a width is a power of two
+    return panel(col & -width)[long(row) * width + (col & (width - 1))];
+  }
+};
+
+inline int least(int a, int b) { return a < b ? a : b; }
+
+// M rows and V vectors of A B + bias, whose sums stay in registers.
+template <int M, int V>
+inline void product_tile(const Panels &a, int row, const float *b, int b_width, const float *bias,
+                         float *to, int to_width) {
+  Vector sums[M][V];
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) sums[i][v] = load(bias + v * LANES);
+  for (int first = 0; first < a.cols; first += a.width) {
+    const float *x = a.panel(first) + long(row) * a.width;
+    const int count = least(a.cols - first, a.width);
+    for (int k = 0; k < count; k++, b += b_width) {
+      Vector y[V];
+      for (int v = 0; v < V; v++) y[v] = load(b + v * LANES);
+      for (int i = 0; i < M; i++) {
+        const Vector factor = broadcast(x[i * a.width + k]);
+        for (int v = 0; v < V; v++) sums[i][v] += factor * y[v];
+      }
+    }
+  }
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store(to + i * to_width + v * LANES, sums[i][v]);
+}
+
+template <int V, int M = PRODUCT_ROWS>
+inline void product_panel(const Panels &a, int row, int rows, const float *b, int b_width,
+                          const float *bias, const Panels &c, float *to) {
+  if constexpr (M > 0) {
+    for (; row + M <= rows; row += M)
+      product_tile<M, V>(a, row, b, b_width, bias, to + long(row) * c.width, c.width);
+    if (row < rows) product_panel<V, M - 1>(a, row, rows, b, b_width, bias, c, to);
+  }
+}
+
+// C = A B + bias for the first `rows` rows of A and C; without a bias if `bias` is null.
+inline void product(const Panels &a, const Panels &b, const float *bias, const Panels &c,
+                    int rows) {
+  static const float none[2 * LANES] = {};
+  for (int first = 0; first < b.cols; first += b.width) {
+    const float *added = bias ? bias + first : none;
+    if (b.width > LANES)
+      product_panel<2>(a, 0, rows, b.panel(first), b.width, added, c, c.panel(first));
+    else
+      product_panel<1>(a, 0, rows, b.panel(first), b.width, added, c, c.panel(first));
+  }
+}
+
+// M rows and V vectors of A' B, to be added or written; `a` points to the first of M columns of A.
+template <int M, int V>
+inline void transposed_tile(const float *a, int a_width, const float *b, int b_width, int rows,
+                            bool add, float *to, int to_width) {
+  Vector sums[M][V];
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) sums[i][v] = add ? load(to + i * to_width + v * LANES) : Vector{};
+  for (int k = 0; k < rows; k++, a += a_width, b += b_width) {
+    Vector y[V];
+    for (int v = 0; v < V; v++) y[v] = load(b + v * LANES);
+    for (int i = 0; i < M; i++) {
+      const Vector factor = broadcast(a[i]);
+      for (int v = 0; v < V; v++) sums[i][v] += factor * y[v];
+    }
+  }
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store(to + i * to_width + v * LANES, sums[i][v]);
+}
+
+template <int V, int M = TRANSPOSED_ROWS>
+inline void transposed_panel(const float *a, int a_width, int cols, const float *b, int b_width,
+                             int rows, bool add, float *to, int to_width) {
+  if constexpr (M > 0) {
+    for (; cols >= M; cols -= M, a += M, to += M * to_width)
+      transposed_tile<M, V>(a, a_width, b, b_width, rows, add, to, to_width);
+    if (cols) transposed_panel<V, M - 1>(a, a_width, cols, b, b_width, rows, add, to, to_width);
+  }
+}
+
+// C = A' B over the first `rows` rows of A and B, or C + A' B.
+inline void transposed_product(const Panels &a, const Panels &b, const Panels &c, int rows,
+                               bool add) {
+  for (int first = 0; first < b.cols; first += b.width)
+    for (int col = 0; col < a.cols; col += a.width) {
+      const int cols = least(a.cols - col, a.width);
+      const float *x = a.panel(col), *y = b.panel(first);
+      float *to = c.panel(first) + long(col) * c.width;
+      if (b.width > LANES)
+        transposed_panel<2>(x, a.width, cols, y, b.width, rows, add, to, c.width);
+      else
+        transposed_panel<1>(x, a.width, cols, y, b.width, rows, add, to, c.width);
+    }
+}
+
+// Each column's sum over the first `rows` rows, to be added to `sums` or written there.
+inline void column_sums(const Panels &a, int rows, bool add, float *sums) {
+  for (int first = 0; first < a.cols; first += a.width)
+    for (int v = 0; v < a.width; v += LANES) {
+      const float *x = a.panel(first) + v;
+      Vector even = add ? load(sums + first + v) : Vector{}, odd{};
+      int row = 0;
+      for (; row + 1 < rows; row += 2, x += 2 * a.width) even += load(x), odd += load(x + a.width);
+      if (row < rows) even += load(x);
+      store(sums + first + v, even + odd);
+    }
+}
+
+// B = A'.
+inline void transpose(const Panels &a, const Panels &b) {
+  for (int first = 0; first < a.cols; first += a.width)
+    for (int row = 0; row < a.rows; row += b.width) {
+      const int cols = least(a.cols - first, a.width), rows = least(a.rows - row, b.width);
+      const float *x = a.panel(first) + long(row) * a.width;
+      float *y = b.panel(row) + long(first) * b.width;
+      for (int j = 0; j < cols; j++)
+        for (int i = 0; i < rows; i++) y[j * b.width + i] = x[i * a.width + j];
+    }
+}
+
+// Applies `function` to the vectors of A, of B, which has its shape, and stores the results in A.
+template <class Function>
+inline void apply(const Panels &a, const Panels &b, int rows, Function function) {
+  for (int first = 0; first < a.cols; first += a.width) {
+    float *x = a.panel(first);
+    const float *y = b.panel(first);
+    const long count = long(rows) * a.width;
+    for (long i = 0; i < count; i += LANES) store(x + i, function(load(x + i), load(y + i)));
+  }
+}

@@ -1,0 +1,363 @@
+// Passes of PPO over a round, in minibatches, for fully connected policies of Gaussian actions.
+//
+// The loss is that of walle/algos/ppo.py, the order of shards that of walle/learning/shards.py.
+// walle/learning/native/ppo_epochs.py calls the functions at the end.
+
+#include <algorithm>
+
+#include "adam.hpp"
+#include "shards.hpp"
+
+namespace {
+
+struct Networks {
+  const int *policy, *critic;  // widths of their layers, the inputs first
+  int policy_layers, critic_layers;
+  int activation;
+  int copies;  // of the log standard deviations, whose sum they are
+};
+
+struct Loss {
+  float clip, value_weight, value_clip, entropy_weight;
+  int noise_is_learned;
+};
+
+struct AdamSettings {
+  double beta1, beta2, epsilon;
+  double max_grad_norm;  // infinite without a bound
+};
+
+struct Rows {
+  const float *obs, *action, *log_prob, *advantage, *target, *value;
+};
+
+// The numbers of a minibatch, in the order of ppo_epochs.NAMES.
+enum Number { LOSS, GRAD_NORM, KL, CLIP_FRACTION, POLICY_LOSS, VALUE_LOSS, ENTROPY, NUMBERS };
+
+constexpr double HALF_LOG_2_PI = 0.9189385332046727;
+
+class PPO {
+ public:
+  // With `shards` of 0 learners divide the networks instead of the minibatches.
+  PPO(const Networks &networks, const Loss &loss, const AdamSettings &adam, int shards)
+      : loss_(loss),
+        settings_(adam),
+        copies_(networks.copies),
+        actions_(networks.policy[networks.policy_layers]),
+        obs_(networks.policy[0]),
+        action_(actions_),
+        policy_(networks.policy, networks.policy_layers, Activation(networks.activation), 0),
+        critic_(networks.critic, networks.critic_layers, Activation(networks.activation),
+                policy_.end() + Panels::padded(copies_ * actions_)),
+        log_std_at_(policy_.end()),
+        critic_at_(log_std_at_ + Panels::padded(copies_ * actions_)),
+        size_(critic_.end()),
+        by_networks_(!shards),
+        shards_(shards ? shards : 2, shards ? size_ + NUMBERS : 3 * longer_network()),
+        gradient_(zeros(size_)),
+        parameters_(zeros(size_)),
+        adam_(size_, adam.beta1, adam.beta2),
+        inverse_std_(zeros(Panels::padded(actions_))),
+        log_std_slope_(zeros(Panels::padded(actions_))) {}
+
+  long size() const { return size_; }
+  long row() const { return shards_.row(); }
+
+  void load_state(const float *vector, const float *mean, const float *square, float steps) {
+    pack(vector, parameters_.get());
+    pack(mean, adam_.mean());
+    pack(square, adam_.square());
+    steps_ = steps;
+  }
+
+  void store_state(float *vector, float *mean, float *square) {
+    unpack(parameters_.get(), vector);
+    unpack(adam_.mean(), mean);
+    unpack(adam_.square(), square);
+  }
+
+  void pack_critic(const float *vector, float *packed) const { critic_.pack(vector, packed); }
+
+  // A critic's estimates for rows of observations.
+  void values(const float *packed, const float *obs, long rows, float *to) {
+    for (long first = 0; first < rows; first += BLOCK) {
+      const int count = int(std::min(rows - first, long(BLOCK)));
+      obs_.read(obs, nullptr, first, count);
+      critic_.forward(obs_.panels, packed, count);
+      for (int i = 0; i < count; i++) to[first + i] = critic_.output().at(i, 0);
+    }
+  }
+
+  // Steps on the minibatches of `order`, until the KL divergence of one is above `kl_limit`: that
+  // one's step is left out. Writes the numbers of each minibatch. Returns how many there were, or
+  // -1 if the team broke.
+  long epoch(const Rows &rows, const long *order, long count, long minibatch, float rate,
+             float kl_limit, Team *team, float *numbers) {
+    long done = 0;
+    for (long first = 0; first < count; first += minibatch, numbers += NUMBERS) {
+      const Minibatch batch = {rows, order, first, std::min(minibatch, count - first)};
+      if (by_networks_ ? !find_by_networks(batch, team, numbers) : !find(batch, team, numbers))
+        return -1;
+      done++;
+      if (numbers[KL] > kl_limit) break;
+      step(numbers[GRAD_NORM], rate, team);
+    }
+    return by_networks_ && team && !share_networks(team) ? -1 : done;
+  }
+
+ private:
+  struct Minibatch {
+    const Rows &rows;
+    const long *order;
+    long first, size;
+  };
+
+  // The gradient of a minibatch, and its numbers; false if the team broke.
+  bool find(const Minibatch &batch, Team *team, float *numbers) {
+    prepare(true, true);
+    found_ = shards_.sum(size_ + NUMBERS, team, [&](int shard, float *to) {
+      const long begin = batch.size * shard / shards_.count();
+      const long end = batch.size * (shard + 1) / shards_.count();
+      shard_gradient(batch, begin, end, true, true, to, to + size_);
+    });
+    if (!found_) return false;
+    std::copy(found_ + size_, found_ + size_ + NUMBERS, numbers);
+    numbers[GRAD_NORM] = std::sqrt(squares(found_, size_));
+    return true;
+  }
+
+  // The same, each network by one learner: the gradient's norm alone couples them, so they exchange
+  // its square and the numbers; see walle/learning/sharing/separate_networks.py.
+  bool find_by_networks(const Minibatch &batch, Team *team, float *numbers) {
+    const float *sums = shards_.sum(NUMBERS, team, [&](int network, float *to) {
+      prepare(network == POLICY, network == CRITIC);
+      shard_gradient(batch, 0, batch.size, network == POLICY, network == CRITIC, gradient_.get(),
+                     to);
+      to[GRAD_NORM] = squares(&gradient_[begin_of(network)], size_of(network));
+    });
+    if (!sums) return false;
+    std::copy(sums, sums + NUMBERS, numbers);
+    numbers[GRAD_NORM] = std::sqrt(numbers[GRAD_NORM]);
+    found_ = gradient_.get();
+    return true;
+  }
+
+  // A learner's own networks, or all parameters.
+  void step(float norm, float rate, const Team *team) {
+    const AdamSettings &s = settings_;
+    const double root = std::sqrt(1 - std::pow(s.beta2, ++steps_));
+    const double corrected = rate * root / (1 - std::pow(s.beta1, steps_));
+    const float scale = clamp(float(s.max_grad_norm) / (norm + 1e-6f), 0.0f, 1.0f);
+    const bool divided = by_networks_ && team;
+    const long begin = divided ? begin_of(team->first(2)) : 0;
+    const long end = divided ? begin_of(team->end(2)) : size_;
+    adam_.step(parameters_.get(), found_, begin, end, scale, float(corrected),
+               float(s.epsilon * root));
+  }
+
+  // Gives the other learner this one's networks with their Adam state, and takes the other's.
+  bool share_networks(Team *team) {
+    team->turn = 1 - team->turn;
+    float *const parts[] = {parameters_.get(), adam_.mean(), adam_.square()};
+    for (const bool give : {true, false}) {
+      for (int network : {POLICY, CRITIC}) {
+        const bool mine = network >= team->first(2) && network < team->end(2);
+        if (mine != give) continue;
+        const long begin = begin_of(network), size = size_of(network);
+        float *row = team->rows[team->turn] + network * shards_.row();
+        for (float *part : parts) {
+          give ? std::copy(part + begin, part + begin + size, row)
+               : std::copy(row, row + size, part + begin);
+          row += size;
+        }
+      }
+      if (give && !team->meet()) return false;
+    }
+    return true;
+  }
+
+  enum Network { POLICY, CRITIC };
+
+  long begin_of(int network) const {
+    return network == POLICY ? 0 : network == CRITIC ? critic_at_ : size_;
+  }
+  long size_of(int network) const { return begin_of(network + 1) - begin_of(network); }
+  long longer_network() const { return std::max(size_of(POLICY), size_of(CRITIC)); }
+
+  // What all rows have in common.
+  void prepare(bool policy, bool critic) {
+    const float *parameters = parameters_.get();
+    if (critic) critic_.prepare_backward(parameters);
+    if (!policy) return;
+    policy_.prepare_backward(parameters);
+    log_density_ = entropy_ = 0;
+    for (int a = 0; a < actions_; a++) {
+      float log_std = 0;
+      for (int k = 0; k < copies_; k++) log_std += parameters[log_std_at_ + k * actions_ + a];
+      inverse_std_[a] = std::exp(-log_std);
+      log_density_ -= log_std + HALF_LOG_2_PI;
+      entropy_ += log_std + 0.5 + HALF_LOG_2_PI;
+    }
+  }
+
+  // The part of some rows in the gradient and in the numbers of a minibatch, of one network or both.
+  // Every number of `gradient` is written once it is known: memory that another core has read last
+  // is written in the background that way, and clearing it first would cost as much as Adam.
+  void shard_gradient(const Minibatch &batch, long begin, long end, bool policy, bool critic,
+                      float *gradient, float *means) {
+    const Rows &rows = batch.rows;
+    const float weight = 1.0f / float(batch.size);
+    if (begin == end) std::memset(gradient, 0, sizeof(float) * size_);
+    std::memset(log_std_slope_.get(), 0, sizeof(float) * Panels::padded(actions_));
+    double numbers[NUMBERS] = {};
+    for (bool add = false; begin < end; begin += BLOCK, add = true) {
+      const int block = int(std::min(end - begin, long(BLOCK)));
+      const long first = batch.first + begin;
+      const auto row = [&](int i) { return batch.order ? batch.order[first + i] : first + i; };
+      obs_.read(rows.obs, batch.order, first, block);
+      prefetch(batch, first, block);
+      if (policy) {
+        action_.read(rows.action, batch.order, first, block);
+        policy_.forward(obs_.panels, parameters_.get(), block);
+        for (int i = 0; i < block; i++) add_policy_loss(rows, row(i), i, weight, numbers);
+        policy_.backward(obs_.panels, add, gradient, block);
+      }
+      if (critic) {
+        critic_.forward(obs_.panels, parameters_.get(), block);
+        for (int i = 0; i < block; i++) add_value_loss(rows, row(i), i, weight, numbers);
+        critic_.backward(obs_.panels, add, gradient, block);
+      }
+    }
+    for (int i = 0; policy && i < Panels::padded(copies_ * actions_); i++)
+      gradient[log_std_at_ + i] =
+          loss_.noise_is_learned && i < copies_ * actions_ ? log_std_slope_[i % actions_] : 0.0f;
+    numbers[LOSS] = numbers[POLICY_LOSS] + loss_.value_weight * numbers[VALUE_LOSS] -
+                    loss_.entropy_weight * numbers[ENTROPY];
+    for (int n = 0; n < NUMBERS; n++) means[n] = float(numbers[n] * weight);
+  }
+
+  // Asks for what the losses of a block read: rows in a random order are not in the cache.
+  static void prefetch(const Minibatch &batch, long first, int block) {
+    const Rows &rows = batch.rows;
+    if (!batch.order) return;
+    for (int i = 0; i < block; i++) {
+      const long row = batch.order[first + i];
+      for (const float *column : {rows.log_prob, rows.advantage, rows.target, rows.value})
+        __builtin_prefetch(column + row);
+    }
+  }
+
+  // -min(ρ A, clip(ρ) A) - c_h H of a row, and its slopes at the means and the log deviations.
+  void add_policy_loss(const Rows &rows, long row, int i, float weight, double *numbers) {
+    const Panels &mean = policy_.output(), &slope = policy_.output_error();
+    const int width = Panels::padded(actions_);
+    Vector squares{};
+    for (int a = 0; a < width; a += LANES) {
+      const Vector z = (load(&action_.panels.at(i, a)) - load(&mean.at(i, a))) *
+                       load(&inverse_std_[a]);
+      store(&slope.at(i, a), z);
+      squares += z * z;
+    }
+    const float log_prob = float(log_density_ - 0.5 * sum(squares));
+    const float log_ratio = log_prob - rows.log_prob[row], ratio = std::exp(log_ratio);
+    const float clipped = clamp(ratio, 1 - loss_.clip, 1 + loss_.clip);
+    const float advantage = rows.advantage[row];
+    const bool is_free = !(clipped * advantage < ratio * advantage);  // what is no number too
+    const float log_prob_slope = is_free ? -ratio * advantage * weight : 0.0f;
+    for (int a = 0; a < width; a += LANES) {
+      const Vector z = load(&slope.at(i, a));
+      store(&slope.at(i, a), log_prob_slope * z * load(&inverse_std_[a]));
+      store(&log_std_slope_[a], load(&log_std_slope_[a]) + log_prob_slope * (z * z - 1.0f) -
+                                    loss_.entropy_weight * weight);
+    }
+    numbers[KL] += ratio - 1 - log_ratio;
+    numbers[CLIP_FRACTION] += std::fabs(ratio - 1) > loss_.clip;
+    numbers[POLICY_LOSS] -= (is_free ? ratio : clipped) * advantage;
+    numbers[ENTROPY] += entropy_;
+  }
+
+  // The squared error, or the larger one of that and of the clipped value's; and its slope.
+  void add_value_loss(const Rows &rows, long row, int i, float weight, double *numbers) {
+    const float value = critic_.output().at(i, 0), old = rows.value[row];
+    const float change = value - old, target = rows.target[row], limit = loss_.value_clip;
+    const float near = old + clamp(change, -limit, limit);
+    const float error = value - target, near_error = near - target;
+    const bool is_free = limit == INFINITY || !(error * error < near_error * near_error);
+    const float slope = is_free ? error : std::fabs(change) < limit ? near_error : 0.0f;
+    const float counted = is_free ? error : near_error;
+    critic_.output_error().at(i, 0) = 2 * loss_.value_weight * slope * weight;
+    numbers[VALUE_LOSS] += counted * counted;
+  }
+
+  void pack(const float *vector, float *packed) const {
+    const float *log_std = policy_.pack(vector, packed);
+    std::copy(log_std, log_std + copies_ * actions_, packed + log_std_at_);
+    critic_.pack(log_std + copies_ * actions_, packed);
+  }
+
+  void unpack(const float *packed, float *vector) const {
+    float *log_std = policy_.unpack(packed, vector);
+    const float *from = packed + log_std_at_;
+    critic_.unpack(packed, std::copy(from, from + copies_ * actions_, log_std));
+  }
+
+  Loss loss_;
+  AdamSettings settings_;
+  int copies_, actions_;
+  Block obs_, action_;
+  MLP policy_, critic_;
+  long log_std_at_, critic_at_, size_;  // where parts of the parameters begin, and where all end
+  bool by_networks_;
+  Shards shards_;     // of a minibatch, or the two networks
+  Floats gradient_;   // of the networks
+  const float *found_ = nullptr;  // the gradient of the last minibatch
+  Floats parameters_;
+  Adam adam_;
+  double steps_ = 0;
+  Floats inverse_std_, log_std_slope_;  // with padding: 0 in the first, unused in the second
+  double log_density_ = 0, entropy_ = 0;  // of the policy: log π at its mean, and H
+};
+
+}  // namespace
+
+extern "C" {
+
+PPO *ppo_new(const Networks *networks, const Loss *loss, const AdamSettings *adam, int shards) {
+  return new PPO(*networks, *loss, *adam, shards);
+}
+
+void ppo_delete(PPO *ppo) { delete ppo; }
+
+long ppo_size(const PPO *ppo) { return ppo->size(); }
+
+long ppo_row(const PPO *ppo) { return ppo->row(); }
+
+void ppo_load(PPO *ppo, const float *vector, const float *mean, const float *square, float steps) {
+  ppo->load_state(vector, mean, square, steps);
+}
+
+void ppo_store(PPO *ppo, float *vector, float *mean, float *square) {
+  ppo->store_state(vector, mean, square);
+}
+
+void ppo_pack_critic(const PPO *ppo, const float *vector, float *packed) {
+  ppo->pack_critic(vector, packed);
+}
+
+// Gₜ = xₜ + dₜ Gₜ₊₁ for x and d [T, L] and G_T = `last` [L]; see walle/learning/returns.py.
+void ppo_discounted_sums(const float *x, const float *discount, const float *last, long steps,
+                         long lanes, float *sums) {
+  for (long t = steps - 1; t >= 0; t--, last = sums + (t + 1) * lanes)
+    for (long i = t * lanes; i < (t + 1) * lanes; i++)
+      sums[i] = x[i] + discount[i] * last[i - t * lanes];
+}
+
+void ppo_values(PPO *ppo, const float *packed, const float *obs, long rows, float *to) {
+  ppo->values(packed, obs, rows, to);
+}
+
+long ppo_epoch(PPO *ppo, const Rows *rows, const long *order, long count, long minibatch,
+               float rate, float kl_limit, Team *team, float *numbers) {
+  return ppo->epoch(*rows, order, count, minibatch, rate, kl_limit, team, numbers);
+}
+}
