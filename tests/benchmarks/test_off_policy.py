@@ -63,7 +63,9 @@ def test_learners_and_shards_are_contestants_by_name():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shards", "expected"),
-    [(2, 8), (1, 17)],  # 4 updates: two exchanges each; by networks four each, and one at the end
+    # 4 updates: two exchanges each; by networks four each, and one at the end. And one before them,
+    # by which the learners find out whether all have compiled.
+    [(2, 9), (1, 18)],
     ids=["shards", "networks"],
 )
 def test_a_contestant_with_two_learners_takes_its_updates(monkeypatch, shards, expected):

@@ -47,7 +47,9 @@ class Actor:
     def load(self, snapshot: PolicySnapshot) -> None:
         """Loads the snapshot's parameters and normaliser."""
         parameters, self._mean, self._inv_std = snapshot.parts(self.policy.layout.size)
-        self.params = self.policy.layout.unflatten(torch.from_numpy(parameters))
+        # Cloned: torch's memory begins at a line of the cache, and the bits of a matrix product may
+        # depend on where its factors begin.
+        self.params = self.policy.layout.unflatten(torch.from_numpy(parameters).clone())
         self._forward = forward = self.policy.acting(self.params, len(self._padded))
         if self._memory:
             remember = self._memory.acting(self.params, self._state)

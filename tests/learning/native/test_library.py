@@ -1,6 +1,7 @@
 """The library is built once, kept with a checksum, and a compiler that fails is one clear error."""
 
 import shutil
+import subprocess
 
 import pytest
 
@@ -35,6 +36,23 @@ def test_a_library_is_built_once_and_again_when_it_is_damaged():
     assert path.read_bytes() == content
     assert libraries() == [path]
     assert not list(cache_directory().glob("*.building"))
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac", "ddpg"])
+def test_a_library_shows_only_what_python_calls(name):
+    library.load(name)
+    (path,) = libraries()
+    listed = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", path], capture_output=True, text=True, check=True
+    )
+    symbols = [line.split()[-2:] for line in listed.stdout.splitlines()]
+    assert {kind for kind, _ in symbols} <= {
+        "T",
+        "W",
+    }  # "u" is united with those of other libraries
+    functions = [each for kind, each in symbols if kind == "T"]
+    assert functions
+    assert all(each.startswith(f"{name}_") for each in functions)
 
 
 def test_another_compiler_has_another_library(monkeypatch):

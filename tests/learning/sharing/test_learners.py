@@ -29,6 +29,10 @@ IN_CPP = ("env=hopper", "algo.compile=true")
 SERIAL = ("sampler=serial", "env=hopper", "total_steps=512")
 
 
+def without_times(row):
+    return {name: value for name, value in row.items() if not name.endswith(("_s", "_share"))}
+
+
 def vectors(directory):
     state = checkpoint.load(directory / "checkpoints" / "last.pt")["algorithm"]
     return {name: x for name, x in state.items() if name.endswith("vector")}
@@ -69,17 +73,14 @@ def test_learners_give_the_bits_of_one(run, options):
     number = options[0][-1] if options[0].startswith("learner.shards") else 2
     _, one = run(*SERIAL, *options)
     _, several = run(*SERIAL, *options, f"learner.n={number}")
+    for row, other in zip(
+        read(several / "iterations.csv"), read(one / "iterations.csv"), strict=True
+    ):
+        assert without_times(row) == without_times(other)
     expected = vectors(one)
     assert expected
     for name, vector in vectors(several).items():
         assert vector.equal(expected[name])
-    times = {"wall_s", "iteration_s", "collect_s", "learn_s", "other_s", "collect_share"}
-    for row, other in zip(
-        read(several / "iterations.csv"), read(one / "iterations.csv"), strict=True
-    ):
-        for name in ("loss", "grad_norm", "kl", "minibatches", "value_loss", "policy_loss"):
-            assert row.get(name) == other.get(name)
-    assert times <= set(row)
 
 
 @pytest.mark.parametrize(

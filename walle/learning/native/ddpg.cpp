@@ -136,6 +136,7 @@ class DDPG : public ActorCritic {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 DDPG *ddpg_new(const Networks *networks, const Update *update, const Smoothing *smoothing,
@@ -156,3 +157,4 @@ int ddpg_run(DDPG *ddpg, const float *rows, const float *noise, long blocks, Tea
   return ddpg->run(rows, noise, blocks, team, metrics);
 }
 }
+#pragma GCC visibility pop

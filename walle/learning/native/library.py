@@ -21,9 +21,11 @@ from walle.processes.locks import locked_file
 from walle.processes.private_files import TemporaryDirectory, cache_directory
 
 # Contracted products and sums are the processor's own; nothing here tests for errors or traps. No
-# -ffast-math: it would let the compiler add in another order, and forget what is not finite.
+# -ffast-math: it would let the compiler add in another order, and forget what is not finite. Only
+# what Python calls is visible: otherwise the loader would unite constants of two libraries in a
+# process, although vectors of other widths give them other sizes.
 FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC"),
+    *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
 

@@ -320,6 +320,7 @@ class PPO {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 PPO *ppo_new(const Networks *networks, const Loss *loss, const AdamSettings *adam, int shards) {
@@ -361,3 +362,4 @@ long ppo_epoch(PPO *ppo, const Rows *rows, const long *order, long count, long m
   return ppo->epoch(*rows, order, count, minibatch, rate, kl_limit, team, numbers);
 }
 }
+#pragma GCC visibility pop

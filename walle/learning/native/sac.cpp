@@ -164,6 +164,7 @@ class SAC : public ActorCritic {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 SAC *sac_new(const Networks *networks, const Update *update, float target_entropy) {
@@ -183,3 +184,4 @@ int sac_run(SAC *sac, const float *rows, const float *noise, long count, Team *t
   return sac->run(rows, noise, count, team, metrics);
 }
 }
+#pragma GCC visibility pop

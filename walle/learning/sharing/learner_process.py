@@ -7,6 +7,7 @@ import io
 import sys
 import traceback
 import zlib
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,15 +93,16 @@ def run_learner(task: LearnerTask, pipe: Connection, memory: SharedMemory) -> No
 def _learn(task: LearnerTask, pipe: Connection, memory: SharedMemory) -> None:
     algorithm = task.make()
     pipe.send(READY)
+    early: deque[Announcement] = deque()
 
     def while_waiting() -> None:
-        if pipe.poll():  # the agent has left this round
-            raise EOFError
+        if pipe.poll():  # the agent has left, or it was quicker and has begun the next round
+            early.append(pipe.recv())
 
     algorithm.join(SharedTeam(task.rank, memory, task.device, while_waiting))
     algorithm.warm_up()
     while True:
-        announced: Announcement = pipe.recv()
+        announced = early.popleft() if early else pipe.recv()
         _follow(algorithm, announced, get(memory.round, announced.places, task.device))
 
 
