@@ -69,6 +69,7 @@ def everyone(options: Options, cores: Sequence[int]) -> Iterator[Racer]:
     yield Racer(BASELINE, walle(options, cores))
     yield Racer("walle-overlapped", walle(options, cores, max_lag=1))
     yield Racer("walle-cold", walle(options, cores, cold=True))
+    yield Racer("walle-wide", walle(options, cores, experiment="wide"))
     for name, library, settings in (
         ("sb3-zoo", "sb3", hyperparameters.zoo()),
         ("sb3-cleanrl", "sb3", hyperparameters.cleanrl()),
@@ -104,13 +105,20 @@ def factory(options: Options, cores: Sequence[int]) -> Callable[[int, Path], Pro
 
 
 def walle(
-    options: Options, cores: Sequence[int], *, max_lag: int = 0, cold: bool = False
+    options: Options,
+    cores: Sequence[int],
+    *,
+    max_lag: int = 0,
+    cold: bool = False,
+    experiment: str | None = None,
 ) -> Callable[[int, Path], Program]:
-    """Walle's default run; `cold` starts with empty caches of compiled code."""
+    """Walle's default run, or an experiment; `cold` starts with empty caches of compiled code."""
     caches = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR") if cold else ()
 
     def program(seed: int, directory: Path) -> Program:
         settings = default_walle(options.task, options.steps, len(cores), max_lag, seed)
+        if experiment is not None:
+            settings["+experiment"] = experiment
         environ = {name: str(directory / name) for name in caches}
         return Program(walle_run(settings, directory), cores, threads=None, environ=environ)
 

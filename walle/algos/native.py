@@ -50,6 +50,10 @@ def ppo_epochs(algorithm: Any, adam: AdamSettings, kl_limit: float | None) -> PP
         entropy_weight=s.entropy_weight,
         noise_is_learned=s.log_std_end is None,
         kl_limit=kl_limit,
+        gamma=s.gamma,
+        gae_lambda=s.gae_lambda,
+        correction=s.correction,
+        normalize_advantages=s.normalize_advantages,
     )
     problem = algorithm.problem
     return PPOEpochs(loss, adam, 0 if problem.separate else problem.shards)

@@ -115,7 +115,6 @@ class OnPolicy(ABC):
         optimizer: takes the gradient steps on `vector`.
         compiling: which parts are compiled.
         gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
-        discounted_sums: computes the recursion of the advantages.
         team: the learners that take the gradient steps together.
     """
 
@@ -137,7 +136,6 @@ class OnPolicy(ABC):
         self.env_steps = 0
         self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
-        self.discounted_sums: returns.Sums = returns.discounted_sums
         parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
         initial = torch.cat([part.init(self.generator) for part in parts])
         self.vector = initial.to(problem.device)
@@ -219,11 +217,9 @@ class OnPolicy(ABC):
         value, next_value = values(value_of, experience)
         steps = x.reward, x.continues, x.ended, value, next_value
         if ratio is not None and s.correction == "vtrace":
-            target, advantage = returns.vtrace(
-                *steps, ratio, s.gamma, self.gae_lambda, sums=self.discounted_sums
-            )
+            target, advantage = returns.vtrace(*steps, ratio, s.gamma, self.gae_lambda)
         else:
-            advantage = returns.gae(*steps, s.gamma, self.gae_lambda, self.discounted_sums)
+            advantage = returns.gae(*steps, s.gamma, self.gae_lambda)
             target = advantage + value
         if s.normalize_advantages:
             std = advantage.std(correction=min(1, advantage.numel() - 1))  # 0 for a single step

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -51,12 +51,12 @@ from walle.algos.problem import Problem
 from walle.algos.rows import StepRows, make_rows
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings
+from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.gradient_steps import Info
-from walle.learning.native.ppo_epochs import PPOEpochs
+from walle.learning.native.ppo_epochs import Learned, PPOEpochs
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.separate_networks import Network
-from walle.learning.sharing.team import map_rows
+from walle.learning.sharing.team import Team, map_rows
 from walle.nets.actor_critic import ActorCritic
 from walle.nets.mlp import Params
 from walle.nets.policies import log_std_params
@@ -124,7 +124,6 @@ class PPO(OnPolicy):
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
             networks=self.separate() if problem.separate else (),
-            native=self.make_native if native.has_ppo(self) else None,
         )
         minibatches = -(-problem.batch_size // settings.minibatch_size)
         steps = problem.rounds * settings.epochs * minibatches
@@ -181,19 +180,23 @@ class PPO(OnPolicy):
         value_loss = losses.value_loss(value, batch.target, batch.value, s.value_clip)
         return s.value_weight * value_loss, {"value_loss": value_loss}
 
-    def make_native(self) -> PPOEpochs:
-        """Passes that minimise `loss`, in C++."""
-        target = self.settings.target_kl
-        limit = None if target is None else TOO_FAR * target
-        self.native = native.ppo_epochs(self, self.adam_settings, limit)
-        self.discounted_sums = self.native.discounted_sums
-        return self.native
-
     def compile(self, description: str | None) -> None:
-        """Compiles the gradient step."""
+        """Compiles the gradient step, or whole passes over a round in C++ where there are any."""
+        if native.has_ppo(self):
+            target = self.settings.target_kl
+            limit = None if target is None else TOO_FAR * target
+            self.native = native.ppo_epochs(self, self.adam_settings, limit)
+            self.native.team = self.team
+            return
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
         self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
+
+    def join(self, team: Team) -> None:
+        """See `OnPolicy.join`."""
+        super().join(team)
+        if self.native is not None:
+            self.native.team = team
 
     def features(self, experience: Experience) -> Experience:
         """The round with features, of a memory or of images, instead of observations."""
@@ -208,7 +211,7 @@ class PPO(OnPolicy):
         `old_value` is the value estimate of the round's first batch; None for the first batch.
         """
         featured = self.rows.with_features(self.networks.split(vector)[0], experience)
-        value_of = (self.native or self.networks).value_function(vector)
+        value_of = self.networks.value_function(vector)
         found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
         as_rows = self.rows.as_rows
         return PPOBatch(
@@ -223,30 +226,43 @@ class PPO(OnPolicy):
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
         """Passes up to `epochs` times over the round in minibatches, until the KL is too large."""
         s = self.settings
-        first = self.batch(experience, self.vector)
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        result = self.optimizer.minimise(
+        passes = self.passes if self.native is None else self.native.minimise
+        result, value, target = passes(
             self.vector,
             self.adam,
-            first,
+            experience,
             epochs=s.epochs,
             minibatch_size=self.rows.minibatch_size,
             learning_rate=rate,
             generator=self.generator,
-            recompute=partial(self.batch, experience, old_value=first.value)
-            if s.recompute_advantages
-            else None,
+            recompute=s.recompute_advantages,
         )
         self.vector, self.adam = result.vector, result.state
         self.set_noise(self.env_steps + rollout.env_steps)
         return {
             **result.info,
-            "explained_variance": losses.explained_variance(first.value, first.target),
+            "explained_variance": losses.explained_variance(value, target),
             "learning_rate": rate,
             "minibatches": result.minibatches,
         }
+
+    def passes(
+        self,
+        vector: Tensor,
+        state: AdamState,
+        experience: Experience,
+        *,
+        recompute: bool,
+        **settings: Any,
+    ) -> Learned:
+        """`PPOEpochs.minimise` in PyTorch, eager or compiled."""
+        first = self.batch(experience, vector)
+        again = partial(self.batch, experience, old_value=first.value) if recompute else None
+        result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)
+        return Learned(result, first.value, first.target)
 
     def with_fixed_noise(self, policy: Params) -> Params:
         """The policy's parameters, with a constant for the noise's size if it is not learned."""

@@ -20,7 +20,7 @@ from walle.learning.gradient_steps import (
 )
 from walle.learning.shards import ShardedStep
 from walle.learning.sharing.separate_networks import Network, SeparateStep
-from walle.learning.sharing.team import ALONE, Team
+from walle.learning.sharing.team import Team
 
 Stop = Callable[[Mapping[str, float]], bool]
 
@@ -68,30 +68,6 @@ class Divisible(Protocol):
         ...
 
 
-class Epochs(Protocol):
-    """Whole passes over the data of one loss, outside of Python (`walle/learning/native`).
-
-    Attributes:
-        names: names of a minibatch's numbers.
-        team: the learners that divide the minibatches.
-    """
-
-    names: tuple[str, ...]
-    team: Team
-
-    def __call__(
-        self,
-        vector: Tensor,
-        state: AdamState,
-        rate: float,
-        rows: Any,
-        order: Tensor | None,
-        size: int,
-    ) -> tuple[Tensor, AdamState, Tensor, bool]:
-        """The fields of `EpochResult`, after a step on every minibatch of `size` rows."""
-        ...
-
-
 class Optimizer:
     """Minimises a pure `loss(vector, batch) -> (loss, info)` by minibatch Adam.
 
@@ -105,7 +81,6 @@ class Optimizer:
         stop: Stop | None = None,
         shards: int = 1,
         networks: Sequence[Network] = (),
-        native: Callable[[], Epochs] | None = None,
     ) -> None:
         """Takes eager steps until `compile`.
 
@@ -117,14 +92,10 @@ class Optimizer:
             shards: into how many parts a minibatch is divided; with more than one, the loss and its
                 info must be means over the rows.
             networks: what `loss` consists of, to divide it by networks instead.
-            native: makes passes that `compile` takes instead of compiling `loss`.
         """
         self._loss = loss
         self._settings = settings
         self._stop = stop
-        self._team: Team = ALONE
-        self._native = native
-        self._epochs: Epochs | None = None
         self._divided: ShardedStep | SeparateStep | None = None
         if networks:
             self._divided = SeparateStep(networks, settings)
@@ -140,9 +111,7 @@ class Optimizer:
         """
         if self._divided is None:
             raise TypeError("without shards there is nothing to divide")
-        self._team = self._divided.team = team
-        if self._epochs is not None:
-            self._epochs.team = team
+        self._divided.team = team
 
     def compile(
         self, vector: Tensor, data: Batch, minibatch_size: int, description: str | None = None
@@ -151,10 +120,6 @@ class Optimizer:
 
         `description` describes the loss, see `compile_function`.
         """
-        if self._native is not None:
-            self._epochs = self._native()
-            self._epochs.team = self._team
-            return
         batch = minibatches(data, None, minibatch_size)[0]
         if self._divided is not None:
             self._divided.compile(vector, batch, description)
@@ -216,8 +181,6 @@ class Optimizer:
         size: int,
     ) -> EpochResult:
         """Takes a step on each minibatch of `size` rows, in `order`."""
-        if self._epochs is not None:
-            return EpochResult(*self._epochs(vector, state, learning_rate, data, order, size))
         rate = torch.tensor(learning_rate, device=vector.device)
         batches = self._step.deal(data, order, size)
         if not isinstance(self._divided, SeparateStep):
@@ -241,8 +204,7 @@ class Optimizer:
         return EpochResult(vector, state, torch.stack(infos), stopped)
 
     def _named(self, info: Tensor) -> dict[str, float]:
-        names = self._step.names if self._epochs is None else self._epochs.names
-        return dict(zip(names, info.tolist(), strict=True))
+        return dict(zip(self._step.names, info.tolist(), strict=True))
 
     def _result(self, last: EpochResult, infos: Tensor) -> Result:
         """The result after the `last` epoch, with the numbers [M, I] of all minibatches."""

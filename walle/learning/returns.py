@@ -8,12 +8,8 @@ terminal state does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
-
-Sums = Callable[[Tensor, Tensor, float | Tensor, Tensor], Tensor]
 
 
 def _same_shape(**tensors: Tensor) -> None:
@@ -56,14 +52,13 @@ def gae(
     next_value: Tensor,
     gamma: float,
     lam: float,
-    sums: Sums = discounted_sums,
 ) -> Tensor:
     """Generalised advantage estimates (Schulman et al. 2016, eq. 16).
 
     Aₜ = δₜ + γ λ (1 - endedₜ) Aₜ₊₁, with A_T = 0. Values at times [0, T).
     """
     delta = td_errors(reward, continues, value, next_value, gamma)
-    return sums(delta, ended, gamma * lam, torch.zeros_like(delta[0]))
+    return discounted_sums(delta, ended, gamma * lam, torch.zeros_like(delta[0]))
 
 
 def vtrace(
@@ -77,7 +72,6 @@ def vtrace(
     lam: float,
     rho_max: float = 1.0,
     c_max: float = 1.0,
-    sums: Sums = discounted_sums,
 ) -> tuple[Tensor, Tensor]:
     """V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and sec. 4.2).
 
@@ -100,7 +94,6 @@ def vtrace(
         lam: λ.
         rho_max: ρ-bar, decides for which policy the targets are values.
         c_max: c-bar, bounds how far a TD error changes earlier targets.
-        sums: computes the recursion, like `discounted_sums`.
 
     Returns:
         targets and advantages.
@@ -108,6 +101,6 @@ def vtrace(
     _same_shape(reward=reward, ended=ended, ratio=ratio)
     delta = td_errors(reward, continues, value, next_value, gamma)
     rho, c = ratio.clamp(max=rho_max), lam * ratio.clamp(max=c_max)
-    trace = sums(rho * delta, ended, gamma * c, torch.zeros_like(delta[0]))
+    trace = discounted_sums(rho * delta, ended, gamma * c, torch.zeros_like(delta[0]))
     later = torch.cat((trace[1:], torch.zeros_like(trace[:1]))) * (1 - ended.to(delta.dtype))
     return value + trace, rho * (delta + gamma * lam * later)

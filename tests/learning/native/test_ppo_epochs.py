@@ -17,7 +17,6 @@ from walle.algos.native import has_ppo
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, ppo_epochs
-from walle.learning.returns import discounted_sums
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 
@@ -96,14 +95,41 @@ def test_narrower_vectors_give_the_numbers_too(flag, monkeypatch):
     check_against_eager_steps("odd widths")
 
 
-def test_the_values_are_those_of_the_critic():
-    algorithm, rollout = trained(1, *SMALL, "algo.compile=true")
-    obs = round_of(rollout, algorithm).experience.states
-    expected = algorithm.networks.value_function(algorithm.vector)(obs)
+PASSES = {
+    "epochs": 1,
+    "minibatch_size": 64,
+    "learning_rate": 1e-3,
+    "generator": torch.Generator(),
+    "recompute": True,
+}
+
+
+def passes(algorithm, experience, **settings):
+    """Passes of the algorithm's library over a round."""
+    state = AdamState.zeros_like(algorithm.vector)
+    settings = PASSES | settings
+    return algorithm.native.minimise(algorithm.vector, state, experience, **settings)
+
+
+@pytest.mark.parametrize("correction", ["none", "truncated", "vtrace"])
+@pytest.mark.parametrize("normalized", ["true", "false"])
+def test_the_estimates_are_those_of_the_critic(correction, normalized):
+    settings = (f"algo.correction={correction}", f"algo.normalize_advantages={normalized}")
+    algorithm, rollout = trained(1, *SMALL, *settings, "algo.compile=true")
+    experience = round_of(rollout, algorithm).experience
+    assert experience.ended[:-1].any()
+    if correction != "none":
+        ratio = torch.linspace(0.5, 1.5, experience.reward.numel())
+        experience = experience._replace(ratio=ratio.view_as(experience.reward))
+    expected = algorithm.batch(experience, algorithm.vector)
     algorithm.warm_up()
-    values = algorithm.native.value_function(algorithm.vector)
-    torch.testing.assert_close(values(obs), expected, atol=2e-6, rtol=0)
-    assert values(obs[100:200]).equal(values(obs)[100:200])
+    learned = passes(algorithm, experience, learning_rate=0.0)
+    value = learned.value.clone()
+    advantage, target = algorithm.native.estimate(experience, value, None)
+    torch.testing.assert_close(value, expected.value, atol=2e-6, rtol=0)
+    torch.testing.assert_close(advantage, expected.advantage, atol=2e-5, rtol=0)
+    torch.testing.assert_close(target, expected.target, atol=1e-5, rtol=0)
+    torch.testing.assert_close(learned.target, expected.target, atol=1e-5, rtol=0)
 
 
 SHARDS = ("learner.shards=4",)
@@ -149,40 +175,23 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(options, sizes):
             assert metrics == pytest.approx(numbers, rel=0, abs=0, nan_ok=True)
 
 
-def test_discounted_sums_step_by_step_are_those_by_doubling():
-    generator = torch.Generator().manual_seed(3)
-    x, discount = (torch.rand(37, 5, generator=generator) for _ in range(2))
-    ended, last = torch.rand(37, 5, generator=generator) < 0.1, torch.arange(5.0)
-    algorithm, _ = trained(0, *SMALL, "algo.compile=true")
-    algorithm.warm_up()
-    for d in (0.9, discount):
-        found = algorithm.discounted_sums(x, ended, d, last)
-        torch.testing.assert_close(found, discounted_sums(x, ended, d, last))
-    assert algorithm.discounted_sums != discounted_sums
-
-
 def test_what_is_no_number_reaches_the_parameters():
     algorithm, rollout = trained(0, *SMALL, "algo.compile=true")
-    data = round_of(rollout, algorithm)
-    first = algorithm.batch(data.experience, algorithm.vector)
+    experience = round_of(rollout, algorithm).experience
     algorithm.warm_up()
-    first.advantage[17] = math.nan
-    state = AdamState.zeros_like(algorithm.vector)
-    after, *_ = algorithm.native(algorithm.vector, state, 1e-3, first, None, 512)
-    assert after.isnan().any()
+    experience.reward[3, 4] = math.nan
+    assert passes(algorithm, experience).result.vector.isnan().any()
 
 
 def test_a_signal_while_a_learner_waits_is_heard():
     algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
-    data = round_of(rollout, algorithm)
-    first = algorithm.batch(data.experience, algorithm.vector)
+    experience = round_of(rollout, algorithm).experience
     algorithm.warm_up()
     algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", nothing)
-    state = AdamState.zeros_like(algorithm.vector)
     interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
-        algorithm.native(algorithm.vector, state, 1e-3, first, None, 64)
+        passes(algorithm, experience)
     interrupt.join()
 
 
@@ -197,27 +206,31 @@ def test_more_threads_are_for_pytorch():
 
 def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
     algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
-    data = round_of(rollout, algorithm)
-    first = algorithm.batch(data.experience, algorithm.vector)
+    experience = round_of(rollout, algorithm).experience
     algorithm.warm_up()
 
     def while_waiting():
         raise WorkerDeathError("learner-1 was killed")
 
     algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", while_waiting)
-    state = AdamState.zeros_like(algorithm.vector)
     with pytest.raises(WorkerDeathError, match="learner-1 was killed"):
-        algorithm.native(algorithm.vector, state, 1e-3, first, None, 64)
+        passes(algorithm, experience)
 
 
-def test_other_numbers_than_float32_are_refused():
-    algorithm, _ = trained(0, *SMALL, "algo.compile=true")
+@pytest.mark.parametrize(
+    ("field", "dtype", "message"),
+    [
+        ("reward", torch.float64, r"expected contiguous float32 on the CPU, got torch\.float64"),
+        ("ended", torch.int8, r"expected contiguous bool on the CPU, got torch\.int8"),
+    ],
+)
+def test_numbers_of_another_type_are_refused(field, dtype, message):
+    algorithm, rollout = trained(0, *SMALL, "algo.compile=true")
+    experience = round_of(rollout, algorithm).experience
     algorithm.warm_up()
-    values = algorithm.native.value_function(algorithm.vector)
-    with pytest.raises(
-        TypeError, match=r"expected contiguous float32 on the CPU, got torch\.float64"
-    ):
-        values(torch.zeros(3, 11, dtype=torch.float64))
+    other = getattr(experience, field).to(dtype)
+    with pytest.raises(TypeError, match=message):
+        passes(algorithm, experience._replace(**{field: other}))
 
 
 @pytest.mark.parametrize(

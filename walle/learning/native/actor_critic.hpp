@@ -77,7 +77,8 @@ class ActorCritic {
 
   virtual ~ActorCritic() = default;
 
-  long row() const { return shards_.row(); }
+  // Numbers that learners need room for to exchange what they found.
+  long exchanged() const { return shards_.size(); }
 
  protected:
   static constexpr int NUMBERS = 2;  // behind a gradient: its loss and another mean

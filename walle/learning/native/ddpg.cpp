@@ -146,7 +146,7 @@ DDPG *ddpg_new(const Networks *networks, const Update *update, const Smoothing *
 
 void ddpg_delete(DDPG *ddpg) { delete ddpg; }
 
-long ddpg_row(const DDPG *ddpg) { return ddpg->row(); }
+long ddpg_exchanged(const DDPG *ddpg) { return ddpg->exchanged(); }
 
 void ddpg_load(DDPG *ddpg, const float *const *fields) { ddpg->load_state(fields); }
 

@@ -1,7 +1,8 @@
 // A network of fully connected layers, and the gradient of its parameters.
 //
 // Parameters and gradients are packed: each layer's weights [inputs, outputs] in panels, then its
-// biases. Rows pass through the network in blocks whose layers stay in the processor's cache.
+// biases. The weights of a single output are a row, [1, inputs], for padding would take most of
+// their products otherwise. Rows pass through the network in blocks whose layers stay in the processor's cache.
 
 #pragma once
 
@@ -31,13 +32,24 @@ inline Floats zeros(long count) {
 // Up to BLOCK rows of numbers.
 struct Block {
   explicit Block(int cols)
-      : memory(zeros(Panels::size(BLOCK, cols))), panels(memory.get(), BLOCK, cols) {}
+      : memory(zeros(Panels::size(BLOCK, cols))),
+        panels(memory.get(), BLOCK, cols),
+        last_lanes(first_lanes((cols - 1) % LANES + 1)) {}
 
-  // Copies rows of `from` [N, cols]: the rows order[first], order[first + 1], …, or, if `order` is
-  // null, first, first + 1, ….
-  void read(const float *from, const long *order, long first, int rows) {
-    for (int row = 0; row < rows; row++)
-      read_row(row, from + (order ? order[first + row] : first + row) * panels.cols);
+  // Copies rows of `from` [count, cols]: the rows order[first], order[first + 1], …, or, if `order`
+  // is null, first, first + 1, …. A row is read by whole vectors, which may reach into the next.
+  void read(const float *from, long count, const long *order, long first, int rows) {
+    const int cols = panels.cols, whole = (cols - 1) / LANES * LANES;
+    const float *end = from + count * cols - LANES;
+    for (int row = 0; row < rows; row++) {
+      const float *x = from + (order ? order[first + row] : first + row) * cols;
+      if (x + whole > end) {
+        read_row(row, x);
+        continue;
+      }
+      for (int col = 0; col < whole; col += LANES) store(&panels.at(row, col), load(x + col));
+      store(&panels.at(row, whole), only(last_lanes, load(x + whole)));
+    }
   }
 
   void read_row(int row, const float *from) {
@@ -48,6 +60,7 @@ struct Block {
 
   Floats memory;
   Panels panels;
+  IntVector last_lanes;  // of a row's last vector
 };
 
 enum Activation { TANH = 0, RELU = 1 };
@@ -61,8 +74,9 @@ class MLP {
       Layer layer;
       layer.inputs = sizes[i], layer.outputs = sizes[i + 1];
       layer.weights = end_;
-      layer.biases = end_ + Panels::size(layer.inputs, layer.outputs);
-      layer.transposed = zeros(Panels::size(layer.outputs, layer.inputs));
+      layer.biases = end_ + (layer.is_row() ? Panels::padded(layer.inputs)
+                                            : Panels::size(layer.inputs, layer.outputs));
+      if (!layer.is_row()) layer.transposed = zeros(Panels::size(layer.outputs, layer.inputs));
       end_ = layer.biases + Panels::padded(layer.outputs);
       layers_.push_back(std::move(layer));
       values_.emplace_back(layers_.back().outputs);
@@ -79,7 +93,11 @@ class MLP {
     const int last = int(layers_.size()) - 1;
     for (int i = 0; i <= last; i++) {
       const Panels &x = i ? values_[i - 1].panels : input, &y = values_[i].panels;
-      product(x, weights(i, parameters), parameters + layers_[i].biases, y, rows);
+      const float *biases = parameters + layers_[i].biases;
+      if (layers_[i].is_row())
+        row_products(x, weights(i, parameters), *biases, y, rows);
+      else
+        product(x, weights(i, parameters), biases, y, rows);
       if (i == last) break;
       if (activation_ == TANH)
         apply(y, y, rows, [](Vector z, Vector) { return tanh(z); });
@@ -88,10 +106,14 @@ class MLP {
     }
   }
 
-  // To be called once for new parameters, before `backward`; for `input_error` from layer 0 on.
+  // To be called once for new parameters, before `backward`; for `input_error` from layer 0 on. The
+  // parameters must stay where they are.
   void prepare_backward(const float *parameters, int from = 1) {
-    for (int i = from; i < int(layers_.size()); i++)
-      transpose(weights(i, parameters), transposed(i));
+    for (int i = from; i < int(layers_.size()); i++) {
+      Layer &layer = layers_[i];
+      layer.backward = layer.is_row() ? weights(i, parameters) : transposed(layer);
+      if (!layer.is_row()) transpose(weights(i, parameters), layer.backward);
+    }
   }
 
   // The gradient that follows from `output_error`, for the rows of the last `forward`, to be added
@@ -99,7 +121,10 @@ class MLP {
   void backward(const Panels &input, bool add, float *gradient, int rows) {
     for (int i = int(layers_.size()) - 1; i >= 0; i--) {
       const Panels &x = i ? values_[i - 1].panels : input, &error = errors_[i].panels;
-      transposed_product(x, error, weights(i, gradient), rows, add);
+      if (layers_[i].is_row())
+        transposed_product(error, x, weights(i, gradient), rows, add);
+      else
+        transposed_product(x, error, weights(i, gradient), rows, add);
       column_sums(error, rows, add, gradient + layers_[i].biases);
       if (i) error_before(i, rows);
     }
@@ -108,7 +133,7 @@ class MLP {
   // What follows from `output_error` for the input: its slope, without that of the parameters.
   void input_error(const Panels &to, int rows) {
     for (int i = int(layers_.size()) - 1; i; i--) error_before(i, rows);
-    product(errors_[0].panels, transposed(0), nullptr, to, rows);
+    product(errors_[0].panels, layers_[0].backward, nullptr, to, rows);
   }
 
   // Puts some rows of the last `forward` first, for an `input_error` of these alone; `rows` ascend.
@@ -126,10 +151,11 @@ class MLP {
   const float *pack(const float *from, float *packed) const {
     for (size_t i = 0; i < layers_.size(); i++) {
       const Panels to = weights(int(i), packed);
-      for (int j = 0; j < to.cols; j++)
-        for (int k = 0; k < to.rows; k++) to.at(k, j) = *from++;
-      std::memcpy(packed + layers_[i].biases, from, sizeof(float) * to.cols);
-      from += to.cols;
+      for (int j = 0; j < layers_[i].outputs; j++)
+        for (int k = 0; k < layers_[i].inputs; k++)
+          (layers_[i].is_row() ? to.at(j, k) : to.at(k, j)) = *from++;
+      std::memcpy(packed + layers_[i].biases, from, sizeof(float) * layers_[i].outputs);
+      from += layers_[i].outputs;
     }
     return from;
   }
@@ -138,10 +164,11 @@ class MLP {
   float *unpack(const float *packed, float *to) const {
     for (size_t i = 0; i < layers_.size(); i++) {
       const Panels from = weights(int(i), packed);
-      for (int j = 0; j < from.cols; j++)
-        for (int k = 0; k < from.rows; k++) *to++ = from.at(k, j);
-      std::memcpy(to, packed + layers_[i].biases, sizeof(float) * from.cols);
-      to += from.cols;
+      for (int j = 0; j < layers_[i].outputs; j++)
+        for (int k = 0; k < layers_[i].inputs; k++)
+          *to++ = layers_[i].is_row() ? from.at(j, k) : from.at(k, j);
+      std::memcpy(to, packed + layers_[i].biases, sizeof(float) * layers_[i].outputs);
+      to += layers_[i].outputs;
     }
     return to;
   }
@@ -151,12 +178,15 @@ class MLP {
     int inputs, outputs;
     long weights, biases;  // where they begin
     Floats transposed;     // the weights, [outputs, inputs] in panels
+    Panels backward;       // the same, or the weights themselves if they are a row
+
+    bool is_row() const { return outputs == 1; }
   };
 
   // The error of layer i - 1 from that of layer i.
   void error_before(int i, int rows) {
     const Panels &to = errors_[i - 1].panels, &values = values_[i - 1].panels;
-    product(errors_[i].panels, transposed(i), nullptr, to, rows);
+    product(errors_[i].panels, layers_[i].backward, nullptr, to, rows);
     if (activation_ == TANH)
       apply(to, values, rows, [](Vector e, Vector y) { return e * (1.0f - y * y); });
     else
@@ -165,11 +195,12 @@ class MLP {
 
   Panels weights(int i, const float *packed) const {
     const Layer &layer = layers_[i];
-    return {const_cast<float *>(packed) + layer.weights, layer.inputs, layer.outputs};
+    float *begin = const_cast<float *>(packed) + layer.weights;
+    return layer.is_row() ? Panels(begin, 1, layer.inputs)
+                          : Panels(begin, layer.inputs, layer.outputs);
   }
 
-  Panels transposed(int i) const {
-    const Layer &layer = layers_[i];
+  static Panels transposed(const Layer &layer) {
     return {layer.transposed.get(), layer.outputs, layer.inputs};
   }
 

@@ -137,16 +137,33 @@ inline void column_sums(const Panels &a, int rows, bool add, float *sums) {
     }
 }
 
-// B = A'.
+// B = A', in squares of LANES rows and columns.
 inline void transpose(const Panels &a, const Panels &b) {
-  for (int first = 0; first < a.cols; first += a.width)
-    for (int row = 0; row < a.rows; row += b.width) {
-      const int cols = least(a.cols - first, a.width), rows = least(a.rows - row, b.width);
-      const float *x = a.panel(first) + long(row) * a.width;
-      float *y = b.panel(row) + long(first) * b.width;
-      for (int j = 0; j < cols; j++)
-        for (int i = 0; i < rows; i++) y[j * b.width + i] = x[i * a.width + j];
+  for (int col = 0; col < a.cols; col += LANES)
+    for (int row = 0; row < a.rows; row += LANES) {
+      const int cols = least(a.cols - col, LANES), rows = least(a.rows - row, LANES);
+      Vector square[LANES] = {};
+      for (int i = 0; i < rows; i++) square[i] = load(&a.at(row + i, col));
+      transpose(square);
+      for (int j = 0; j < cols; j++) store(&b.at(col + j, row), square[j]);
     }
+}
+
+// The first `rows` rows of A times a vector, plus a number; the vector is the only row of B, and
+// the results are the only column of C.
+inline void row_products(const Panels &a, const Panels &b, float bias, const Panels &c, int rows) {
+  for (int row = 0; row < rows; row += LANES) {
+    const int count = least(rows - row, LANES);
+    Vector sums[LANES] = {};
+    for (int first = 0; first < a.cols; first += a.width)
+      for (int v = 0; v < a.width; v += LANES) {
+        const float *x = a.panel(first) + long(row) * a.width + v;
+        const Vector y = load(b.panel(first) + v);
+        for (int i = 0; i < count; i++) sums[i] += load(x + i * a.width) * y;
+      }
+    const Vector found = row_sums(sums) + bias;
+    for (int i = 0; i < count; i++) c.at(row + i, 0) = found[i];
+  }
 }
 
 // Applies `function` to the vectors of A, of B, which has its shape, and stores the results in A.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "adam.hpp"
+#include "estimates.hpp"
 #include "shards.hpp"
 
 namespace {
@@ -27,8 +28,10 @@ struct AdamSettings {
   double max_grad_norm;  // infinite without a bound
 };
 
+// What a minibatch has of each of `count` rows.
 struct Rows {
   const float *obs, *action, *log_prob, *advantage, *target, *value;
+  long count;
 };
 
 // The numbers of a minibatch, in the order of ppo_epochs.NAMES.
@@ -60,8 +63,8 @@ class PPO {
         inverse_std_(zeros(Panels::padded(actions_))),
         log_std_slope_(zeros(Panels::padded(actions_))) {}
 
-  long size() const { return size_; }
-  long row() const { return shards_.row(); }
+  // Numbers that learners need room for to exchange what they found in a round.
+  long exchanged(long states) const { return std::max(shards_.size(), states); }
 
   void load_state(const float *vector, const float *mean, const float *square, float steps) {
     pack(vector, parameters_.get());
@@ -76,26 +79,39 @@ class PPO {
     unpack(adam_.square(), square);
   }
 
-  void pack_critic(const float *vector, float *packed) const { critic_.pack(vector, packed); }
-
-  // A critic's estimates for rows of observations.
-  void values(const float *packed, const float *obs, long rows, float *to) {
-    for (long first = 0; first < rows; first += BLOCK) {
-      const int count = int(std::min(rows - first, long(BLOCK)));
-      obs_.read(obs, nullptr, first, count);
-      critic_.forward(obs_.panels, packed, count);
-      for (int i = 0; i < count; i++) to[first + i] = critic_.output().at(i, 0);
+  // Advantages and targets by today's critic, whose values the learners divide; false if the team
+  // broke.
+  bool estimate(const Round &round, const Returns &returns, Team *team, const Estimates &to) {
+    const long blocks = (round.states_count + BLOCK - 1) / BLOCK;
+    long block = 0, end = blocks;
+    values_.resize(team ? 0 : round.states_count);
+    float *values = values_.data();
+    if (team) {
+      team->turn = 1 - team->turn;
+      values = team->rows[team->turn];
+      block = team->first(blocks), end = team->end(blocks);
     }
+    for (; block < end; block++) {
+      const long first = block * BLOCK;
+      const int count = int(std::min(round.states_count - first, long(BLOCK)));
+      obs_.read(round.states, round.states_count, nullptr, first, count);
+      critic_.forward(obs_.panels, parameters_.get(), count);
+      for (int i = 0; i < count; i++) values[first + i] = critic_.output().at(i, 0);
+    }
+    find_successors(round, successor_);
+    if (team && !team->meet()) return false;
+    ::estimate(round, returns, values, successor_.data(), to);
+    return true;
   }
 
   // Steps on the minibatches of `order`, until the KL divergence of one is above `kl_limit`: that
   // one's step is left out. Writes the numbers of each minibatch. Returns how many there were, or
   // -1 if the team broke.
-  long epoch(const Rows &rows, const long *order, long count, long minibatch, float rate,
-             float kl_limit, Team *team, float *numbers) {
+  long epoch(const Rows &rows, const long *order, long minibatch, float rate, float kl_limit,
+             Team *team, float *numbers) {
     long done = 0;
-    for (long first = 0; first < count; first += minibatch, numbers += NUMBERS) {
-      const Minibatch batch = {rows, order, first, std::min(minibatch, count - first)};
+    for (long first = 0; first < rows.count; first += minibatch, numbers += NUMBERS) {
+      const Minibatch batch = {rows, order, first, std::min(minibatch, rows.count - first)};
       if (by_networks_ ? !find_by_networks(batch, team, numbers) : !find(batch, team, numbers))
         return -1;
       done++;
@@ -209,31 +225,32 @@ class PPO {
     const float weight = 1.0f / float(batch.size);
     if (begin == end) std::memset(gradient, 0, sizeof(float) * size_);
     std::memset(log_std_slope_.get(), 0, sizeof(float) * Panels::padded(actions_));
-    double numbers[NUMBERS] = {};
+    Vector sums[NUMBERS] = {};
     for (bool add = false; begin < end; begin += BLOCK, add = true) {
       const int block = int(std::min(end - begin, long(BLOCK)));
       const long first = batch.first + begin;
-      const auto row = [&](int i) { return batch.order ? batch.order[first + i] : first + i; };
-      obs_.read(rows.obs, batch.order, first, block);
+      obs_.read(rows.obs, rows.count, batch.order, first, block);
       prefetch(batch, first, block);
       if (policy) {
-        action_.read(rows.action, batch.order, first, block);
+        action_.read(rows.action, rows.count, batch.order, first, block);
         policy_.forward(obs_.panels, parameters_.get(), block);
-        for (int i = 0; i < block; i++) add_policy_loss(rows, row(i), i, weight, numbers);
+        for (int i = 0; i < block; i += LANES)
+          add_policy_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
         policy_.backward(obs_.panels, add, gradient, block);
       }
       if (critic) {
         critic_.forward(obs_.panels, parameters_.get(), block);
-        for (int i = 0; i < block; i++) add_value_loss(rows, row(i), i, weight, numbers);
+        for (int i = 0; i < block; i += LANES)
+          add_value_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
         critic_.backward(obs_.panels, add, gradient, block);
       }
     }
     for (int i = 0; policy && i < Panels::padded(copies_ * actions_); i++)
       gradient[log_std_at_ + i] =
           loss_.noise_is_learned && i < copies_ * actions_ ? log_std_slope_[i % actions_] : 0.0f;
-    numbers[LOSS] = numbers[POLICY_LOSS] + loss_.value_weight * numbers[VALUE_LOSS] -
-                    loss_.entropy_weight * numbers[ENTROPY];
-    for (int n = 0; n < NUMBERS; n++) means[n] = float(numbers[n] * weight);
+    for (int n = 0; n < NUMBERS; n++) means[n] = sum(sums[n]) * weight;
+    means[LOSS] = means[POLICY_LOSS] + loss_.value_weight * means[VALUE_LOSS] -
+                  loss_.entropy_weight * means[ENTROPY];
   }
 
   // Asks for what the losses of a block read: rows in a random order are not in the cache.
@@ -247,45 +264,70 @@ class PPO {
     }
   }
 
-  // -min(ρ A, clip(ρ) A) - c_h H of a row, and its slopes at the means and the log deviations.
-  void add_policy_loss(const Rows &rows, long row, int i, float weight, double *numbers) {
-    const Panels &mean = policy_.output(), &slope = policy_.output_error();
-    const int width = Panels::padded(actions_);
-    Vector squares{};
-    for (int a = 0; a < width; a += LANES) {
-      const Vector z = (load(&action_.panels.at(i, a)) - load(&mean.at(i, a))) *
-                       load(&inverse_std_[a]);
-      store(&slope.at(i, a), z);
-      squares += z * z;
-    }
-    const float log_prob = float(log_density_ - 0.5 * sum(squares));
-    const float log_ratio = log_prob - rows.log_prob[row], ratio = std::exp(log_ratio);
-    const float clipped = clamp(ratio, 1 - loss_.clip, 1 + loss_.clip);
-    const float advantage = rows.advantage[row];
-    const bool is_free = !(clipped * advantage < ratio * advantage);  // what is no number too
-    const float log_prob_slope = is_free ? -ratio * advantage * weight : 0.0f;
-    for (int a = 0; a < width; a += LANES) {
-      const Vector z = load(&slope.at(i, a));
-      store(&slope.at(i, a), log_prob_slope * z * load(&inverse_std_[a]));
-      store(&log_std_slope_[a], load(&log_std_slope_[a]) + log_prob_slope * (z * z - 1.0f) -
-                                    loss_.entropy_weight * weight);
-    }
-    numbers[KL] += ratio - 1 - log_ratio;
-    numbers[CLIP_FRACTION] += std::fabs(ratio - 1) > loss_.clip;
-    numbers[POLICY_LOSS] -= (is_free ? ratio : clipped) * advantage;
-    numbers[ENTROPY] += entropy_;
+  // A column's numbers in the rows from `first` on, at most LANES.
+  static Vector column(const Minibatch &batch, const float *of, long first, int count) {
+    float found[LANES] = {};
+    for (int i = 0; i < count; i++)
+      found[i] = of[batch.order ? batch.order[first + i] : first + i];
+    return load(found);
   }
 
-  // The squared error, or the larger one of that and of the clipped value's; and its slope.
-  void add_value_loss(const Rows &rows, long row, int i, float weight, double *numbers) {
-    const float value = critic_.output().at(i, 0), old = rows.value[row];
-    const float change = value - old, target = rows.target[row], limit = loss_.value_clip;
-    const float near = old + clamp(change, -limit, limit);
-    const float error = value - target, near_error = near - target;
-    const bool is_free = limit == INFINITY || !(error * error < near_error * near_error);
-    const float slope = is_free ? error : std::fabs(change) < limit ? near_error : 0.0f;
-    const float counted = is_free ? error : near_error;
-    critic_.output_error().at(i, 0) = 2 * loss_.value_weight * slope * weight;
+  // -min(ρ A, clip(ρ) A) - c_h H of `count` rows, which begin at `row` of the block, and its slopes
+  // at the means and the log deviations.
+  void add_policy_loss(const Minibatch &batch, long first, int row, int count, float weight,
+                       Vector *numbers) {
+    const Panels &mean = policy_.output(), &slope = policy_.output_error();
+    const int width = Panels::padded(actions_);
+    Vector squares[LANES] = {};
+    for (int i = 0; i < count; i++)
+      for (int a = 0; a < width; a += LANES) {
+        const Vector action = load(&action_.panels.at(row + i, a));
+        const Vector z = (action - load(&mean.at(row + i, a))) * load(&inverse_std_[a]);
+        store(&slope.at(row + i, a), z);
+        squares[i] += z * z;
+      }
+    const IntVector there = first_lanes(count);
+    const Vector log_prob = float(log_density_) - 0.5f * row_sums(squares);
+    const Vector log_ratio =
+        only(there, log_prob - column(batch, batch.rows.log_prob, first, count));
+    const Vector advantage = column(batch, batch.rows.advantage, first, count);
+    const Vector ratio = exp(log_ratio), clipped = clamp(ratio, 1 - loss_.clip, 1 + loss_.clip);
+    const IntVector is_clipped = clipped * advantage < ratio * advantage;  // no number is not
+    float log_prob_slope[LANES];
+    store(log_prob_slope, is_clipped ? Vector{} : -ratio * advantage * weight);
+    for (int i = 0; i < count; i++)
+      for (int a = 0; a < width; a += LANES) {
+        const Vector z = load(&slope.at(row + i, a));
+        store(&slope.at(row + i, a), log_prob_slope[i] * z * load(&inverse_std_[a]));
+        store(&log_std_slope_[a], load(&log_std_slope_[a]) + log_prob_slope[i] * (z * z - 1.0f) -
+                                      loss_.entropy_weight * weight);
+      }
+    const Vector change = ratio - 1.0f, one = broadcast(1.0f);
+    numbers[KL] += change - log_ratio;
+    numbers[CLIP_FRACTION] += (change > loss_.clip) | (change < -loss_.clip) ? one : Vector{};
+    numbers[POLICY_LOSS] -= (is_clipped ? clipped : ratio) * advantage;
+    numbers[ENTROPY] += only(there, broadcast(float(entropy_)));
+  }
+
+  // The squared errors, or the larger one of these and of the clipped values'; and their slopes.
+  void add_value_loss(const Minibatch &batch, long first, int row, int count, float weight,
+                      Vector *numbers) {
+    const float limit = loss_.value_clip;
+    const Vector target = column(batch, batch.rows.target, first, count);
+    float values[LANES] = {}, slopes[LANES];
+    for (int i = 0; i < count; i++) values[i] = critic_.output().at(row + i, 0);
+    const Vector value = load(values);
+    Vector counted = value - target, slope = counted;
+    if (limit < INFINITY) {
+      const Vector old = column(batch, batch.rows.value, first, count), change = value - old;
+      const Vector near_error = old + clamp(change, -limit, limit) - target;
+      const IntVector is_near = counted * counted < near_error * near_error;
+      const IntVector moves = (change < limit) & (change > -limit);
+      slope = is_near ? (moves ? near_error : Vector{}) : counted;
+      counted = is_near ? near_error : counted;
+    }
+    store(slopes, 2 * loss_.value_weight * weight * slope);
+    for (int i = 0; i < count; i++) critic_.output_error().at(row + i, 0) = slopes[i];
     numbers[VALUE_LOSS] += counted * counted;
   }
 
@@ -316,6 +358,8 @@ class PPO {
   double steps_ = 0;
   Floats inverse_std_, log_std_slope_;  // with padding: 0 in the first, unused in the second
   double log_density_ = 0, entropy_ = 0;  // of the policy: log π at its mean, and H
+  std::vector<float> values_;   // of all states, without a team
+  std::vector<int> successor_;  // of each step
 };
 
 }  // namespace
@@ -329,9 +373,7 @@ PPO *ppo_new(const Networks *networks, const Loss *loss, const AdamSettings *ada
 
 void ppo_delete(PPO *ppo) { delete ppo; }
 
-long ppo_size(const PPO *ppo) { return ppo->size(); }
-
-long ppo_row(const PPO *ppo) { return ppo->row(); }
+long ppo_exchanged(const PPO *ppo, long states) { return ppo->exchanged(states); }
 
 void ppo_load(PPO *ppo, const float *vector, const float *mean, const float *square, float steps) {
   ppo->load_state(vector, mean, square, steps);
@@ -341,25 +383,14 @@ void ppo_store(PPO *ppo, float *vector, float *mean, float *square) {
   ppo->store_state(vector, mean, square);
 }
 
-void ppo_pack_critic(const PPO *ppo, const float *vector, float *packed) {
-  ppo->pack_critic(vector, packed);
+int ppo_estimate(PPO *ppo, const Round *round, const Returns *returns, Team *team,
+                 const Estimates *to) {
+  return ppo->estimate(*round, *returns, team, *to);
 }
 
-// Gₜ = xₜ + dₜ Gₜ₊₁ for x and d [T, L] and G_T = `last` [L]; see walle/learning/returns.py.
-void ppo_discounted_sums(const float *x, const float *discount, const float *last, long steps,
-                         long lanes, float *sums) {
-  for (long t = steps - 1; t >= 0; t--, last = sums + (t + 1) * lanes)
-    for (long i = t * lanes; i < (t + 1) * lanes; i++)
-      sums[i] = x[i] + discount[i] * last[i - t * lanes];
-}
-
-void ppo_values(PPO *ppo, const float *packed, const float *obs, long rows, float *to) {
-  ppo->values(packed, obs, rows, to);
-}
-
-long ppo_epoch(PPO *ppo, const Rows *rows, const long *order, long count, long minibatch,
-               float rate, float kl_limit, Team *team, float *numbers) {
-  return ppo->epoch(*rows, order, count, minibatch, rate, kl_limit, team, numbers);
+long ppo_epoch(PPO *ppo, const Rows *rows, const long *order, long minibatch, float rate,
+               float kl_limit, Team *team, float *numbers) {
+  return ppo->epoch(*rows, order, minibatch, rate, kl_limit, team, numbers);
 }
 }
 #pragma GCC visibility pop

@@ -7,7 +7,6 @@ in Python between the minibatches, and several learners meet inside the library.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_long, c_void_p
 from typing import Any, NamedTuple
 
@@ -16,8 +15,9 @@ from torch import Tensor
 
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.native.library import load
-from walle.learning.native.structures import ACTIVATIONS, address, declare, ints, widths
-from walle.learning.sharing.team import ALONE, Team
+from walle.learning.native.structures import ACTIVATIONS, address, declare, flags, ints, widths
+from walle.learning.optimizer import Result
+from walle.learning.sharing.team import ALONE, Exchange, Team
 from walle.nets.mlp import Layout
 
 NAMES = (
@@ -26,8 +26,11 @@ NAMES = (
 )
 
 
+CORRECTIONS = {"none": 0, "truncated": 0, "vtrace": 1}  # of a round with a `ratio`
+
+
 class PPOLoss(NamedTuple):
-    """The networks and the weights of PPO's loss.
+    """The networks and the weights of PPO's loss, and how advantages are estimated.
 
     Attributes:
         policy: the parameters of a `GaussianPolicy`.
@@ -39,6 +42,10 @@ class PPOLoss(NamedTuple):
         entropy_weight: c_h.
         noise_is_learned: whether log standard deviations have a gradient.
         kl_limit: the passes end before a step at a larger KL divergence; None never ends them.
+        gamma: γ.
+        gae_lambda: λ.
+        correction: of lag, a key of `CORRECTIONS`.
+        normalize_advantages: over the round.
     """
 
     policy: Layout
@@ -50,6 +57,10 @@ class PPOLoss(NamedTuple):
     entropy_weight: float
     noise_is_learned: bool
     kl_limit: float | None
+    gamma: float
+    gae_lambda: float
+    correction: str
+    normalize_advantages: bool
 
 
 class _Networks(Structure):
@@ -71,17 +82,52 @@ class _Adam(Structure):
     _fields_ = tuple((name, c_double) for name in ("beta1", "beta2", "epsilon", "max_grad_norm"))
 
 
-class _Rows(Structure):
-    _fields_ = tuple(
-        (name, c_void_p) for name in ("obs", "action", "log_prob", "advantage", "target", "value")
+class _Returns(Structure):
+    _fields_ = (
+        *(("gamma", c_float), ("gae_lambda", c_float)),
+        *(("correction", c_int), ("normalize", c_int)),
     )
+
+
+class _Round(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("states", "needs_final", "ended")),
+        *((name, c_void_p) for name in ("reward", "continues", "ratio")),
+        *((name, c_long) for name in ("steps", "lanes", "states_count")),
+    )
+
+
+class _Estimates(Structure):
+    _fields_ = tuple((name, c_void_p) for name in ("value", "advantage", "target"))
+
+
+class _Rows(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("obs", "action", "log_prob")),
+        *((name, c_void_p) for name in ("advantage", "target", "value")),
+        ("count", c_long),
+    )
+
+
+class Learned(NamedTuple):
+    """What `PPOEpochs.minimise` gives.
+
+    Attributes:
+        result: new parameters, Adam's state and the numbers.
+        value: [N] estimates of the first critic.
+        target: [N] what the first critic's targets were.
+    """
+
+    result: Result
+    value: Tensor
+    target: Tensor
 
 
 class PPOEpochs:
     """Passes of PPO over the rows of a round.
 
     Attributes:
-        team: the learners that divide the minibatches.
+        team: the learners that divide values and minibatches.
         names: names of a minibatch's numbers.
     """
 
@@ -116,81 +162,106 @@ class PPOEpochs:
         bound = settings.max_grad_norm
         adam = _Adam(*settings[:3], math.inf if bound is None else bound)
         self._learner = self._library.ppo_new(byref(networks), byref(weights), byref(adam), shards)
-        self._parts, self._row = shards or 2, int(self._library.ppo_row(self._learner))
+        self._returns = _Returns(
+            *(loss.gamma, loss.gae_lambda),
+            *(CORRECTIONS[loss.correction], loss.normalize_advantages),
+        )
         self._kl_limit = math.inf if loss.kl_limit is None else loss.kl_limit
-        self._policy_size = loss.policy.size
-        self._packed = int(self._library.ppo_size(self._learner))
 
     def __del__(self) -> None:
         """Frees the library's memory."""
         if hasattr(self, "_learner"):  # else the library was not loaded
             self._library.ppo_delete(self._learner)
 
-    def __call__(
+    def minimise(
         self,
         vector: Tensor,
         state: AdamState,
-        rate: float,
-        rows: Any,
+        experience: Any,
+        *,
+        epochs: int,
+        minibatch_size: int,
+        learning_rate: float,
+        generator: torch.Generator,
+        recompute: bool,
+    ) -> Learned:
+        """Passes up to `epochs` times over a round; see `Optimizer.minimise`.
+
+        Args:
+            vector: [P] the first parameters.
+            state: Adam's state before the first step.
+            experience: a `walle.algos.experience.Experience`, float32 on the CPU.
+            epochs: passes over the round.
+            minibatch_size: rows in a minibatch; the last one of an epoch may be smaller.
+            learning_rate: Adam's step size.
+            generator: draws the orders.
+            recompute: whether every epoch has advantages of its own critic, or all the first's.
+        """
+        x, count = experience, experience.reward.numel()
+        x = type(x)(*(None if each is None else each.contiguous() for each in x))
+        value, stopped = torch.empty(count), False
+        estimates: list[tuple[Tensor, Tensor]] = []
+        infos: list[Tensor] = []
+        before = [each.contiguous() for each in (vector, state.mean, state.square)]
+        self._library.ppo_load(self._learner, *map(address, before), float(state.steps))
+        exchanged = self._library.ppo_exchanged(self._learner, 2 * count)  # all steps may end one
+        with self.team.exchange(exchanged) as exchange:
+            while len(infos) < epochs and not stopped:
+                if recompute or not estimates:
+                    own = torch.empty(count) if estimates else value
+                    estimates.append(self.estimate(x, own, exchange))
+                whole = minibatch_size >= count
+                order = None if whole else torch.randperm(count, generator=generator)
+                columns = (x.states, x.action, x.log_prob, *estimates[-1], value)
+                rows = _Rows(*map(address, columns), count)
+                infos.append(self.epoch(rows, order, minibatch_size, learning_rate, exchange))
+                stopped = bool((infos[-1][-1:, NAMES.index("kl")] > self._kl_limit).any())
+                if exchange is not None and not exchange.is_whole:
+                    break  # leaving raises what broke the team
+        after = [torch.empty_like(each) for each in before]
+        self._library.ppo_store(self._learner, *map(address, after))
+        numbers = torch.cat(infos)
+        taken = len(numbers) - stopped
+        info = dict(zip(NAMES, numbers.mean(0).tolist(), strict=True))
+        adam = AdamState(after[1], after[2], state.steps + taken)
+        return Learned(Result(after[0], adam, info, taken, stopped), value, estimates[0][1])
+
+    def estimate(
+        self, experience: Any, value: Tensor, exchange: Exchange | None
+    ) -> tuple[Tensor, Tensor]:
+        """Advantages and targets [N] of a round by the library's critic; writes its values [N]."""
+        x = experience
+        round_ = _Round(
+            *(address(x.states), flags(x.needs_final_obs), flags(x.ended)),
+            *(address(x.reward), address(x.continues)),
+            *(None if x.ratio is None else address(x.ratio), *x.reward.shape, len(x.states)),
+        )
+        advantage, target = torch.empty_like(value), torch.empty_like(value)
+        self._library.ppo_estimate(
+            *(self._learner, byref(round_), byref(self._returns), _reference(exchange)),
+            byref(_Estimates(*map(address, (value, advantage, target)))),
+        )
+        return advantage, target
+
+    def epoch(
+        self,
+        rows: Structure,
         order: Tensor | None,
         size: int,
-    ) -> tuple[Tensor, AdamState, Tensor, bool]:
-        """Steps on every minibatch of `size` rows; see `Optimizer.minimise`.
-
-        `rows` has the fields of `walle.algos.ppo_rows.PPOBatch`, float32 on the CPU.
-
-        Returns:
-            parameters, Adam's state, the numbers [M, I] of the minibatches, and whether the KL
-            divergence of the last of them was too large.
-        """
-        columns = [rows.inputs.obs, rows.action, rows.log_prob]
-        columns += [rows.advantage, rows.target, rows.value]
-        columns = [column.contiguous() for column in columns]
-        count = len(columns[0])
-        numbers = torch.empty(-(-count // size), len(NAMES))
-        before = [x.contiguous() for x in (vector, state.mean, state.square)]
-        self._library.ppo_load(self._learner, *map(address, before), float(state.steps))
-        with self.team.exchange(self._parts, self._row) as exchange:
-            done = self._library.ppo_epoch(
-                self._learner,
-                byref(_Rows(*map(address, columns))),
-                None if order is None else order.data_ptr(),
-                *(count, size, rate, self._kl_limit),
-                None if exchange is None else byref(exchange),
-                numbers.data_ptr(),
-            )
-        numbers = numbers[:done]
-        stopped = bool(numbers[-1, NAMES.index("kl")] > self._kl_limit)
-        after = [torch.empty_like(x) for x in before]
-        self._library.ppo_store(self._learner, *map(address, after))
-        vector, mean, square = after
-        steps = state.steps + (done - stopped)
-        return vector, AdamState(mean, square, steps), numbers, stopped
-
-    def value_function(self, vector: Tensor) -> Callable[[Tensor], Tensor]:
-        """V under the critic in `vector`, without a gradient: observations [N, O] -> [N]."""
-        critic, packed = vector[self._policy_size :].contiguous(), torch.zeros(self._packed)
-        self._library.ppo_pack_critic(self._learner, address(critic), address(packed))
-
-        def values(obs: Tensor) -> Tensor:
-            obs, found = obs.contiguous(), torch.empty(len(obs))
-            self._library.ppo_values(
-                *(self._learner, address(packed), address(obs), len(obs), address(found))
-            )
-            return found
-
-        return values
-
-    def discounted_sums(
-        self, x: Tensor, ended: Tensor, discount: float | Tensor, last: Tensor
+        rate: float,
+        exchange: Exchange | None,
     ) -> Tensor:
-        """See `returns.discounted_sums`; the same, step by step."""
-        factor = (discount * (1 - ended.to(x.dtype))).contiguous()
-        x, last, sums = x.contiguous(), last.contiguous(), torch.empty(x.shape)
-        self._library.ppo_discounted_sums(
-            *(address(x), address(factor), address(last), *x.shape, address(sums))
+        """Steps on each minibatch of `size` rows in `order` ([N]); returns their numbers [M, I]."""
+        numbers = torch.empty(-(-rows.count // size), len(NAMES))
+        done = self._library.ppo_epoch(
+            *(self._learner, byref(rows), None if order is None else order.data_ptr()),
+            *(size, rate, self._kl_limit, _reference(exchange), numbers.data_ptr()),
         )
-        return sums
+        return numbers[: max(done, 0)]
+
+
+def _reference(exchange: Exchange | None) -> Any:
+    return None if exchange is None else byref(exchange)
 
 
 def _declared(library: Any) -> Any:
@@ -201,16 +272,10 @@ def _declared(library: Any) -> Any:
         {
             "ppo_new": (c_void_p, (*pointer * 3, c_int)),
             "ppo_delete": (None, pointer),
-            "ppo_size": (c_long, pointer),
-            "ppo_row": (c_long, pointer),
+            "ppo_exchanged": (c_long, (*pointer, c_long)),
             "ppo_load": (None, (*pointer * 4, c_float)),
             "ppo_store": (None, pointer * 4),
-            "ppo_pack_critic": (None, pointer * 3),
-            "ppo_discounted_sums": (None, (*pointer * 3, c_long, c_long, *pointer)),
-            "ppo_values": (None, (*pointer * 3, c_long, *pointer)),
-            "ppo_epoch": (
-                c_long,
-                (*pointer * 3, c_long, c_long, c_float, c_float, *pointer * 2),
-            ),
+            "ppo_estimate": (c_int, pointer * 5),
+            "ppo_epoch": (c_long, (*pointer * 3, c_long, c_float, c_float, *pointer * 2)),
         },
     )

@@ -80,12 +80,12 @@ class NativeUpdates:
             CompilerError: there is no compiler that compiles it.
         """
         self._team: Team = ALONE
-        self._library, self._metrics, self._shards = load(name), metrics, parts.shards
+        self._library, self._metrics = load(name), metrics
         argument = c_void_p
         types = {
             f"{name}_new": (c_void_p, (argument, argument, *(_type(x) for x in rest))),
             f"{name}_delete": (None, (argument,)),
-            f"{name}_row": (c_long, (argument,)),
+            f"{name}_exchanged": (c_long, (argument,)),
             f"{name}_load": (None, (argument, argument)),
             f"{name}_store": (None, (argument, argument)),
             f"{name}_run": (c_int, (argument, argument, argument, c_long, argument, argument)),
@@ -100,7 +100,7 @@ class NativeUpdates:
         )
         update = _Update(parts.gamma, parts.tau, parts.learning_rate)
         self._learner = self._call("new", byref(networks), byref(update), *rest)
-        self._row = int(self._call("row", self._learner))
+        self._exchanged = int(self._call("exchanged", self._learner))
 
     def __del__(self) -> None:
         """Frees the library's memory."""
@@ -122,7 +122,7 @@ class NativeUpdates:
         metrics = torch.empty(len(minibatches), self._metrics)
         minibatches, noise = minibatches.contiguous(), noise.contiguous()
         self._call("load", self._learner, _addresses(state))
-        with self._team.exchange(self._shards, self._row) as exchange:
+        with self._team.exchange(self._exchanged) as exchange:
             self._call(
                 *("run", self._learner, address(minibatches), address(noise), len(minibatches)),
                 *(None if exchange is None else byref(exchange), address(metrics)),

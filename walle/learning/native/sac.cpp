@@ -173,7 +173,7 @@ SAC *sac_new(const Networks *networks, const Update *update, float target_entrop
 
 void sac_delete(SAC *sac) { delete sac; }
 
-long sac_row(const SAC *sac) { return sac->row(); }
+long sac_exchanged(const SAC *sac) { return sac->exchanged(); }
 
 void sac_load(SAC *sac, const float *const *fields) { sac->load_state(fields); }
 

@@ -9,10 +9,11 @@ class Shards {
  public:
   // `longest` is the most numbers that a shard gives.
   Shards(int count, long longest)
-      : count_(count), row_(whole_lines(longest)), own_(zeros(row_ * count)), sum_(zeros(row_)) {}
+      : count_(count), row_(whole_lines(longest)), own_(zeros(size())) {}
 
   int count() const { return count_; }
   long row() const { return row_; }
+  long size() const { return row_ * (count_ + 1); }  // of all rows, and of their sum
 
   // The sum of the `length` numbers that `compute(shard, to)` writes for each shard, added in the
   // order of the shards, whoever computed them; null if the team broke.
@@ -28,18 +29,32 @@ class Shards {
     for (; shard < end; shard++) compute(shard, rows + shard * row_);
     if (team && !team->meet()) return nullptr;
     if (count_ == 1) return rows;
-    for (long i = 0; i < whole_lines(length); i += LANES) {
-      Vector total = load(rows + i);
-      for (int s = 1; s < count_; s++) total += load(rows + s * row_ + i);
-      store(&sum_[i], total);
+    const long lines = whole_lines(length) / LINE;
+    if (!team || team->size == 2) {
+      add(rows, 0, lines, own_.get() + count_ * row_);
+      return own_.get() + count_ * row_;
     }
-    return sum_.get();
+    // Each of many learners adds a part for all: reading every shard would take as long as they
+    // are many.
+    add(rows, lines * team->rank / team->size, lines * (team->rank + 1) / team->size,
+        rows + count_ * row_);
+    return team->meet() ? rows + count_ * row_ : nullptr;
   }
 
  private:
-  static long whole_lines(long length) { return (length + 15) / 16 * 16; }
+  static constexpr long LINE = 16;  // floats of a line of the cache
+
+  static long whole_lines(long length) { return (length + LINE - 1) / LINE * LINE; }
+
+  void add(const float *rows, long line, long end, float *to) const {
+    for (long i = line * LINE; i < end * LINE; i += LANES) {
+      Vector total = load(rows + i);
+      for (int s = 1; s < count_; s++) total += load(rows + s * row_ + i);
+      store(to + i, total);
+    }
+  }
 
   int count_;
   long row_;
-  Floats own_, sum_;
+  Floats own_;  // rows without a team, and their sum
 };

@@ -36,6 +36,17 @@ def address(x: Tensor) -> int:
     return x.data_ptr()
 
 
+def flags(x: Tensor) -> int:
+    """Where the bytes of a contiguous tensor of truth values lie.
+
+    Raises:
+        TypeError: it holds something else, or not on the CPU.
+    """
+    if x.dtype != torch.bool or x.device.type != "cpu" or not x.is_contiguous():
+        raise TypeError(f"expected contiguous bool on the CPU, got {x.dtype} on {x.device}")
+    return x.data_ptr()
+
+
 def declare(library: Any, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
     """Gives the functions of a library their types: name -> (result, arguments)."""
     for name, (result, arguments) in functions.items():

@@ -22,8 +22,9 @@ struct Team {
 
   // Waits until every learner has come; returns whether all did. Learners with equal shares come
   // within microseconds, so waiting spins at first; then it sleeps, for there may be more learners
-  // than cores.
+  // than cores. A broken team is not waited for again.
   bool meet() {
+    if (!is_whole) return false;
     for (int other = 0; other < size; other++)
       if (other != rank) sem_post(semaphore(other));
     for (int i = 1; i < size; i++)

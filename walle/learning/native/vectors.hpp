@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstring>
+#include <utility>
 
 // Floats in a vector, and how many rows of a product's result, two vectors wide, stay in registers:
 // more where a row of the result is a row of the left matrix, whose columns come in panels.
@@ -15,6 +17,7 @@ constexpr int LANES = 4, PRODUCT_ROWS = 6, TRANSPOSED_ROWS = 4;
 #endif
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef int IntVector __attribute__((vector_size(4 * LANES)));
 
 inline Vector load(const float *from) {
   Vector x;
@@ -31,6 +34,18 @@ inline float sum(Vector x) {
     for (int i = 0; i < half; i++) x[i] += x[i + half];
   return x[0];
 }
+
+template <int... I>
+inline IntVector numbered(std::integer_sequence<int, I...>) {
+  return IntVector{I...};
+}
+
+// Bits of the first `count` lanes, for `only`, which clears the others, whatever is in them.
+inline IntVector first_lanes(int count) {
+  return numbered(std::make_integer_sequence<int, LANES>()) < count;
+}
+
+inline Vector only(IntVector mask, Vector x) { return Vector(IntVector(x) & mask); }
 
 inline Vector square_root(Vector x) {
   Vector root;
@@ -55,4 +70,56 @@ inline Vector tanh(Vector x) {
   const Vector q =
       (((7.77654375e-07f * z + 3.28563209e-04f) * z + 2.58769757e-02f) * z + 4.67143398e-01f) * z;
   return x * (p + 1.0f) / (q + 1.0f);
+}
+
+// Exact to 2e-7 of the result (Moshier's Cephes, expf): 2ⁿ times a polynomial of the rest. Numbers
+// below -87 are taken for -87, whose exponential is nearly the smallest there is.
+inline Vector exp(Vector x) {
+  constexpr float MAGIC = 12582912.0f;  // 1.5 x 2²³: a sum with it is rounded to a whole number
+  const Vector bounded = clamp(x, -87.0f, 88.0f);
+  const Vector shifted = bounded * 1.44269504f + MAGIC, n = shifted - MAGIC;
+  const Vector r = bounded - n * 0.693359375f - n * -2.12194440e-4f;
+  Vector p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  const IntVector power = (IntVector(shifted) - 0x4b400000 + 127) << 23;
+  const Vector found = (p * r * r + r + 1.0f) * Vector(power);
+  return x > 88.7f ? broadcast(INFINITY) : found;
+}
+
+// Half of a step of `transpose`: blocks of HALF lanes of two rows change places.
+template <int HALF, bool HIGH, int... I>
+inline Vector exchanged(Vector a, Vector b, std::integer_sequence<int, I...>) {
+#if defined(__has_builtin) && __has_builtin(__builtin_shufflevector)
+  return __builtin_shufflevector(
+      a, b, (HIGH ? (I & HALF ? I + LANES : I + HALF) : (I & HALF ? I - HALF + LANES : I))...);
+#else
+  return Vector{(HIGH ? (I & HALF ? b[I] : a[(I + HALF) % LANES])
+                      : (I & HALF ? b[(I + LANES - HALF) % LANES] : a[I]))...};
+#endif
+}
+
+// Transposes a square of LANES rows and columns.
+template <int HALF = 1>
+inline void transpose(Vector *rows) {
+  if constexpr (HALF < LANES) {
+    constexpr std::make_integer_sequence<int, LANES> lanes;
+    for (int i = 0; i < LANES; i++) {
+      if (i & HALF) continue;
+      const Vector a = rows[i], b = rows[i + HALF];
+      rows[i] = exchanged<HALF, false>(a, b, lanes);
+      rows[i + HALF] = exchanged<HALF, true>(a, b, lanes);
+    }
+    transpose<2 * HALF>(rows);
+  }
+}
+
+// The sum of each of LANES rows, which are overwritten.
+inline Vector row_sums(Vector *rows) {
+  transpose(rows);
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) rows[i] += rows[i + half];
+  return rows[0];
 }

@@ -64,10 +64,10 @@ class Team(Protocol):
         """
         ...
 
-    def exchange(self, count: int, width: int) -> AbstractContextManager[Exchange | None]:
-        """What a library needs that gathers `count` rows of `width` again and again by itself.
+    def exchange(self, numbers: int) -> AbstractContextManager[Exchange | None]:
+        """What a library needs to exchange up to `numbers` float32 again and again by itself.
 
-        None if there is nobody to exchange rows with. Every learner must gather as often.
+        None if there is nobody to exchange them with. Every learner must exchange as often.
         """
         ...
 
@@ -83,7 +83,7 @@ class Exchange(ctypes.Structure):
         size: number of learners.
         semaphores: address of the barrier's semaphores.
         distance: bytes from one to the next.
-        rows: addresses of the two memories of gathered rows.
+        rows: addresses of the two memories, of which a library uses one after the other.
         turn: the memory that was used last.
         is_whole: 0 if the team broke.
         check: called now and then while the library waits; must set `is_whole` to 1.
@@ -117,7 +117,7 @@ class Alone:
         """See `Team`."""
         return torch.stack([compute(row) for row in range(count)])
 
-    def exchange(self, count: int, width: int) -> AbstractContextManager[None]:  # noqa: ARG002
+    def exchange(self, numbers: int) -> AbstractContextManager[None]:  # noqa: ARG002
         """See `Team`."""
         return nullcontext()
 
@@ -226,7 +226,7 @@ class SharedTeam:
         return rows.to(self._device)
 
     @contextmanager
-    def exchange(self, count: int, width: int) -> Iterator[Exchange]:
+    def exchange(self, numbers: int) -> Iterator[Exchange]:
         """See `Team`; raises at the end what Python raised while the library waited."""
         raised: list[BaseException] = []
 
@@ -235,7 +235,7 @@ class SharedTeam:
             exchange.is_whole = 1
 
         barrier = self._memory.barrier
-        rows = [self._rows(turn, count, width).data_ptr() for turn in (0, 1)]
+        rows = [self._rows(turn, 1, numbers).data_ptr() for turn in (0, 1)]
         exchange = Exchange(
             *(self.rank, self.size, barrier.address, barrier.distance),
             *((ctypes.c_void_p * 2)(*rows), self._turn, 1, Check(check)),

@@ -1,0 +1,84 @@
+// Advantages and targets of a round; see OnPolicy.estimates in walle/algos/on_policy.py.
+
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "vectors.hpp"
+
+// T steps in L lanes; the fields of Experience in walle/algos/experience.py.
+struct Round {
+  const float *states;                       // [T L + M, O]
+  const unsigned char *needs_final, *ended;  // [T, L], like all below
+  const float *reward, *continues;
+  const float *ratio;                        // null where no lag is to be corrected
+  long steps, lanes, states_count;
+
+  long rows() const { return steps * lanes; }
+};
+
+enum Correction { TRUNCATED = 0, VTRACE = 1 };
+
+struct Returns {
+  float gamma, lambda;
+  int correction, normalize;
+};
+
+// Where the results go, [T, L] each.
+struct Estimates {
+  float *value, *advantage, *target;
+};
+
+// Which of `states` is the true successor of each step.
+inline void find_successors(const Round &round, std::vector<int> &successor) {
+  successor.resize(round.rows());
+  long unseen = round.rows();
+  for (long i = 0; i < round.rows(); i++)
+    successor[i] = int(round.needs_final[i] ? unseen++ : i + round.lanes);
+}
+
+// (A - mean) / (std + 1e-8), with a standard deviation of 0 for a single step.
+inline void normalize(float *advantage, long rows) {
+  double sum = 0, squares = 0;
+  for (long i = 0; i < rows; i++) sum += advantage[i];
+  const double mean = sum / double(rows);
+  for (long i = 0; i < rows; i++) squares += (advantage[i] - mean) * (advantage[i] - mean);
+  const double std = std::sqrt(squares / double(std::max(rows - 1, 1L)));
+  for (long i = 0; i < rows; i++) advantage[i] = float((advantage[i] - mean) / (std + 1e-8));
+}
+
+// Generalised advantage estimates, or those of V-trace, from the values of all states.
+template <bool IS_VTRACE>
+inline void estimate_steps(const Round &round, const Returns &returns, const float *values,
+                           const int *successor, const Estimates &to) {
+  const float gamma = returns.gamma, decay = gamma * returns.lambda;
+  std::vector<float> carried(round.lanes, 0.0f);  // vₜ₊₁ - v(sₜ₊₁) of each lane
+  for (long t = round.steps - 1; t >= 0; t--) {
+    const long first = t * round.lanes;
+    const float *__restrict reward = round.reward + first, *__restrict v = values + first;
+    const float *__restrict continues = round.continues + first, *__restrict all = values;
+    const float *__restrict ratio = IS_VTRACE ? round.ratio + first : nullptr;
+    const unsigned char *__restrict ended = round.ended + first;
+    const int *__restrict next = successor + first;
+    float *__restrict trace = carried.data(), *__restrict value = to.value + first;
+    float *__restrict advantage = to.advantage + first, *__restrict target = to.target + first;
+    for (long i = 0; i < round.lanes; i++) {
+      const float delta = reward[i] + gamma * continues[i] * all[next[i]] - v[i];
+      const float sum = delta + (ended[i] ? 0.0f : decay * trace[i]);
+      trace[i] = IS_VTRACE ? (ratio[i] < 1.0f ? ratio[i] : 1.0f) * sum : sum;
+      value[i] = v[i];
+      advantage[i] = trace[i];
+      target[i] = trace[i] + v[i];
+    }
+  }
+}
+
+inline void estimate(const Round &round, const Returns &returns, const float *values,
+                     const int *successor, const Estimates &to) {
+  const bool is_vtrace = round.ratio && returns.correction == VTRACE;
+  (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, returns, values, successor, to);
+  if (returns.normalize) normalize(to.advantage, round.rows());
+  if (!round.ratio || is_vtrace) return;
+  for (long i = 0; i < round.rows(); i++) to.advantage[i] *= std::min(1.0f, round.ratio[i]);
+}
