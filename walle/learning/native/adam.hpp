@@ -34,7 +34,7 @@ class Adam {
       v += second_ * (g * g - v);
       store(&mean_[i], m);
       store(&square_[i], v);
-      store(parameters + i, load(parameters + i) - rate * m / (square_root(v) + epsilon));
+      store(parameters + i, load(parameters + i) - quotient(rate * m, square_root(v) + epsilon));
     }
   }
 

@@ -34,27 +34,37 @@ struct Panels {
 
 inline int least(int a, int b) { return a < b ? a : b; }
 
+// Calls `body` with every number below N, as a constant each: a compiler keeps arrays of vectors in
+// registers only where it knows every index from the start.
+template <class Body, int... I>
+inline __attribute__((always_inline)) void unrolled(Body body, std::integer_sequence<int, I...>) {
+  (body(std::integral_constant<int, I>()), ...);
+}
+
+template <int N, class Body>
+inline __attribute__((always_inline)) void unrolled(Body body) {
+  unrolled(body, std::make_integer_sequence<int, N>());
+}
+
 // M rows and V vectors of A B + bias, whose sums stay in registers.
 template <int M, int V>
 inline void product_tile(const Panels &a, int row, const float *b, int b_width, const float *bias,
                          float *to, int to_width) {
-  Vector sums[M][V];
-  for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) sums[i][v] = load(bias + v * LANES);
+  Vector sums[M * V];
+  unrolled<M * V>([&](auto i) { sums[i] = load(bias + i % V * LANES); });
   for (int first = 0; first < a.cols; first += a.width) {
     const float *x = a.panel(first) + long(row) * a.width;
     const int count = least(a.cols - first, a.width);
     for (int k = 0; k < count; k++, b += b_width) {
       Vector y[V];
-      for (int v = 0; v < V; v++) y[v] = load(b + v * LANES);
-      for (int i = 0; i < M; i++) {
+      unrolled<V>([&](auto v) { y[v] = load(b + v * LANES); });
+      unrolled<M>([&](auto i) {
         const Vector factor = broadcast(x[i * a.width + k]);
-        for (int v = 0; v < V; v++) sums[i][v] += factor * y[v];
-      }
+        unrolled<V>([&](auto v) { sums[i * V + v] += factor * y[v]; });
+      });
     }
   }
-  for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) store(to + i * to_width + v * LANES, sums[i][v]);
+  unrolled<M * V>([&](auto i) { store(to + i / V * to_width + i % V * LANES, sums[i]); });
 }
 
 template <int V, int M = PRODUCT_ROWS>
@@ -84,19 +94,18 @@ inline void product(const Panels &a, const Panels &b, const float *bias, const P
 template <int M, int V>
 inline void transposed_tile(const float *a, int a_width, const float *b, int b_width, int rows,
                             bool add, float *to, int to_width) {
-  Vector sums[M][V];
-  for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) sums[i][v] = add ? load(to + i * to_width + v * LANES) : Vector{};
+  const auto place = [&](int i) { return to + i / V * to_width + i % V * LANES; };
+  Vector sums[M * V];
+  unrolled<M * V>([&](auto i) { sums[i] = add ? load(place(i)) : Vector{}; });
   for (int k = 0; k < rows; k++, a += a_width, b += b_width) {
     Vector y[V];
-    for (int v = 0; v < V; v++) y[v] = load(b + v * LANES);
-    for (int i = 0; i < M; i++) {
+    unrolled<V>([&](auto v) { y[v] = load(b + v * LANES); });
+    unrolled<M>([&](auto i) {
       const Vector factor = broadcast(a[i]);
-      for (int v = 0; v < V; v++) sums[i][v] += factor * y[v];
-    }
+      unrolled<V>([&](auto v) { sums[i * V + v] += factor * y[v]; });
+    });
   }
-  for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) store(to + i * to_width + v * LANES, sums[i][v]);
+  unrolled<M * V>([&](auto i) { store(place(i), sums[i]); });
 }
 
 template <int V, int M = TRANSPOSED_ROWS>

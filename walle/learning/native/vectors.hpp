@@ -6,6 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 // Floats in a vector, and how many rows of a product's result, two vectors wide, stay in registers:
 // more where a row of the result is a row of the left matrix, whose columns come in panels.
 #if defined(__AVX512F__)
@@ -47,11 +51,27 @@ inline IntVector first_lanes(int count) {
 
 inline Vector only(IntVector mask, Vector x) { return Vector(IntVector(x) & mask); }
 
+// a / b and √x. With AVX-512 by an estimate and a step of Newton's method, exact to 2e-7 of the
+// result, which takes half as long.
+#if defined(__AVX512F__)
+inline Vector quotient(Vector a, Vector b) {
+  const Vector estimate = Vector(_mm512_rcp14_ps(__m512(b)));
+  return a * (estimate * (2.0f - b * estimate));
+}
+
+inline Vector square_root(Vector x) {
+  const Vector estimate = Vector(_mm512_rsqrt14_ps(__m512(x)));
+  return x < 1e-37f ? Vector{} : x * (estimate * (1.5f - 0.5f * x * estimate * estimate));
+}
+#else
+inline Vector quotient(Vector a, Vector b) { return a / b; }
+
 inline Vector square_root(Vector x) {
   Vector root;
   for (int i = 0; i < LANES; i++) root[i] = __builtin_sqrtf(x[i]);
   return root;
 }
+#endif
 
 inline Vector clamp(Vector x, float low, float high) {
   x = x < low ? broadcast(low) : x;
@@ -69,7 +89,7 @@ inline Vector tanh(Vector x) {
       (((1.33546275e-08f * z + 2.06090557e-05f) * z + 3.49558643e-03f) * z + 1.33810242e-01f) * z;
   const Vector q =
       (((7.77654375e-07f * z + 3.28563209e-04f) * z + 2.58769757e-02f) * z + 4.67143398e-01f) * z;
-  return x * (p + 1.0f) / (q + 1.0f);
+  return quotient(x * (p + 1.0f), q + 1.0f);
 }
 
 // Exact to 2e-7 of the result (Moshier's Cephes, expf): 2ⁿ times a polynomial of the rest. Numbers
