@@ -9,7 +9,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from walle.envs.mujoco.compiling import compile_model, may_touch, xml_path
+from walle.envs.mujoco import pairs
+from walle.envs.mujoco.compiling import compile_model, xml_path
+from walle.envs.mujoco.pairs import may_touch
+from walle.envs.mujoco.physics import batch_available
 
 BODIES = """
 <mujoco>
@@ -70,6 +73,50 @@ def test_what_is_switched_off_leaves_the_trajectory_as_it_is(xml_file: str):
     ours, plain = compile_model(path), mujoco.MjModel.from_xml_path(str(path))
     assert ours.opt.disableflags != plain.opt.disableflags
     np.testing.assert_array_equal(states(ours), states(plain))
+
+
+@pytest.mark.skipif(not batch_available(), reason="older MuJoCo has other margins")
+@pytest.mark.parametrize(
+    ("xml_file", "count"),
+    [("half_cheetah.xml", 8), ("ant.xml", 13), ("hopper.xml", 7), ("walker2d_v5.xml", 7)],
+)
+def test_listed_pairs_leave_the_trajectory_as_it_is(xml_file: str, count: int):
+    path = xml_path(xml_file)
+    ours, plain = compile_model(path), mujoco.MjModel.from_xml_path(str(path))
+    assert (ours.npair, plain.npair) == (count, 0)
+    np.testing.assert_array_equal(states(ours, 3000), states(plain, 3000))
+
+
+def test_a_list_that_gives_another_trajectory_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pairs, "_set_parameters", lambda *_: None)
+    assert compile_model(xml_path("half_cheetah.xml")).npair == 0
+
+
+def test_the_parameters_of_a_listed_pair_are_those_of_its_contact(tmp_path: Path):
+    geom = '<geom size=".1" pos="0 0 {z}" {settings}/>'
+    first = 'priority="{priority}" solmix="3" friction=".1 .2 .3" margin=".01" condim="4"'
+    second = 'solmix="1" solref=".04 2" solimp=".5 .6 .01" friction="2 .1 .4" gap=".002"'
+    xml = "<mujoco><worldbody>{floor}<body pos='0 0 .1'><freejoint/>{ball}</body></worldbody>"
+    xml += "</mujoco>"
+    for priority in (0, 1):
+        floor = geom.format(z="-.05", settings=first.format(priority=priority))
+        path = tmp_path / f"{priority}.xml"
+        path.write_text(xml.format(floor=floor, ball=geom.format(z=0, settings=second)))
+        plain = mujoco.MjModel.from_xml_path(str(path))
+        listed = pairs.with_listed_pairs(plain, path)
+        assert listed.npair == 1
+        found, expected = (contact(model) for model in (listed, plain))
+        assert found.dim == expected.dim == 4
+        for name in ("friction", "solref", "solimp", "includemargin", "geom"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+
+
+def contact(compiled: mujoco.MjModel) -> mujoco.MjContact:
+    """The only contact at the start."""
+    data = mujoco.MjData(compiled)
+    mujoco.mj_forward(compiled, data)
+    (found,) = data.contact
+    return found
 
 
 def states(compiled: mujoco.MjModel, steps: int = 300) -> np.ndarray:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import gymnasium
 import mujoco
-import numpy as np
 
+from walle.envs.mujoco.pairs import may_touch, with_listed_pairs
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.errors import ConfigError, nearest
 
@@ -38,7 +38,8 @@ def compile_model(path: Path) -> mujoco.MjModel:
     """Compiles an XML file, without the searches that cannot find anything in this model.
 
     The search for islands is off with one kinematic tree, and the search for contacts is off where
-    no two geoms may ever touch. Trajectories stay the same bit for bit.
+    no two geoms may ever touch, or replaced by a list in models that Gymnasium ships. Trajectories
+    stay the same bit for bit.
 
     Raises:
         ConfigError: there is no file, MuJoCo does not accept it, or it has no actuators.
@@ -51,6 +52,8 @@ def compile_model(path: Path) -> mujoco.MjModel:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"xml_file: {path} does not load as a MuJoCo model: {reason}") from error
+    if path.parent == _MODELS:
+        model = with_listed_pairs(model, path)
     caught.flush(str(path))
     if model.nu == 0:
         raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")
@@ -60,23 +63,3 @@ def compile_model(path: Path) -> mujoco.MjModel:
     if not may_touch(model):
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
     return model
-
-
-def may_touch(model: mujoco.MjModel) -> bool:
-    """Whether any two geoms could ever be in contact, by MuJoCo's rules for filtering pairs.
-
-    A pair is left out when its contact bits do not meet, when both belong to one rigid body, or
-    when one's body is the other's parent and not the world.
-    """
-    if model.npair or model.nflex:
-        return True
-    types, affinities = model.geom_contype, model.geom_conaffinity
-    meet = types[:, None] & affinities[None] != 0
-    meet |= meet.T
-    body = model.body_weldid[model.geom_bodyid]
-    parent = model.body_weldid[model.body_parentid[body]]
-    family = (body[:, None] == parent[None]) & (body[:, None] != 0)
-    if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_FILTERPARENT:
-        family[:] = False
-    apart = (body[:, None] == body[None]) | family | family.T
-    return bool(np.any(meet & ~apart))

@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from walle.envs.mujoco.timers import stop_timers
 from walle.errors import ConfigError, nearest
 from walle.types import AnyArray, IntArray
 
@@ -195,6 +196,7 @@ def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> 
         ConfigError: a field does not exist, has no fixed size, or is never computed.
     """
     _check_fields(mujoco.MjData(model), fields)
+    stop_timers()
     if _batchable(model, fields):
         return BatchPhysics(model, lanes, fields)
     return LoopPhysics(model, lanes, fields)
