@@ -34,13 +34,19 @@ PLACES = {
         "walle.algos.experience:Normalizers.experience",
         "walle.algos.experience:Normalizers.update",
     ],
-    ADVANTAGES: ["walle.algos.ppo:PPO.batch"],
+    ADVANTAGES: [
+        "walle.algos.ppo:PPO.batch",
+        "walle.learning.native.ppo_epochs:PPOEpochs.estimate",
+    ],
     SHUFFLING: [
         "walle.learning.shards:ShardedStep.deal",
         "walle.learning.gradient_steps:CompiledStep.deal",
         "walle.learning.gradient_steps:EagerStep.deal",
     ],
-    STEPS: ["walle.learning.optimizer:Optimizer._run_epoch"],
+    STEPS: [
+        "walle.learning.optimizer:Optimizer._run_epoch",
+        "walle.learning.native.ppo_epochs:PPOEpochs.epoch",
+    ],
     LEARNING: ["walle.algos.on_policy:OnPolicy.update"],
     PUBLISHING: [
         "walle.agent.agent:Agent._next_snapshot",

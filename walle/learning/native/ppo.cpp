@@ -105,20 +105,19 @@ class PPO {
   }
 
   // Steps on the minibatches of `order`, until the KL divergence of one is above `kl_limit`: that
-  // one's step is left out. Writes the numbers of each minibatch. Returns how many there were, or
-  // -1 if the team broke.
+  // one's step is left out. Writes the numbers of each minibatch, of that one too. Returns how many
+  // steps there were, or -1 if the team broke.
   long epoch(const Rows &rows, const long *order, long minibatch, float rate, float kl_limit,
              Team *team, float *numbers) {
-    long done = 0;
-    for (long first = 0; first < rows.count; first += minibatch, numbers += NUMBERS) {
+    long taken = 0;
+    for (long first = 0; first < rows.count; first += minibatch, numbers += NUMBERS, taken++) {
       const Minibatch batch = {rows, order, first, std::min(minibatch, rows.count - first)};
       if (by_networks_ ? !find_by_networks(batch, team, numbers) : !find(batch, team, numbers))
         return -1;
-      done++;
       if (numbers[KL] > kl_limit) break;
       step(numbers[GRAD_NORM], rate, team);
     }
-    return by_networks_ && team && !share_networks(team) ? -1 : done;
+    return by_networks_ && team && !share_networks(team) ? -1 : taken;
   }
 
  private:

@@ -123,6 +123,18 @@ class Learned(NamedTuple):
     target: Tensor
 
 
+class Epoch(NamedTuple):
+    """One pass over a round.
+
+    Attributes:
+        taken: gradient steps.
+        numbers: [M, I] of the minibatches; one more than steps if the last one's was left out.
+    """
+
+    taken: int
+    numbers: Tensor
+
+
 class PPOEpochs:
     """Passes of PPO over the rows of a round.
 
@@ -199,7 +211,7 @@ class PPOEpochs:
         """
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if each is None else each.contiguous() for each in x))
-        value, stopped = torch.empty(count), False
+        value, taken, stopped = torch.empty(count), 0, False
         estimates: list[tuple[Tensor, Tensor]] = []
         infos: list[Tensor] = []
         before = [each.contiguous() for each in (vector, state.mean, state.square)]
@@ -214,14 +226,15 @@ class PPOEpochs:
                 order = None if whole else torch.randperm(count, generator=generator)
                 columns = (x.states, x.action, x.log_prob, *estimates[-1], value)
                 rows = _Rows(*map(address, columns), count)
-                infos.append(self.epoch(rows, order, minibatch_size, learning_rate, exchange))
-                stopped = bool((infos[-1][-1:, NAMES.index("kl")] > self._kl_limit).any())
+                found = self.epoch(rows, order, minibatch_size, learning_rate, exchange)
+                infos.append(found.numbers)
+                taken += found.taken
+                stopped = found.taken < len(found.numbers)
                 if exchange is not None and not exchange.is_whole:
                     break  # leaving raises what broke the team
         after = [torch.empty_like(each) for each in before]
         self._library.ppo_store(self._learner, *map(address, after))
         numbers = torch.cat(infos)
-        taken = len(numbers) - stopped
         info = dict(zip(NAMES, numbers.mean(0).tolist(), strict=True))
         adam = AdamState(after[1], after[2], state.steps + taken)
         return Learned(Result(after[0], adam, info, taken, stopped), value, estimates[0][1])
@@ -250,14 +263,15 @@ class PPOEpochs:
         size: int,
         rate: float,
         exchange: Exchange | None,
-    ) -> Tensor:
-        """Steps on each minibatch of `size` rows in `order` ([N]); returns their numbers [M, I]."""
-        numbers = torch.empty(-(-rows.count // size), len(NAMES))
-        done = self._library.ppo_epoch(
+    ) -> Epoch:
+        """Steps on each minibatch of `size` rows in `order` ([N])."""
+        minibatches = -(-rows.count // size)
+        numbers = torch.empty(minibatches, len(NAMES))
+        taken = self._library.ppo_epoch(
             *(self._learner, byref(rows), None if order is None else order.data_ptr()),
             *(size, rate, self._kl_limit, _reference(exchange), numbers.data_ptr()),
         )
-        return numbers[: max(done, 0)]
+        return Epoch(taken, numbers[: taken + 1])
 
 
 def _reference(exchange: Exchange | None) -> Any:
