@@ -12,7 +12,7 @@ from torch import Tensor
 
 from walle.algos.problem import Problem
 from walle.nets.encoders import normalize_rows
-from walle.nets.normalize import ObservationNormalizer, RewardNormalizer
+from walle.nets.normalize import BatchMoments, ObservationNormalizer, RewardNormalizer
 from walle.types import PolicySnapshot, Rollout
 
 
@@ -122,6 +122,10 @@ class Normalizers:
             gamma=settings.gamma,
             reward_scale=settings.reward_scale,
         )
+
+    def use(self, batch_moments: Callable[[Any], BatchMoments]) -> None:
+        """See `ObservationNormalizer.use`."""
+        self._observations.use(batch_moments)
 
     def experience(self, rollout: Rollout) -> Experience:
         """Normalises a rollout with the observation moments that the samplers used."""

@@ -187,6 +187,7 @@ class PPO(OnPolicy):
             limit = None if target is None else TOO_FAR * target
             self.native = native.ppo_epochs(self, self.adam_settings, limit)
             self.native.team = self.team
+            self.normalizers.use(self.native.moments)
             return
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)

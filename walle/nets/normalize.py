@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,26 @@ Float64Array = npt.NDArray[np.float64]
 _AT_ONCE = 1 << 18  # numbers of a block, 2 MB in float64
 
 
+class BatchMoments(NamedTuple):
+    """Mean of a batch of samples, and the sum of their squared deviations from it."""
+
+    mean: Float64Array
+    m2: Float64Array
+
+
+def batch_moments(samples: AnyArray) -> BatchMoments:
+    """The moments of [N, *shape], N >= 1; each result is [*shape]."""
+    mean = samples.mean(0, dtype=np.float64)
+    return BatchMoments(mean, squared_deviations(samples, mean))
+
+
 class RunningMoments:
     """Mean and variance of all samples seen, merged batch by batch.
 
     Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance", eq. 2.1.
+
+    Attributes:
+        batch_moments: computes the moments of a batch.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -26,13 +43,13 @@ class RunningMoments:
         self.count = 0
         self.mean: Float64Array = np.zeros(shape)
         self._m2: Float64Array = np.zeros(shape)
+        self.batch_moments: Callable[[Any], BatchMoments] = batch_moments
 
     def update(self, samples: AnyArray) -> None:
         """Takes in [N, *shape], N >= 1."""
         x = np.asarray(samples)
         n = len(x)
-        batch_mean = x.mean(0, dtype=np.float64)
-        batch_m2 = squared_deviations(x, batch_mean)
+        batch_mean, batch_m2 = self.batch_moments(x)
         delta = batch_mean - self.mean
         total = self.count + n
         self._m2 = self._m2 + batch_m2 + np.square(delta) * (self.count * n / total)
@@ -80,6 +97,10 @@ class ObservationNormalizer:
         """Mean 0 and variance 1 for good unless `enabled`."""
         self.enabled = enabled
         self._moments = RunningMoments((obs_dim,))
+
+    def use(self, batch_moments: Callable[[Any], BatchMoments]) -> None:
+        """Lets another function compute the moments of later rounds' observations [N, O]."""
+        self._moments.batch_moments = batch_moments
 
     def update(self, obs: AnyArray) -> None:
         """Takes in raw observations [..., O]."""

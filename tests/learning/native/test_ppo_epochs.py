@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from walle.learning.adam import AdamState
 from walle.learning.native import library, ppo_epochs
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.nets.normalize import batch_moments
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -93,6 +95,16 @@ def test_narrower_vectors_give_the_numbers_too(flag, monkeypatch):
     monkeypatch.setenv("CXX", f"g++ {flag}")
     monkeypatch.setattr(ppo_epochs, "load", library.load.__wrapped__)  # the other one is loaded
     check_against_eager_steps("odd widths")
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1000, 17), (37, 348)])
+def test_the_moments_are_those_of_numpy(shape):
+    algorithm, _ = trained(0, *SMALL, "algo.compile=true")
+    algorithm.warm_up()
+    samples = np.random.default_rng(0).normal(5, 2, shape).astype(np.float32)
+    found, expected = algorithm.native.moments(samples), batch_moments(samples)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.m2, expected.m2, rtol=1e-12)
 
 
 PASSES = {

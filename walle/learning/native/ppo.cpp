@@ -382,6 +382,20 @@ void ppo_store(PPO *ppo, float *vector, float *mean, float *square) {
   ppo->store_state(vector, mean, square);
 }
 
+// Of every column of x [rows, cols] its mean, and its sum of squared deviations from that.
+void ppo_moments(const float *__restrict x, long rows, long cols, double *__restrict mean,
+                 double *__restrict squares) {
+  std::fill(mean, mean + cols, 0.0), std::fill(squares, squares + cols, 0.0);
+  for (long i = 0; i < rows; i++)
+    for (long j = 0; j < cols; j++) mean[j] += x[i * cols + j];
+  for (long j = 0; j < cols; j++) mean[j] /= double(rows);
+  for (long i = 0; i < rows; i++)
+    for (long j = 0; j < cols; j++) {
+      const double deviation = x[i * cols + j] - mean[j];
+      squares[j] += deviation * deviation;
+    }
+}
+
 int ppo_estimate(PPO *ppo, const Round *round, const Returns *returns, Team *team,
                  const Estimates *to) {
   return ppo->estimate(*round, *returns, team, *to);

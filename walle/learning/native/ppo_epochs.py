@@ -10,6 +10,7 @@ import math
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_long, c_void_p
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,8 @@ from walle.learning.native.structures import ACTIVATIONS, address, declare, flag
 from walle.learning.optimizer import Result
 from walle.learning.sharing.team import ALONE, Exchange, Team
 from walle.nets.mlp import Layout
+from walle.nets.normalize import BatchMoments
+from walle.types import FloatArray
 
 NAMES = (
     *("loss", "grad_norm"),
@@ -273,6 +276,14 @@ class PPOEpochs:
         )
         return Epoch(taken, numbers[: taken + 1])
 
+    def moments(self, samples: FloatArray) -> BatchMoments:
+        """See `walle.nets.normalize.batch_moments`; samples are [N, K]."""
+        samples = np.ascontiguousarray(samples, np.float32)
+        mean, squares = np.empty(samples.shape[1]), np.empty(samples.shape[1])
+        arrays = samples.ctypes.data, *samples.shape, mean.ctypes.data, squares.ctypes.data
+        self._library.ppo_moments(*arrays)
+        return BatchMoments(mean, squares)
+
 
 def _reference(exchange: Exchange | None) -> Any:
     return None if exchange is None else byref(exchange)
@@ -289,6 +300,7 @@ def _declared(library: Any) -> Any:
             "ppo_exchanged": (c_long, (*pointer, c_long)),
             "ppo_load": (None, (*pointer * 4, c_float)),
             "ppo_store": (None, pointer * 4),
+            "ppo_moments": (None, (*pointer, c_long, c_long, *pointer * 2)),
             "ppo_estimate": (c_int, pointer * 5),
             "ppo_epoch": (c_long, (*pointer * 3, c_long, c_float, c_float, *pointer * 2)),
         },
