@@ -7,13 +7,14 @@ PPO on HalfCheetah in lock-step, without evaluations and checkpoints. Every numb
 measured with every number of learners; they take turns, so that a disturbance of the machine
 affects all. Each number is a median over the rounds of all turns.
 
-What samplers divide (collecting) and what learners divide (advantages, shuffling, gradient steps)
-is fitted as t(N, L) = serial + collect x + learn y, with the largest shares x of the lanes and y of
-a minibatch's shards that a process has. All other sections are serial; they are given with the most
-processes, as some grow with these. Sections marked * pass while the samplers collect: they make a
-round longer only where collecting takes less, so the sum leaves them out, and "collecting" is from
-publishing a policy to the arrival of the last rollout. The speedup at the end is computed from the
-fit of whole rounds.
+What samplers divide (their work) and what learners divide (values and gradients) is fitted as
+t(N, L) = serial + collect x + learn y, with the largest shares x of the lanes and y of a
+minibatch's shards that a process has. All other sections are serial; they are given with the most
+processes, as some grow with these. Waits for the last sampler, or for another learner, are those
+with one of each; what they are longer with more is the machine's, whose cores are unequal or
+disturbed. Sections marked * pass while the samplers collect: they make a round longer only where
+collecting takes less, so the sum leaves them out. The speedup at the end is computed, once from
+the sum and once from a fit of whole rounds, which takes every wait for a serial part.
 
 Between the turns independent work runs on each core alone and on all at once. What it loses is the
 machine's doing, and the fit cannot tell it from a serial part; the last line says how much it is.
@@ -38,24 +39,20 @@ from benchmarks.at_once import Pieces, pieces_on
 from benchmarks.options import core_count, positive
 from benchmarks.provenance import ROOT, provenance, write_json
 from benchmarks.serial_worker import (
-    ADVANTAGES,
-    LOGGING,
-    PLACES,
+    COLLECTING,
+    DIVIDED,
+    LAST_LEARNER,
+    LAST_SAMPLER,
     REST,
-    ROWS,
-    SHUFFLING,
-    STEPS,
-    TRACKERS,
-    WAITING,
+    WHILE_COLLECTING,
 )
 from walle.analysis.measuring.dividing import Parts, Shares, fit, largest_share
 from walle.config import compose
 from walle.errors import ConfigError
 
 WORKER = ROOT / "benchmarks" / "serial_worker.py"
-COLLECTING, WHOLE = "collecting", "whole round"
-WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING)
-DIVIDED = (COLLECTING, ADVANTAGES, SHUFFLING, STEPS)
+WHOLE = "whole round"
+FITTED, WAITS = (COLLECTING, DIVIDED), (LAST_SAMPLER, LAST_LEARNER)
 COMMON = (
     *("env=halfcheetah", "sampler=process", "sampler.max_lag=0"),
     *("eval.every=null", "checkpoint.every=null", "logger.progress=quiet"),
@@ -177,45 +174,51 @@ def shares_of(setting: Setting, lanes: int, shards: int) -> Shares:
 
 
 class Section(NamedTuple):
-    """A section's median seconds in each setting, and what divides it; no parts if nothing does."""
+    """A section's median seconds in each setting.
+
+    Attributes:
+        seconds: in each setting.
+        parts: what divides it; None if nothing does.
+        serial_s: seconds that no process shortens.
+    """
 
     seconds: dict[Setting, float]
     parts: Parts | None
-
-    @property
-    def serial_s(self) -> float:
-        """Seconds that no process shortens."""
-        return self.parts.serial if self.parts else self.seconds[max(self.seconds)]
+    serial_s: float
 
 
 def sections(
     rounds: Mapping[Setting, Sequence[Mapping[str, float]]], shares: Mapping[Setting, Shares]
 ) -> dict[str, Section]:
     """The sections of a round, in their order, and the whole round."""
-    values = {
-        setting: {
-            COLLECTING: [sum(r[name] for name in (WAITING, *WHILE_COLLECTING)) for r in mine],
-            **{name: [r[name] for r in mine] for name in (*PLACES, REST) if name != WAITING},
-            WHOLE: [sum(r.values()) for r in mine],
-        }
-        for setting, mine in rounds.items()
-    }
     found = {}
-    for name in next(iter(values.values())):
-        seconds = {setting: statistics.median(mine[name]) for setting, mine in values.items()}
+    for name in [*next(iter(rounds.values()))[0], WHOLE]:
+        values = {
+            setting: [_whole(r) if name == WHOLE else r[name] for r in mine]
+            for setting, mine in rounds.items()
+        }
+        seconds = {setting: statistics.median(mine) for setting, mine in values.items()}
         parts = None
-        if name in (*DIVIDED, WHOLE) and all(seconds.values()):
+        serial_s = seconds[min(seconds) if name in WAITS else max(seconds)]
+        if name in (*FITTED, WHOLE):
             parts = _fitted(name, {shares[setting]: s for setting, s in seconds.items()})
-        found[name] = Section(seconds, parts)
+            serial_s = parts.serial
+        found[name] = Section(seconds, parts, serial_s)
     return found
+
+
+def _whole(round_: Mapping[str, float]) -> float:
+    """The seconds of a round; what passes while the samplers collect is in their sections."""
+    return sum(s for name, s in round_.items() if name not in WHILE_COLLECTING)
 
 
 def _fitted(name: str, seconds: Mapping[Shares, float]) -> Parts:
     """The fit; collecting knows nothing of the learners, nor learning of the samplers."""
     of = {
         COLLECTING: lambda share: share._replace(learner=1.0),
+        DIVIDED: lambda share: share._replace(sampler=1.0),
         WHOLE: lambda share: share,
-    }.get(name, lambda share: share._replace(sampler=1.0))
+    }[name]
     return fit([of(share) for share in seconds], list(seconds.values()))
 
 
@@ -232,21 +235,29 @@ def table(size: int, config: Any, found: Mapping[str, Section], settings: Sequen
         f"{config.shards} shards, {config.lanes} lanes; milliseconds, samplers x learners"
     )
     heads = "".join(f"{setting!s:>10}" for setting in settings)
-    lines = [title, f"{'':<24}{heads}{'serial':>10}"]
+    lines = [title, f"{'':<26}{heads}{'serial':>10}"]
     for name, section in found.items():
         mark = "*" if name in WHILE_COLLECTING else ""
         lines.append(_line(name + mark, section, settings, mark))
         if name == REST:
             total = sum(s.serial_s for n, s in found.items() if _counts(n))
-            lines.append(f"{'sum of the sections':<24}{'':{10 * len(settings)}}{_ms(total)}")
-    parts = found[WHOLE].parts
-    assert parts is not None
+            lines.append(f"{'sum of the sections':<26}{'':{10 * len(settings)}}{_ms(total)}")
+    whole = found[WHOLE].parts
+    assert whole is not None
+    sections = Parts(total, *(_divided_s(found[name]) for name in FITTED))
     shares = shares_of(Setting(MANY, MANY), max(config.lanes, MANY), max(config.shards, MANY))
     lines.append(
-        f"computed, not measured: {parts.speedup(shares):.1f} times as fast with {MANY} samplers "
-        f"and {MANY} learners, learner.shards={max(config.shards, MANY)}"
+        f"computed, not measured: with {MANY} samplers and {MANY} learners, learner.shards="
+        f"{max(config.shards, MANY)}, {sections.speedup(shares):.1f} times as fast by the sections,"
+        f" {whole.speedup(shares):.1f} times by the fit of whole rounds"
     )
     return "\n".join([*lines, ""])
+
+
+def _divided_s(section: Section) -> float:
+    """The seconds of a fitted section that processes divide."""
+    assert section.parts is not None
+    return section.parts.collect + section.parts.learn
 
 
 def _counts(name: str) -> bool:
@@ -256,7 +267,7 @@ def _counts(name: str) -> bool:
 def _line(name: str, section: Section, settings: Sequence[Setting], mark: str) -> str:
     cells = "".join(_ms(section.seconds[setting]) for setting in settings)
     serial = f"{'(' + _ms(section.serial_s).strip() + ')':>10}" if mark else _ms(section.serial_s)
-    return f"{name:<24}{cells}{serial}"
+    return f"{name:<26}{cells}{serial}"
 
 
 def _ms(seconds: float) -> str:

@@ -4,13 +4,16 @@
 
 Reads lines {"overrides": [...], "warmup": 2} and answers each with a line of JSON: for every round
 after the warm-up the seconds of each section. Sections are methods of walle, measured by a `Timer`,
-so they are exclusive: a method that another section calls does not count in that one.
+so they are exclusive: a method that another section calls does not count in that one. Two of them
+are divided further: the wait for the samplers by what they did in it (`timing.csv` has the same),
+and the passes over a round by what `walle/learning/native` says of itself.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -24,8 +27,10 @@ from walle.training import train
 REST = "other"
 WAITING, TRACKERS, ROWS, LOGGING = "waiting for samplers", "trackers", "csv rows", "logging"
 RECEIVING, HANDING, NORMALISERS = "receiving the round", "handing it to learners", "normalisers"
-ADVANTAGES, SHUFFLING, STEPS = "values and advantages", "shuffling", "gradient steps"
-LEARNING, PUBLISHING = "learning, other", "publishing"
+PASSES, LEARNING, PUBLISHING = "passes over the round", "learning, other", "publishing"
+COLLECTING, LAST_SAMPLER = "samplers' work, mean", "waiting for the last one"
+DIVIDED, UNDIVIDED = "values and gradients", "sums, norms, Adam"
+LAST_LEARNER = "waiting for a learner"
 PLACES = {
     WAITING: ["walle.transport.process_sampling:ProcessSampling.wait_round"],
     RECEIVING: ["walle.transport.process_sampling:ProcessSampling.receive"],
@@ -34,17 +39,13 @@ PLACES = {
         "walle.algos.experience:Normalizers.experience",
         "walle.algos.experience:Normalizers.update",
     ],
-    ADVANTAGES: [
+    PASSES: [
         "walle.algos.ppo:PPO.batch",
-        "walle.learning.native.ppo_epochs:PPOEpochs.estimate",
-    ],
-    SHUFFLING: [
         "walle.learning.shards:ShardedStep.deal",
         "walle.learning.gradient_steps:CompiledStep.deal",
         "walle.learning.gradient_steps:EagerStep.deal",
-    ],
-    STEPS: [
         "walle.learning.optimizer:Optimizer._run_epoch",
+        "walle.learning.native.ppo_epochs:PPOEpochs.estimate",
         "walle.learning.native.ppo_epochs:PPOEpochs.epoch",
     ],
     LEARNING: ["walle.algos.on_policy:OnPolicy.update"],
@@ -57,6 +58,9 @@ PLACES = {
     LOGGING: ["walle.agent.recorder:Recorder.iteration"],
 }
 ROUND = "walle.agent.agent:Agent._iterate"
+RECEIVED = "walle.transport.process_sampling:ProcessSampling.receive"
+EPOCH = "walle.learning.native.ppo_epochs:PPOEpochs.epoch"
+WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING)
 
 
 class Sections:
@@ -66,6 +70,8 @@ class Sections:
         """Starts without rounds."""
         self.timer = Timer((*PLACES, REST))
         self.rounds: list[dict[str, float]] = []
+        self.busy_s = 0.0
+        self.spent = (0.0, 0.0)
 
     def timed(self, section: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, measured in the section."""
@@ -83,11 +89,63 @@ class Sections:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             self.timer.take()
+            before = self.spent
             found = function(*args, **kwargs)
-            self.rounds.append(self.timer.take())
+            self.rounds.append(divided(self.timer.take(), self.busy_s, self.spent, before))
             return found
 
         return run
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`receive`, whose rounds tell how long the samplers worked."""
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            round_ = function(*args, **kwargs)
+            self.busy_s = statistics.mean(round_.busy_s)
+            return round_
+
+        return run
+
+    def asked(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A pass, after which the library tells how much of its time was divided, and waited."""
+
+        @functools.wraps(function)
+        def run(passes: Any, *args: Any, **kwargs: Any) -> Any:
+            found = function(passes, *args, **kwargs)
+            spent = passes.spent()
+            self.spent = spent.divided, spent.waited
+            return found
+
+        return run
+
+
+def divided(
+    seconds: dict[str, float],
+    busy_s: float,
+    spent: tuple[float, float],
+    before: tuple[float, float],
+) -> dict[str, float]:
+    """The sections of a round, with those of `WAITING` and `PASSES` in place of these two.
+
+    Args:
+        seconds: as timed.
+        busy_s: of a sampler, the mean.
+        spent: seconds of divided work and of waiting, by the library, after the round.
+        before: the same before the round; equal where there is no library, and the whole passes
+            then count as divided.
+    """
+    collecting = seconds[WAITING] + sum(seconds[name] for name in WHILE_COLLECTING)
+    passes = seconds[PASSES]
+    work, waited = (now - then for now, then in zip(spent, before, strict=True))
+    work = work or passes
+    found = {COLLECTING: busy_s, LAST_SAMPLER: collecting - busy_s}
+    for name, value in seconds.items():
+        if name == PASSES:
+            found |= {DIVIDED: work, UNDIVIDED: passes - work - waited, LAST_LEARNER: waited}
+        elif name != WAITING:
+            found[name] = value
+    return found
 
 
 def main() -> int:
@@ -97,9 +155,12 @@ def main() -> int:
         for place in places:
             _replace(place, functools.partial(sections.timed, section))
     _replace(ROUND, sections.each_round)
+    _replace(RECEIVED, sections.watched)
+    _replace(EPOCH, sections.asked)
     for line in sys.stdin:
         asked = json.loads(line)
         sections.rounds.clear()
+        sections.spent = (0.0, 0.0)  # a run has a library's learner of its own
         with tempfile.TemporaryDirectory() as directory:
             train(compose(asked["overrides"]), directory)
         print(json.dumps({"rounds": sections.rounds[asked["warmup"] :]}), flush=True)

@@ -66,6 +66,8 @@ class PPO {
   // Numbers that learners need room for to exchange what they found in a round.
   long exchanged(long states) const { return std::max(shards_.size(), states); }
 
+  const Spent &spent() const { return shards_.spent; }
+
   void load_state(const float *vector, const float *mean, const float *square, float steps) {
     pack(vector, parameters_.get());
     pack(mean, adam_.mean());
@@ -91,6 +93,7 @@ class PPO {
       values = team->rows[team->turn];
       block = team->first(blocks), end = team->end(blocks);
     }
+    const double began = seconds_now();
     for (; block < end; block++) {
       const long first = block * BLOCK;
       const int count = int(std::min(round.states_count - first, long(BLOCK)));
@@ -98,8 +101,9 @@ class PPO {
       critic_.forward(obs_.panels, parameters_.get(), count);
       for (int i = 0; i < count; i++) values[first + i] = critic_.output().at(i, 0);
     }
+    shards_.spent.divided += seconds_now() - began;
     find_successors(round, successor_);
-    if (team && !team->meet()) return false;
+    if (team && !shards_.meet(team)) return false;
     ::estimate(round, returns, values, successor_.data(), to);
     return true;
   }
@@ -186,7 +190,7 @@ class PPO {
           row += size;
         }
       }
-      if (give && !team->meet()) return false;
+      if (give && !shards_.meet(team)) return false;
     }
     return true;
   }
@@ -381,6 +385,8 @@ void ppo_load(PPO *ppo, const float *vector, const float *mean, const float *squ
 void ppo_store(PPO *ppo, float *vector, float *mean, float *square) {
   ppo->store_state(vector, mean, square);
 }
+
+void ppo_spent(const PPO *ppo, Spent *to) { *to = ppo->spent(); }
 
 // Of every column of x [rows, cols] its mean, and its sum of squared deviations from that.
 void ppo_moments(const float *__restrict x, long rows, long cols, double *__restrict mean,

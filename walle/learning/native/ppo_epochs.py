@@ -112,6 +112,19 @@ class _Rows(Structure):
     )
 
 
+class Spent(Structure):
+    """Seconds of a learner since its start.
+
+    Attributes:
+        divided: in work that the learners divide: values and gradients.
+        waited: in waiting for the others.
+    """
+
+    _fields_ = (("divided", c_double), ("waited", c_double))
+    divided: float
+    waited: float
+
+
 class Learned(NamedTuple):
     """What `PPOEpochs.minimise` gives.
 
@@ -124,18 +137,6 @@ class Learned(NamedTuple):
     result: Result
     value: Tensor
     target: Tensor
-
-
-class Epoch(NamedTuple):
-    """One pass over a round.
-
-    Attributes:
-        taken: gradient steps.
-        numbers: [M, I] of the minibatches; one more than steps if the last one's was left out.
-    """
-
-    taken: int
-    numbers: Tensor
 
 
 class PPOEpochs:
@@ -214,67 +215,82 @@ class PPOEpochs:
         """
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if each is None else each.contiguous() for each in x))
-        value, taken, stopped = torch.empty(count), 0, False
-        estimates: list[tuple[Tensor, Tensor]] = []
-        infos: list[Tensor] = []
+        whole, minibatches = minibatch_size >= count, -(-count // minibatch_size)
+        # Everything is made before the passes: what Python does between them is not in the cache.
+        round_, first, later = round_of(x), torch.empty(3, count), torch.empty(3, count)
+        estimates = (first, later) if recompute else (first, first)
+        rows = [_rows(x, each, first[0]) for each in estimates]
+        numbers = torch.empty(epochs * minibatches, len(NAMES))
+        drawn = generator.get_state()
+        orders = None if whole else _orders(epochs, count, generator)
+        begin = 0 if orders is None else orders.data_ptr()
         before = [each.contiguous() for each in (vector, state.mean, state.square)]
+        after = [torch.empty_like(each) for each in before]
         self._library.ppo_load(self._learner, *map(address, before), float(state.steps))
         exchanged = self._library.ppo_exchanged(self._learner, 2 * count)  # all steps may end one
+        taken, epoch, stopped = 0, 0, False
         with self.team.exchange(exchanged) as exchange:
-            while len(infos) < epochs and not stopped:
-                if recompute or not estimates:
-                    own = torch.empty(count) if estimates else value
-                    estimates.append(self.estimate(x, own, exchange))
-                whole = minibatch_size >= count
-                order = None if whole else torch.randperm(count, generator=generator)
-                columns = (x.states, x.action, x.log_prob, *estimates[-1], value)
-                rows = _Rows(*map(address, columns), count)
-                found = self.epoch(rows, order, minibatch_size, learning_rate, exchange)
-                infos.append(found.numbers)
-                taken += found.taken
-                stopped = found.taken < len(found.numbers)
+            while epoch < epochs and not stopped:
+                again = epoch > 0
+                if recompute or not again:
+                    self.estimate(round_, estimates[again], exchange)
+                order = None if whole else begin + 8 * count * epoch
+                to = numbers.data_ptr() + 4 * len(NAMES) * taken
+                found = self.epoch(rows[again], order, minibatch_size, learning_rate, exchange, to)
                 if exchange is not None and not exchange.is_whole:
                     break  # leaving raises what broke the team
-        after = [torch.empty_like(each) for each in before]
+                epoch, taken, stopped = epoch + 1, taken + found, found < minibatches
         self._library.ppo_store(self._learner, *map(address, after))
-        numbers = torch.cat(infos)
-        info = dict(zip(NAMES, numbers.mean(0).tolist(), strict=True))
+        if epoch < epochs and not whole:  # as if the orders had been drawn one by one
+            generator.set_state(drawn)
+            _orders(epoch, count, generator)
+        means = numbers[: taken + stopped].mean(0).tolist()
         adam = AdamState(after[1], after[2], state.steps + taken)
-        return Learned(Result(after[0], adam, info, taken, stopped), value, estimates[0][1])
+        result = Result(after[0], adam, dict(zip(NAMES, means, strict=True)), taken, stopped)
+        return Learned(result, first[0], first[2])
 
-    def estimate(
-        self, experience: Any, value: Tensor, exchange: Exchange | None
-    ) -> tuple[Tensor, Tensor]:
-        """Advantages and targets [N] of a round by the library's critic; writes its values [N]."""
-        x = experience
-        round_ = _Round(
-            *(address(x.states), flags(x.needs_final_obs), flags(x.ended)),
-            *(address(x.reward), address(x.continues)),
-            *(None if x.ratio is None else address(x.ratio), *x.reward.shape, len(x.states)),
-        )
-        advantage, target = torch.empty_like(value), torch.empty_like(value)
+    def estimate(self, round_: Structure, to: Tensor, exchange: Exchange | None) -> None:
+        """Writes values, advantages and targets [3, N] by the library's critic; see `round_of`."""
+        places = _Estimates(*(to.data_ptr() + 4 * to.shape[1] * i for i in range(3)))
         self._library.ppo_estimate(
             *(self._learner, byref(round_), byref(self._returns), _reference(exchange)),
-            byref(_Estimates(*map(address, (value, advantage, target)))),
+            byref(places),
         )
-        return advantage, target
 
     def epoch(
         self,
         rows: Structure,
-        order: Tensor | None,
+        order: int | None,
         size: int,
         rate: float,
         exchange: Exchange | None,
-    ) -> Epoch:
-        """Steps on each minibatch of `size` rows in `order` ([N])."""
-        minibatches = -(-rows.count // size)
-        numbers = torch.empty(minibatches, len(NAMES))
-        taken = self._library.ppo_epoch(
-            *(self._learner, byref(rows), None if order is None else order.data_ptr()),
-            *(size, rate, self._kl_limit, _reference(exchange), numbers.data_ptr()),
+        numbers: int,
+    ) -> int:
+        """Steps on each minibatch of `size` rows, until the KL divergence of one is too large.
+
+        Args:
+            rows: a round with its estimates.
+            order: where the rows' numbers [N] lie; None takes them as they come.
+            size: of a minibatch.
+            rate: Adam's step size.
+            exchange: of the team.
+            numbers: where those of the minibatches go, [M, I].
+
+        Returns:
+            the number of steps; fewer than minibatches if one was left out.
+        """
+        return int(
+            self._library.ppo_epoch(
+                *(self._learner, byref(rows), order, size, rate, self._kl_limit),
+                *(_reference(exchange), numbers),
+            )
         )
-        return Epoch(taken, numbers[: taken + 1])
+
+    def spent(self) -> Spent:
+        """How much time this learner spent on what, since its start."""
+        spent = Spent()
+        self._library.ppo_spent(self._learner, byref(spent))
+        return spent
 
     def moments(self, samples: FloatArray) -> BatchMoments:
         """See `walle.nets.normalize.batch_moments`; samples are [N, K]."""
@@ -283,6 +299,33 @@ class PPOEpochs:
         arrays = samples.ctypes.data, *samples.shape, mean.ctypes.data, squares.ctypes.data
         self._library.ppo_moments(*arrays)
         return BatchMoments(mean, squares)
+
+
+def round_of(experience: Any) -> Structure:
+    """A round for the library, whose tensors must be contiguous and outlive it.
+
+    Raises:
+        TypeError: a tensor has another type than the library's.
+    """
+    x = experience
+    return _Round(
+        *(address(x.states), flags(x.needs_final_obs), flags(x.ended)),
+        *(address(x.reward), address(x.continues)),
+        *(None if x.ratio is None else address(x.ratio), *x.reward.shape, len(x.states)),
+    )
+
+
+def _rows(experience: Any, estimates: Tensor, old_value: Tensor) -> Structure:
+    columns = (experience.states, experience.action, experience.log_prob, *estimates[1:], old_value)
+    return _Rows(*map(address, columns), len(old_value))
+
+
+def _orders(epochs: int, count: int, generator: torch.Generator) -> Tensor:
+    """Random orders [E, N] of the rows."""
+    orders = torch.empty(epochs, count, dtype=torch.int64)
+    for order in orders:
+        torch.randperm(count, generator=generator, out=order)
+    return orders
 
 
 def _reference(exchange: Exchange | None) -> Any:
@@ -300,6 +343,7 @@ def _declared(library: Any) -> Any:
             "ppo_exchanged": (c_long, (*pointer, c_long)),
             "ppo_load": (None, (*pointer * 4, c_float)),
             "ppo_store": (None, pointer * 4),
+            "ppo_spent": (None, pointer * 2),
             "ppo_moments": (None, (*pointer, c_long, c_long, *pointer * 2)),
             "ppo_estimate": (c_int, pointer * 5),
             "ppo_epoch": (c_long, (*pointer * 3, c_long, c_float, c_float, *pointer * 2)),

@@ -5,8 +5,15 @@
 #include "mlp.hpp"
 #include "team.hpp"
 
+// Seconds of a learner: in work that the learners divide, and in waiting for the others.
+struct Spent {
+  double divided = 0, waited = 0;
+};
+
 class Shards {
  public:
+  Spent spent;
+
   // `longest` is the most numbers that a shard gives.
   Shards(int count, long longest)
       : count_(count), row_(whole_lines(longest)), own_(zeros(size())) {}
@@ -26,8 +33,10 @@ class Shards {
       rows = team->rows[team->turn];
       shard = team->first(count_), end = team->end(count_);
     }
+    const double began = seconds_now();
     for (; shard < end; shard++) compute(shard, rows + shard * row_);
-    if (team && !team->meet()) return nullptr;
+    spent.divided += seconds_now() - began;
+    if (team && !meet(team)) return nullptr;
     if (count_ == 1) return rows;
     const long lines = whole_lines(length) / LINE;
     if (!team || team->size == 2) {
@@ -38,7 +47,15 @@ class Shards {
     // are many.
     add(rows, lines * team->rank / team->size, lines * (team->rank + 1) / team->size,
         rows + count_ * row_);
-    return team->meet() ? rows + count_ * row_ : nullptr;
+    return meet(team) ? rows + count_ * row_ : nullptr;
+  }
+
+  // Waits until every learner has come; returns whether all did.
+  bool meet(Team *team) {
+    const double began = seconds_now();
+    const bool is_whole = team->meet();
+    spent.waited += seconds_now() - began;
+    return is_whole;
   }
 
  private:

@@ -7,6 +7,12 @@
 #include <cerrno>
 #include <ctime>
 
+inline double seconds_now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
+
 struct Team {
   int rank, size;
   char *semaphores;   // one for each learner, `distance` bytes apart; see sharing/barrier.py
