@@ -30,13 +30,24 @@ struct Estimates {
   float *value, *advantage, *target;
 };
 
-// Which of `states` is the true successor of each step.
-inline void find_successors(const Round &round, std::vector<int> &successor) {
-  successor.resize(round.rows());
-  long unseen = round.rows();
-  for (long i = 0; i < round.rows(); i++)
-    successor[i] = int(round.needs_final[i] ? unseen++ : i + round.lanes);
-}
+// What does not change from one estimate of a round to the next.
+struct Prepared {
+  std::vector<int> successor;                       // which of `states` is each step's true one
+  std::vector<float> discount, decay, rho, carried;  // γ c, γ λ (1 - ended), min(1, ratio), a row
+
+  void prepare(const Round &round, const Returns &returns) {
+    const long rows = round.rows();
+    successor.resize(rows), discount.resize(rows), decay.resize(rows);
+    long unseen = rows;
+    for (long i = 0; i < rows; i++)
+      successor[i] = int(round.needs_final[i] ? unseen++ : i + round.lanes);
+    for (long i = 0; i < rows; i++) discount[i] = returns.gamma * round.continues[i];
+    const float decays[] = {returns.gamma * returns.lambda, 0.0f};
+    for (long i = 0; i < rows; i++) decay[i] = decays[round.ended[i] != 0];
+    rho.resize(round.ratio ? rows : 0);
+    for (size_t i = 0; i < rho.size(); i++) rho[i] = std::min(1.0f, round.ratio[i]);
+  }
+};
 
 // (A - mean) / (std + 1e-8), with a standard deviation of 0 for a single step.
 inline void normalize(float *advantage, long rows) {
@@ -50,23 +61,20 @@ inline void normalize(float *advantage, long rows) {
 
 // Generalised advantage estimates, or those of V-trace, from the values of all states.
 template <bool IS_VTRACE>
-inline void estimate_steps(const Round &round, const Returns &returns, const float *values,
-                           const int *successor, const Estimates &to) {
-  const float gamma = returns.gamma, decay = gamma * returns.lambda;
-  std::vector<float> carried(round.lanes, 0.0f);  // vₜ₊₁ - v(sₜ₊₁) of each lane
+inline void estimate_steps(const Round &round, Prepared &p, const float *values,
+                           const Estimates &to) {
+  p.carried.assign(round.lanes, 0.0f);  // vₜ₊₁ - v(sₜ₊₁) of each lane
   for (long t = round.steps - 1; t >= 0; t--) {
     const long first = t * round.lanes;
     const float *__restrict reward = round.reward + first, *__restrict v = values + first;
-    const float *__restrict continues = round.continues + first, *__restrict all = values;
-    const float *__restrict ratio = IS_VTRACE ? round.ratio + first : nullptr;
-    const unsigned char *__restrict ended = round.ended + first;
-    const int *__restrict next = successor + first;
-    float *__restrict trace = carried.data(), *__restrict value = to.value + first;
+    const float *__restrict discount = &p.discount[first], *__restrict decay = &p.decay[first];
+    const float *__restrict rho = IS_VTRACE ? &p.rho[first] : nullptr, *__restrict all = values;
+    const int *__restrict next = &p.successor[first];
+    float *__restrict trace = p.carried.data(), *__restrict value = to.value + first;
     float *__restrict advantage = to.advantage + first, *__restrict target = to.target + first;
     for (long i = 0; i < round.lanes; i++) {
-      const float delta = reward[i] + gamma * continues[i] * all[next[i]] - v[i];
-      const float sum = delta + (ended[i] ? 0.0f : decay * trace[i]);
-      trace[i] = IS_VTRACE ? (ratio[i] < 1.0f ? ratio[i] : 1.0f) * sum : sum;
+      const float sum = reward[i] + discount[i] * all[next[i]] - v[i] + decay[i] * trace[i];
+      trace[i] = IS_VTRACE ? rho[i] * sum : sum;
       value[i] = v[i];
       advantage[i] = trace[i];
       target[i] = trace[i] + v[i];
@@ -74,11 +82,11 @@ inline void estimate_steps(const Round &round, const Returns &returns, const flo
   }
 }
 
-inline void estimate(const Round &round, const Returns &returns, const float *values,
-                     const int *successor, const Estimates &to) {
+inline void estimate(const Round &round, const Returns &returns, Prepared &prepared,
+                     const float *values, const Estimates &to) {
   const bool is_vtrace = round.ratio && returns.correction == VTRACE;
-  (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, returns, values, successor, to);
+  (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, prepared, values, to);
   if (returns.normalize) normalize(to.advantage, round.rows());
   if (!round.ratio || is_vtrace) return;
-  for (long i = 0; i < round.rows(); i++) to.advantage[i] *= std::min(1.0f, round.ratio[i]);
+  for (long i = 0; i < round.rows(); i++) to.advantage[i] *= prepared.rho[i];
 }

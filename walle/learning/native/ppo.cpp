@@ -81,9 +81,16 @@ class PPO {
     unpack(adam_.square(), square);
   }
 
+  // To be called once for a round, whose arrays must stay until its last estimate.
+  void begin_round(const Round &round, const Returns &returns) {
+    round_ = round, returns_ = returns;
+    prepared_.prepare(round, returns);
+  }
+
   // Advantages and targets by today's critic, whose values the learners divide; false if the team
   // broke.
-  bool estimate(const Round &round, const Returns &returns, Team *team, const Estimates &to) {
+  bool estimate(Team *team, const Estimates &to) {
+    const Round &round = round_;
     const long blocks = (round.states_count + BLOCK - 1) / BLOCK;
     long block = 0, end = blocks;
     values_.resize(team ? 0 : round.states_count);
@@ -102,9 +109,8 @@ class PPO {
       for (int i = 0; i < count; i++) values[first + i] = critic_.output().at(i, 0);
     }
     shards_.spent.divided += seconds_now() - began;
-    find_successors(round, successor_);
     if (team && !shards_.meet(team)) return false;
-    ::estimate(round, returns, values, successor_.data(), to);
+    ::estimate(round, returns_, prepared_, values, to);
     return true;
   }
 
@@ -361,8 +367,10 @@ class PPO {
   double steps_ = 0;
   Floats inverse_std_, log_std_slope_;  // with padding: 0 in the first, unused in the second
   double log_density_ = 0, entropy_ = 0;  // of the policy: log π at its mean, and H
-  std::vector<float> values_;   // of all states, without a team
-  std::vector<int> successor_;  // of each step
+  Round round_{};
+  Returns returns_{};
+  Prepared prepared_;
+  std::vector<float> values_;  // of all states, without a team
 };
 
 }  // namespace
@@ -402,10 +410,11 @@ void ppo_moments(const float *__restrict x, long rows, long cols, double *__rest
     }
 }
 
-int ppo_estimate(PPO *ppo, const Round *round, const Returns *returns, Team *team,
-                 const Estimates *to) {
-  return ppo->estimate(*round, *returns, team, *to);
+void ppo_begin_round(PPO *ppo, const Round *round, const Returns *returns) {
+  ppo->begin_round(*round, *returns);
 }
+
+int ppo_estimate(PPO *ppo, Team *team, const Estimates *to) { return ppo->estimate(team, *to); }
 
 long ppo_epoch(PPO *ppo, const Rows *rows, const long *order, long minibatch, float rate,
                float kl_limit, Team *team, float *numbers) {

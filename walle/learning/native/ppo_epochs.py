@@ -228,12 +228,13 @@ class PPOEpochs:
         after = [torch.empty_like(each) for each in before]
         self._library.ppo_load(self._learner, *map(address, before), float(state.steps))
         exchanged = self._library.ppo_exchanged(self._learner, 2 * count)  # all steps may end one
+        self.begin(round_)
         taken, epoch, stopped = 0, 0, False
         with self.team.exchange(exchanged) as exchange:
             while epoch < epochs and not stopped:
                 again = epoch > 0
                 if recompute or not again:
-                    self.estimate(round_, estimates[again], exchange)
+                    self.estimate(estimates[again], exchange)
                 order = None if whole else begin + 8 * count * epoch
                 to = numbers.data_ptr() + 4 * len(NAMES) * taken
                 found = self.epoch(rows[again], order, minibatch_size, learning_rate, exchange, to)
@@ -249,13 +250,14 @@ class PPOEpochs:
         result = Result(after[0], adam, dict(zip(NAMES, means, strict=True)), taken, stopped)
         return Learned(result, first[0], first[2])
 
-    def estimate(self, round_: Structure, to: Tensor, exchange: Exchange | None) -> None:
-        """Writes values, advantages and targets [3, N] by the library's critic; see `round_of`."""
+    def begin(self, round_: Structure) -> None:
+        """Prepares the estimates of a `round_of` experience."""
+        self._library.ppo_begin_round(self._learner, byref(round_), byref(self._returns))
+
+    def estimate(self, to: Tensor, exchange: Exchange | None) -> None:
+        """Writes values, advantages and targets [3, N] of the round by the library's critic."""
         places = _Estimates(*(to.data_ptr() + 4 * to.shape[1] * i for i in range(3)))
-        self._library.ppo_estimate(
-            *(self._learner, byref(round_), byref(self._returns), _reference(exchange)),
-            byref(places),
-        )
+        self._library.ppo_estimate(self._learner, _reference(exchange), byref(places))
 
     def epoch(
         self,
@@ -345,7 +347,8 @@ def _declared(library: Any) -> Any:
             "ppo_store": (None, pointer * 4),
             "ppo_spent": (None, pointer * 2),
             "ppo_moments": (None, (*pointer, c_long, c_long, *pointer * 2)),
-            "ppo_estimate": (c_int, pointer * 5),
+            "ppo_begin_round": (None, pointer * 3),
+            "ppo_estimate": (c_int, pointer * 3),
             "ppo_epoch": (c_long, (*pointer * 3, c_long, c_float, c_float, *pointer * 2)),
         },
     )
