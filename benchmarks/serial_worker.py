@@ -32,7 +32,11 @@ COLLECTING, LAST_SAMPLER = "samplers' work, mean", "waiting for the last one"
 DIVIDED, UNDIVIDED = "values and gradients", "sums, norms, Adam"
 LAST_LEARNER = "waiting for a learner"
 PLACES = {
-    WAITING: ["walle.transport.process_sampling:ProcessSampling.wait_round"],
+    WAITING: [
+        "walle.transport.process_sampling:ProcessSampling.wait_round",
+        # The samplers collect from here on, and may take the agent's core at once.
+        "walle.transport.policy_queue:PolicyQueue._wake_samplers",
+    ],
     RECEIVING: ["walle.transport.process_sampling:ProcessSampling.receive"],
     HANDING: ["walle.learning.sharing.learners:Leader.announce"],
     NORMALISERS: [

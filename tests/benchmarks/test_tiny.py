@@ -40,6 +40,15 @@ def test_starting(tmp_path):
     assert (tmp_path / "found.json").exists()
 
 
+def test_physics(tmp_path):
+    small = ("--tasks", "HalfCheetah", "Reacher", "--repetitions", "2", "--steps", "60")
+    output("physics", *small, "--json", tmp_path / "found.json", cwd=tmp_path)
+    tasks = json.loads((tmp_path / "found.json").read_text())["tasks"]
+    assert list(tasks) == ["HalfCheetah", "Reacher"]
+    assert all(min(us) > 0 for us in tasks["Reacher"]["us"].values())
+    assert len(tasks["HalfCheetah"]["times_as_loaded"]["walle"]["times"]) == 2
+
+
 def test_the_parts_of_compiling():
     assert compiling.part("a.wrapper.cpp -O1 -c -o a.wrapper.o") == "wrapper"
     assert compiling.part("a.kernel.cpp -O3 -c -o a.kernel.o") == "kernel"
