@@ -15,7 +15,8 @@ from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.algos.rows import StepRows
 from walle.learning.adam import AdamSettings
-from walle.learning.native.ppo_epochs import PPOEpochs, PPOLoss
+from walle.learning.native.ppo_epochs import PPOEpochs
+from walle.learning.native.ppo_library import PPOLoss
 from walle.learning.native.replay_updates import ActorCritic
 from walle.learning.native.structures import ACTIVATIONS
 from walle.nets.critics import Critic

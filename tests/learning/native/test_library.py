@@ -89,7 +89,7 @@ def test_the_run_says_it_in_one_line(tmp_path, monkeypatch):
     compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such flag' >&2; exit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.setattr("walle.learning.native.ppo_epochs.load", library.load)
+    monkeypatch.setattr("walle.learning.native.ppo_library.load", library.load)
     small = ("env=hopper", "batch_size=256", "sampler.lanes=8")
     algorithm, _ = trained(0, *small, "algo.compile=true")
     with pytest.raises(CompileError, match=r"algo\.compile=true: compiling failed .*no such flag"):

@@ -17,7 +17,7 @@ from tests.learning.sharing.test_team import in_threads, nothing
 from walle.algos.native import has_ppo
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
-from walle.learning.native import library, ppo_epochs
+from walle.learning.native import library, ppo_library
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.nets.normalize import batch_moments
@@ -94,7 +94,7 @@ def check_against_eager_steps(case):
 @pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx"])
 def test_narrower_vectors_give_the_numbers_too(flag, monkeypatch):
     monkeypatch.setenv("CXX", f"g++ {flag}")
-    monkeypatch.setattr(ppo_epochs, "load", library.load.__wrapped__)  # the other one is loaded
+    monkeypatch.setattr(ppo_library, "load", library.load.__wrapped__)  # the other one is loaded
     check_against_eager_steps("odd widths")
 
 
@@ -138,7 +138,7 @@ def test_the_estimates_are_those_of_the_critic(correction, normalized):
     algorithm.warm_up()
     learned = passes(algorithm, experience, learning_rate=0.0)
     value, advantage, target = found = torch.empty(3, len(expected.value))
-    algorithm.native.begin(ppo_epochs.round_of(experience))
+    algorithm.native.begin(ppo_library.round_of(experience))
     algorithm.native.estimate(found, None)
     torch.testing.assert_close(value, expected.value, atol=2e-6, rtol=0)
     torch.testing.assert_close(advantage, expected.advantage, atol=2e-5, rtol=0)

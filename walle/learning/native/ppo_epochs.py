@@ -7,7 +7,7 @@ in Python between the minibatches, and several learners meet inside the library.
 from __future__ import annotations
 
 import math
-from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_long, c_void_p
+from ctypes import Structure, byref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,114 +15,25 @@ import torch
 from torch import Tensor
 
 from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.native.library import load
-from walle.learning.native.structures import ACTIVATIONS, address, declare, flags, ints, widths
+from walle.learning.native.ppo_library import (
+    CORRECTIONS,
+    NAMES,
+    Adam,
+    Estimates,
+    Loss,
+    Networks,
+    PPOLoss,
+    Returns,
+    Spent,
+    ppo_library,
+    round_of,
+    rows_of,
+)
+from walle.learning.native.structures import ACTIVATIONS, address, ints, widths
 from walle.learning.optimizer import Result
 from walle.learning.sharing.team import ALONE, Exchange, Team
-from walle.nets.mlp import Layout
 from walle.nets.normalize import BatchMoments
 from walle.types import FloatArray
-
-NAMES = (
-    *("loss", "grad_norm"),
-    *("kl", "clip_fraction", "policy_loss", "value_loss", "entropy"),
-)
-
-
-CORRECTIONS = {"none": 0, "truncated": 0, "vtrace": 1}  # of a round with a `ratio`
-
-
-class PPOLoss(NamedTuple):
-    """The networks and the weights of PPO's loss, and how advantages are estimated.
-
-    Attributes:
-        policy: the parameters of a `GaussianPolicy`.
-        critic: the parameters of a `Critic` of the same observations.
-        activation: a key of `ACTIVATIONS`.
-        clip: ε.
-        value_weight: c_v.
-        value_clip: bounds a value's change; None does not.
-        entropy_weight: c_h.
-        noise_is_learned: whether log standard deviations have a gradient.
-        kl_limit: the passes end before a step at a larger KL divergence; None never ends them.
-        gamma: γ.
-        gae_lambda: λ.
-        correction: of lag, a key of `CORRECTIONS`.
-        normalize_advantages: over the round.
-    """
-
-    policy: Layout
-    critic: Layout
-    activation: str
-    clip: float
-    value_weight: float
-    value_clip: float | None
-    entropy_weight: float
-    noise_is_learned: bool
-    kl_limit: float | None
-    gamma: float
-    gae_lambda: float
-    correction: str
-    normalize_advantages: bool
-
-
-class _Networks(Structure):
-    _fields_ = (
-        *(("policy", POINTER(c_int)), ("critic", POINTER(c_int))),
-        *(("policy_layers", c_int), ("critic_layers", c_int)),
-        *(("activation", c_int), ("copies", c_int)),
-    )
-
-
-class _Loss(Structure):
-    _fields_ = (
-        *(("clip", c_float), ("value_weight", c_float), ("value_clip", c_float)),
-        *(("entropy_weight", c_float), ("noise_is_learned", c_int)),
-    )
-
-
-class _Adam(Structure):
-    _fields_ = tuple((name, c_double) for name in ("beta1", "beta2", "epsilon", "max_grad_norm"))
-
-
-class _Returns(Structure):
-    _fields_ = (
-        *(("gamma", c_float), ("gae_lambda", c_float)),
-        *(("correction", c_int), ("normalize", c_int)),
-    )
-
-
-class _Round(Structure):
-    _fields_ = (
-        *((name, c_void_p) for name in ("states", "needs_final", "ended")),
-        *((name, c_void_p) for name in ("reward", "continues", "ratio")),
-        *((name, c_long) for name in ("steps", "lanes", "states_count")),
-    )
-
-
-class _Estimates(Structure):
-    _fields_ = tuple((name, c_void_p) for name in ("value", "advantage", "target"))
-
-
-class _Rows(Structure):
-    _fields_ = (
-        *((name, c_void_p) for name in ("obs", "action", "log_prob")),
-        *((name, c_void_p) for name in ("advantage", "target", "value")),
-        ("count", c_long),
-    )
-
-
-class Spent(Structure):
-    """Seconds of a learner since its start.
-
-    Attributes:
-        divided: in work that the learners divide: values and gradients.
-        waited: in waiting for the others.
-    """
-
-    _fields_ = (("divided", c_double), ("waited", c_double))
-    divided: float
-    waited: float
 
 
 class Learned(NamedTuple):
@@ -161,14 +72,14 @@ class PPOEpochs:
             CompilerError: there is no compiler that compiles it.
         """
         self.team: Team = ALONE
-        self._library = _declared(load("ppo"))
+        self._library = ppo_library()
         policy, critic = widths(loss.policy), widths(loss.critic)
         copies = math.prod(loss.policy.shapes["log_std"]) // policy[-1]
-        networks = _Networks(
+        networks = Networks(
             *(ints(policy), ints(critic), len(policy) - 1, len(critic) - 1),
             *(ACTIVATIONS[loss.activation], copies),
         )
-        weights = _Loss(
+        weights = Loss(
             loss.clip,
             loss.value_weight,
             math.inf if loss.value_clip is None else loss.value_clip,
@@ -176,9 +87,9 @@ class PPOEpochs:
             loss.noise_is_learned,
         )
         bound = settings.max_grad_norm
-        adam = _Adam(*settings[:3], math.inf if bound is None else bound)
+        adam = Adam(*settings[:3], math.inf if bound is None else bound)
         self._learner = self._library.ppo_new(byref(networks), byref(weights), byref(adam), shards)
-        self._returns = _Returns(
+        self._returns = Returns(
             *(loss.gamma, loss.gae_lambda),
             *(CORRECTIONS[loss.correction], loss.normalize_advantages),
         )
@@ -219,7 +130,7 @@ class PPOEpochs:
         # Everything is made before the passes: what Python does between them is not in the cache.
         round_, first, later = round_of(x), torch.empty(3, count), torch.empty(3, count)
         estimates = (first, later) if recompute else (first, first)
-        rows = [_rows(x, each, first[0]) for each in estimates]
+        rows = [rows_of(x, each, first[0]) for each in estimates]
         numbers = torch.empty(epochs * minibatches, len(NAMES))
         drawn = generator.get_state()
         orders = None if whole else _orders(epochs, count, generator)
@@ -256,7 +167,7 @@ class PPOEpochs:
 
     def estimate(self, to: Tensor, exchange: Exchange | None) -> None:
         """Writes values, advantages and targets [3, N] of the round by the library's critic."""
-        places = _Estimates(*(to.data_ptr() + 4 * to.shape[1] * i for i in range(3)))
+        places = Estimates(*(to.data_ptr() + 4 * to.shape[1] * i for i in range(3)))
         self._library.ppo_estimate(self._learner, _reference(exchange), byref(places))
 
     def epoch(
@@ -303,25 +214,6 @@ class PPOEpochs:
         return BatchMoments(mean, squares)
 
 
-def round_of(experience: Any) -> Structure:
-    """A round for the library, whose tensors must be contiguous and outlive it.
-
-    Raises:
-        TypeError: a tensor has another type than the library's.
-    """
-    x = experience
-    return _Round(
-        *(address(x.states), flags(x.needs_final_obs), flags(x.ended)),
-        *(address(x.reward), address(x.continues)),
-        *(None if x.ratio is None else address(x.ratio), *x.reward.shape, len(x.states)),
-    )
-
-
-def _rows(experience: Any, estimates: Tensor, old_value: Tensor) -> Structure:
-    columns = (experience.states, experience.action, experience.log_prob, *estimates[1:], old_value)
-    return _Rows(*map(address, columns), len(old_value))
-
-
 def _orders(epochs: int, count: int, generator: torch.Generator) -> Tensor:
     """Random orders [E, N] of the rows."""
     orders = torch.empty(epochs, count, dtype=torch.int64)
@@ -332,23 +224,3 @@ def _orders(epochs: int, count: int, generator: torch.Generator) -> Tensor:
 
 def _reference(exchange: Exchange | None) -> Any:
     return None if exchange is None else byref(exchange)
-
-
-def _declared(library: Any) -> Any:
-    """The library with the types of its functions."""
-    pointer: tuple[Any, ...] = (c_void_p,)
-    return declare(
-        library,
-        {
-            "ppo_new": (c_void_p, (*pointer * 3, c_int)),
-            "ppo_delete": (None, pointer),
-            "ppo_exchanged": (c_long, (*pointer, c_long)),
-            "ppo_load": (None, (*pointer * 4, c_float)),
-            "ppo_store": (None, pointer * 4),
-            "ppo_spent": (None, pointer * 2),
-            "ppo_moments": (None, (*pointer, c_long, c_long, *pointer * 2)),
-            "ppo_begin_round": (None, pointer * 3),
-            "ppo_estimate": (c_int, pointer * 3),
-            "ppo_epoch": (c_long, (*pointer * 3, c_long, c_float, c_float, *pointer * 2)),
-        },
-    )
