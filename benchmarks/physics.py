@@ -30,6 +30,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 from benchmarks.options import positive
 from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown, spread
+from benchmarks.turns import rotated
 from walle.envs.mujoco.compiling import compile_model
 from walle.envs.mujoco.timers import clock_variable
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
@@ -91,10 +92,10 @@ def measured(env_id: str, steps: int, repetitions: int) -> dict[str, list[float]
     }
     turns: dict[str, list[float]] = {way: [] for way in WAYS}
     try:
-        for _ in range(repetitions):
+        for turn in range(repetitions):
             ends = []
-            for way, (model, read) in ways.items():
-                clock.value = read
+            for way in rotated(WAYS, turn):
+                model, clock.value = ways[way]
                 data = mujoco.MjData(model)
                 turns[way].append(1e6 * timed(model, data, controls, env.frame_skip) / steps)
                 ends.append(np.concatenate((data.qpos, data.qvel)))

@@ -244,12 +244,12 @@ def table(size: int, config: Any, found: Mapping[str, Section], settings: Sequen
             lines.append(f"{'sum of the sections':<26}{'':{10 * len(settings)}}{_ms(total)}")
     whole = found[WHOLE].parts
     assert whole is not None
-    sections = Parts(total, *(_divided_s(found[name]) for name in FITTED))
+    by_sections = Parts(total, *(_divided_s(found[name]) for name in FITTED))
     shares = shares_of(Setting(MANY, MANY), max(config.lanes, MANY), max(config.shards, MANY))
     lines.append(
         f"computed, not measured: with {MANY} samplers and {MANY} learners, learner.shards="
-        f"{max(config.shards, MANY)}, {sections.speedup(shares):.1f} times as fast by the sections,"
-        f" {whole.speedup(shares):.1f} times by the fit of whole rounds"
+        f"{max(config.shards, MANY)}, {by_sections.speedup(shares):.1f} times as fast by the"
+        f" sections, {whole.speedup(shares):.1f} times by the fit of whole rounds"
     )
     return "\n".join([*lines, ""])
 

@@ -78,7 +78,10 @@ def test_what_is_switched_off_leaves_the_trajectory_as_it_is(xml_file: str):
 @pytest.mark.skipif(not batch_available(), reason="older MuJoCo has other margins")
 @pytest.mark.parametrize(
     ("xml_file", "count"),
-    [("half_cheetah.xml", 8), ("ant.xml", 13), ("hopper.xml", 7), ("walker2d_v5.xml", 7)],
+    [
+        *(("half_cheetah.xml", 8), ("ant.xml", 13), ("hopper.xml", 7), ("point.xml", 2)),
+        *(("walker2d.xml", 7), ("walker2d_v5.xml", 7), ("pusher.xml", 7), ("pusher_v5.xml", 7)),
+    ],
 )
 def test_listed_pairs_leave_the_trajectory_as_it_is(xml_file: str, count: int):
     path = xml_path(xml_file)

@@ -46,15 +46,15 @@ class Cost(NamedTuple):
 # A library serves later runs too, for example other seeds, so half of its cost must be saved.
 RUNS_OF_A_LIBRARY = 2
 # Seconds of compiling are those of one quiet core of an EPYC (9.3 s; SAC 11.8 s, TD3 12.7 s; 32 s
-# and 50 s for a memory; 2.7 s for a library in C++), rounded: `benchmarks/compiling.py`,
+# and 50 s for a memory; 4.2 s for a library in C++), rounded: `benchmarks/compiling.py`,
 # 24 November 2026.
 # Seconds saved are from the tables of learning speed in docs/results.md: nets of 64x64, 64 to 4,096
 # rows; those of PyTorch code from the tables before there were libraries in C++.
 GRADIENT_STEP = Cost(compile_s=10.0, call_s=0.75e-3, row_s=0.4e-6)
-NATIVE_STEP = Cost(compile_s=3.0, call_s=0.95e-3, row_s=1.3e-6)
+NATIVE_STEP = Cost(compile_s=4.5, call_s=0.95e-3, row_s=1.3e-6)
 # An update has several gradients; the saving is TD3's.
 OFF_POLICY_UPDATE = Cost(compile_s=12.0, call_s=4.7e-3)
-NATIVE_UPDATE = Cost(compile_s=3.0, call_s=5.2e-3)
+NATIVE_UPDATE = Cost(compile_s=4.5, call_s=5.2e-3)
 
 
 def sequence_cost(steps: int) -> Cost:

@@ -52,7 +52,7 @@ def ppo_epochs(algorithm: Any, adam: AdamSettings, kl_limit: float | None) -> PP
         noise_is_learned=s.log_std_end is None,
         kl_limit=kl_limit,
         gamma=s.gamma,
-        gae_lambda=s.gae_lambda,
+        gae_lambda=algorithm.gae_lambda,
         correction=s.correction,
         normalize_advantages=s.normalize_advantages,
     )

@@ -40,6 +40,8 @@ CASES = {
     "relu": ("net.activation=relu",),
     "odd widths": ("net.policy_hidden=[50,3]", "net.critic_hidden=[33]"),
     "wide": ("net.policy_hidden=[70,100]", "net.critic_hidden=[256,17,40]"),
+    "hidden layers of one unit": ("net.policy_hidden=[1,1]", "net.critic_hidden=[5,1]"),
+    "one action": ("env=inverted_pendulum",),
     "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
     "copies": ("net.log_std_copies=6",),
     "normalised advantages, once": (
@@ -92,10 +94,11 @@ def check_against_eager_steps(case):
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are x86's")
 @pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx"])
-def test_narrower_vectors_give_the_numbers_too(flag, monkeypatch):
+@pytest.mark.parametrize("case", ["odd widths", "less than a block", "value clip", "one action"])
+def test_narrower_vectors_give_the_numbers_too(flag, case, monkeypatch):
     monkeypatch.setenv("CXX", f"g++ {flag}")
     monkeypatch.setattr(ppo_library, "load", library.load.__wrapped__)  # the other one is loaded
-    check_against_eager_steps("odd widths")
+    check_against_eager_steps(case)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1000, 17), (37, 348)])
@@ -189,11 +192,15 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(options, sizes):
             assert metrics == pytest.approx(numbers, rel=0, abs=0, nan_ok=True)
 
 
-def test_what_is_no_number_reaches_the_parameters():
-    algorithm, rollout = trained(0, *SMALL, "algo.compile=true")
+@pytest.mark.parametrize("field", ["reward", "ratio", "log_prob", "action", "states"])
+@pytest.mark.parametrize("correction", ["truncated", "vtrace"])
+def test_what_is_no_number_reaches_the_parameters(field, correction):
+    options = (f"algo.correction={correction}", "algo.target_kl=null", "algo.compile=true")
+    algorithm, rollout = trained(0, *SMALL, *options)
     experience = round_of(rollout, algorithm).experience
+    experience = experience._replace(ratio=torch.ones_like(experience.reward))
     algorithm.warm_up()
-    experience.reward[3, 4] = math.nan
+    getattr(experience, field)[3, 4] = math.nan
     assert passes(algorithm, experience).result.vector.isnan().any()
 
 

@@ -52,9 +52,10 @@ def compile_model(path: Path) -> mujoco.MjModel:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"xml_file: {path} does not load as a MuJoCo model: {reason}") from error
+    caught.flush(str(path))
     if path.parent == _MODELS:
         model = with_listed_pairs(model, path)
-    caught.flush(str(path))
+        caught.pending.clear()  # of the same model compiled again, and of its trial
     if model.nu == 0:
         raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")
     if model.ntree == 1:

@@ -45,8 +45,9 @@ def with_listed_pairs(model: mujoco.MjModel, path: Path) -> mujoco.MjModel:
     """The model of that file with its pairs listed, or itself if that would not be quicker.
 
     Contacts have the order and the parameters of those that MuJoCo finds by itself, so trajectories
-    stay the same bit for bit. The tests compare whole episodes of Gymnasium's models; a short
-    trajectory is compared here, since another version of MuJoCo may have other rules.
+    stay the same bit for bit. The tests compare long trajectories of all of Gymnasium's models that
+    have such pairs; a short one is compared here, since another version of MuJoCo may have other
+    rules.
     """
     pairs = pairs_that_may_touch(model)
     if model.npair or model.nflex or model.nexclude or not 0 < len(pairs) <= _MOST:
@@ -73,7 +74,7 @@ def _compiled(spec: mujoco.MjSpec) -> mujoco.MjModel:
 
 
 def _trajectory(model: mujoco.MjModel) -> npt.NDArray[np.float64]:
-    """The states after random controls, up to ten times as large as robots have."""
+    """The states after random controls, most of them at the ends of the actuators' ranges."""
     random, data = np.random.default_rng(0), mujoco.MjData(model)
     states = []
     for step in range(_TRIED):

@@ -23,7 +23,7 @@ def stop_timers() -> None:
 
 
 def clock_variable() -> ctypes.c_void_p | None:
-    """MuJoCo's `mjcb_time`; None where the system does not find it, and steps are only slower."""
+    """MuJoCo's `mjcb_time`; None where the system does not find it."""
     library = ctypes.CDLL(mujoco._callbacks.__file__)  # which finds it in MuJoCo's own library
     try:
         return ctypes.c_void_p.in_dll(library, "mjcb_time")

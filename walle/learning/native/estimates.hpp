@@ -18,7 +18,7 @@ struct Round {
   long rows() const { return steps * lanes; }
 };
 
-enum Correction { TRUNCATED = 0, VTRACE = 1 };
+enum Correction { NONE = 0, TRUNCATED = 1, VTRACE = 2 };
 
 struct Returns {
   float gamma, lambda;
@@ -45,7 +45,7 @@ struct Prepared {
     const float decays[] = {returns.gamma * returns.lambda, 0.0f};
     for (long i = 0; i < rows; i++) decay[i] = decays[round.ended[i] != 0];
     rho.resize(round.ratio ? rows : 0);
-    for (size_t i = 0; i < rho.size(); i++) rho[i] = std::min(1.0f, round.ratio[i]);
+    for (size_t i = 0; i < rho.size(); i++) rho[i] = std::min(round.ratio[i], 1.0f);
   }
 };
 
@@ -87,6 +87,6 @@ inline void estimate(const Round &round, const Returns &returns, Prepared &prepa
   const bool is_vtrace = round.ratio && returns.correction == VTRACE;
   (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, prepared, values, to);
   if (returns.normalize) normalize(to.advantage, round.rows());
-  if (!round.ratio || is_vtrace) return;
+  if (!round.ratio || returns.correction != TRUNCATED) return;
   for (long i = 0; i < round.rows(); i++) to.advantage[i] *= prepared.rho[i];
 }

@@ -2,7 +2,8 @@
 //
 // Parameters and gradients are packed: each layer's weights [inputs, outputs] in panels, then its
 // biases. The weights of a single output are a row, [1, inputs], for padding would take most of
-// their products otherwise. Rows pass through the network in blocks whose layers stay in the processor's cache.
+// their products otherwise. Rows pass through the network in blocks whose layers stay in the
+// processor's cache.
 
 #pragma once
 

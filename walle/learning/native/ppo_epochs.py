@@ -55,10 +55,7 @@ class PPOEpochs:
 
     Attributes:
         team: the learners that divide values and minibatches.
-        names: names of a minibatch's numbers.
     """
-
-    names: tuple[str, ...] = NAMES
 
     def __init__(self, loss: PPOLoss, settings: AdamSettings, shards: int) -> None:
         """Compiles and loads the library.
@@ -127,7 +124,8 @@ class PPOEpochs:
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if each is None else each.contiguous() for each in x))
         whole, minibatches = minibatch_size >= count, -(-count // minibatch_size)
-        # Everything is made before the passes: what Python does between them is not in the cache.
+        # All tensors are made before the passes. Between them torch's code is not in the processor's
+        # cache, and every call takes ten times as long.
         round_, first, later = round_of(x), torch.empty(3, count), torch.empty(3, count)
         estimates = (first, later) if recompute else (first, first)
         rows = [rows_of(x, each, first[0]) for each in estimates]
@@ -138,19 +136,21 @@ class PPOEpochs:
         before = [each.contiguous() for each in (vector, state.mean, state.square)]
         after = [torch.empty_like(each) for each in before]
         self._library.ppo_load(self._learner, *map(address, before), float(state.steps))
-        exchanged = self._library.ppo_exchanged(self._learner, 2 * count)  # all steps may end one
+        exchanged = self._library.ppo_exchanged(
+            self._learner, 2 * count
+        )  # as many unseen successors as steps
         self.begin(round_)
         taken, epoch, stopped = 0, 0, False
         with self.team.exchange(exchanged) as exchange:
             while epoch < epochs and not stopped:
                 again = epoch > 0
-                if recompute or not again:
-                    self.estimate(estimates[again], exchange)
+                if (recompute or not again) and not self.estimate(estimates[again], exchange):
+                    break  # leaving raises what broke the team
                 order = None if whole else begin + 8 * count * epoch
                 to = numbers.data_ptr() + 4 * len(NAMES) * taken
                 found = self.epoch(rows[again], order, minibatch_size, learning_rate, exchange, to)
-                if exchange is not None and not exchange.is_whole:
-                    break  # leaving raises what broke the team
+                if found < 0:
+                    break
                 epoch, taken, stopped = epoch + 1, taken + found, found < minibatches
         self._library.ppo_store(self._learner, *map(address, after))
         if epoch < epochs and not whole:  # as if the orders had been drawn one by one
@@ -165,10 +165,13 @@ class PPOEpochs:
         """Prepares the estimates of a `round_of` experience."""
         self._library.ppo_begin_round(self._learner, byref(round_), byref(self._returns))
 
-    def estimate(self, to: Tensor, exchange: Exchange | None) -> None:
-        """Writes values, advantages and targets [3, N] of the round by the library's critic."""
+    def estimate(self, to: Tensor, exchange: Exchange | None) -> bool:
+        """Writes values, advantages and targets [3, N] of the round by the library's critic.
+
+        Returns whether the team is whole; if not, there is nothing in `to`.
+        """
         places = Estimates(*(to.data_ptr() + 4 * to.shape[1] * i for i in range(3)))
-        self._library.ppo_estimate(self._learner, _reference(exchange), byref(places))
+        return bool(self._library.ppo_estimate(self._learner, _reference(exchange), byref(places)))
 
     def epoch(
         self,
@@ -190,7 +193,7 @@ class PPOEpochs:
             numbers: where those of the minibatches go, [M, I].
 
         Returns:
-            the number of steps; fewer than minibatches if one was left out.
+            the number of steps; fewer than minibatches if one was left out, -1 if the team broke.
         """
         return int(
             self._library.ppo_epoch(

@@ -17,7 +17,7 @@ NAMES = (
 )
 
 
-CORRECTIONS = {"none": 0, "truncated": 0, "vtrace": 1}  # of a round with a `ratio`
+CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`
 
 
 class PPOLoss(NamedTuple):

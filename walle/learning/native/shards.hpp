@@ -43,8 +43,8 @@ class Shards {
       add(rows, 0, lines, own_.get() + count_ * row_);
       return own_.get() + count_ * row_;
     }
-    // Each of many learners adds a part for all: reading every shard would take as long as they
-    // are many.
+    // Each of three or more learners adds a part of the numbers for all: if each added all of them,
+    // it would take the longer, the more shards there are.
     add(rows, lines * team->rank / team->size, lines * (team->rank + 1) / team->size,
         rows + count_ * row_);
     return meet(team) ? rows + count_ * row_ : nullptr;

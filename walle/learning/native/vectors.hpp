@@ -10,6 +10,12 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__has_builtin)  // of g++ from version 10 on, which has the next from 12 on
+#if __has_builtin(__builtin_shufflevector)
+#define WALLE_HAS_SHUFFLES
+#endif
+#endif
+
 // Floats in a vector, and how many rows of a product's result, two vectors wide, stay in registers:
 // more where a row of the result is a row of the left matrix, whose columns come in panels.
 #if defined(__AVX512F__)
@@ -52,7 +58,8 @@ inline IntVector first_lanes(int count) {
 inline Vector only(IntVector mask, Vector x) { return Vector(IntVector(x) & mask); }
 
 // a / b and √x. With AVX-512 by an estimate and a step of Newton's method, exact to 2e-7 of the
-// result, which takes half as long.
+// result, which takes half as long; there the root is 0 below 1e-37, and infinite b and x give what
+// is no number.
 #if defined(__AVX512F__)
 inline Vector quotient(Vector a, Vector b) {
   const Vector estimate = Vector(_mm512_rcp14_ps(__m512(b)));
@@ -93,7 +100,8 @@ inline Vector tanh(Vector x) {
 }
 
 // Exact to 2e-7 of the result (Moshier's Cephes, expf): 2ⁿ times a polynomial of the rest. Numbers
-// below -87 are taken for -87, whose exponential is nearly the smallest there is.
+// below -87 are taken for -87, whose exponential is nearly the smallest there is, and those above 88
+// for infinity.
 inline Vector exp(Vector x) {
   constexpr float MAGIC = 12582912.0f;  // 1.5 x 2²³: a sum with it is rounded to a whole number
   const Vector bounded = clamp(x, -87.0f, 88.0f);
@@ -106,13 +114,13 @@ inline Vector exp(Vector x) {
   p = p * r + 5.0000001201e-1f;
   const IntVector power = (IntVector(shifted) - 0x4b400000 + 127) << 23;
   const Vector found = (p * r * r + r + 1.0f) * Vector(power);
-  return x > 88.7f ? broadcast(INFINITY) : found;
+  return x > 88.0f ? broadcast(INFINITY) : found;
 }
 
 // Half of a step of `transpose`: blocks of HALF lanes of two rows change places.
 template <int HALF, bool HIGH, int... I>
 inline Vector exchanged(Vector a, Vector b, std::integer_sequence<int, I...>) {
-#if defined(__has_builtin) && __has_builtin(__builtin_shufflevector)
+#if defined(WALLE_HAS_SHUFFLES)
   return __builtin_shufflevector(
       a, b, (HIGH ? (I & HALF ? I + LANES : I + HALF) : (I & HALF ? I - HALF + LANES : I))...);
 #else
