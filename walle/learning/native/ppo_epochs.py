@@ -124,8 +124,8 @@ class PPOEpochs:
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if each is None else each.contiguous() for each in x))
         whole, minibatches = minibatch_size >= count, -(-count // minibatch_size)
-        # All tensors are made before the passes. Between them torch's code is not in the processor's
-        # cache, and every call takes ten times as long.
+        # All tensors are made before the passes. Between them torch's code is not in the cache, and
+        # every call takes ten times as long.
         round_, first, later = round_of(x), torch.empty(3, count), torch.empty(3, count)
         estimates = (first, later) if recompute else (first, first)
         rows = [rows_of(x, each, first[0]) for each in estimates]
