@@ -92,7 +92,19 @@ def test_listed_pairs_leave_the_trajectory_as_it_is(xml_file: str, count: int):
 
 def test_a_list_that_gives_another_trajectory_is_not_used(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pairs, "_set_parameters", lambda *_: None)
-    assert compile_model(xml_path("half_cheetah.xml")).npair == 0
+    path = xml_path("half_cheetah.xml")
+    plain = mujoco.MjModel.from_xml_path(str(path))
+    assert pairs.with_listed_pairs(plain, path) is plain
+
+
+def test_models_that_gymnasium_ships_are_compiled_once(monkeypatch: pytest.MonkeyPatch):
+    path = xml_path("ant.xml")
+    first = compile_model(path)
+    monkeypatch.delattr(mujoco.MjModel, "from_xml_path")
+    again = compile_model(path)
+    first.opt.timestep *= 2  # each caller has a model of its own
+    assert again.opt.timestep != first.opt.timestep
+    assert again.npair == first.npair
 
 
 def test_the_parameters_of_a_listed_pair_are_those_of_its_contact(tmp_path: Path):

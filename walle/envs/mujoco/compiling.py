@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from pathlib import Path
 
 import gymnasium
@@ -39,11 +41,21 @@ def compile_model(path: Path) -> mujoco.MjModel:
 
     The search for islands is off with one kinematic tree, and the search for contacts is off where
     no two geoms may ever touch, or replaced by a list in models that Gymnasium ships. Trajectories
-    stay the same bit for bit.
+    stay the same bit for bit. Every call gives a model of its own.
 
     Raises:
         ConfigError: there is no file, MuJoCo does not accept it, or it has no actuators.
     """
+    return copy.copy(_shipped(path)) if path.parent == _MODELS else _compiled(path)
+
+
+@cache
+def _shipped(path: Path) -> mujoco.MjModel:
+    """A model that Gymnasium ships; lanes are also made while others wait for a round's last."""
+    return _compiled(path)
+
+
+def _compiled(path: Path) -> mujoco.MjModel:
     if not path.is_file():
         raise ConfigError(f"xml_file: there is no file at {path.absolute()}")
     caught = catch_mujoco_warnings()
