@@ -52,8 +52,13 @@ def test_rollouts_side_by_side_keep_every_field():
     first, second = (item.slot.rollout for item in both)
     for name in STEP_FIELDS:
         filled = 3 if name == "obs" else 2
-        rows = [getattr(x, name)[:filled] for x in (first, second)]
-        np.testing.assert_array_equal(getattr(rollout, name), np.concatenate(rows, 1), name)
+        rows = np.concatenate([getattr(x, name)[:filled] for x in (first, second)], 1)
+        found = getattr(rollout, name)
+        assert (found.shape, found.dtype) == (rows.shape, rows.dtype)
+        there = rollout.ended if name == "final_obs" else ...  # elsewhere these are undefined
+        np.testing.assert_array_equal(found[there], rows[there], name)
+    assert rollout.ended.any()
+    assert not rollout.ended.all()
     for name in LANE_FIELDS:
         rows = [getattr(x, name) for x in (first, second)]
         np.testing.assert_array_equal(getattr(rollout, name), np.concatenate(rows), name)

@@ -19,6 +19,7 @@ from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.collecting.episodes import EpisodeQuota
 from walle.errors import Interrupted
+from walle.learning.optimizer import DrawsAhead
 from walle.processes.signals import Signals
 from walle.processes.watchdog import Watchdog
 from walle.timing import Timer
@@ -190,6 +191,9 @@ class Agent:
         )
         self._recorder.iteration(found, self._timer.spans())
         self._whole = True
+        self._timer.switch("other")
+        if isinstance(self._algorithm, DrawsAhead):
+            self._algorithm.draw_ahead()
         if failed is not None:
             raise failed
         self.callbacks.round(found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from torch import Tensor
 from walle.algos.problem import Problem
 from walle.nets.encoders import normalize_rows
 from walle.nets.normalize import BatchMoments, ObservationNormalizer, RewardNormalizer
-from walle.types import PolicySnapshot, Rollout
+from walle.types import AnyArray, FloatArray, ObsLayout, PolicySnapshot, Rollout
 
 
 class Experience(NamedTuple):
@@ -109,6 +110,7 @@ class Normalizers:
             layout.vector, enabled=observations and layout.vector > 0
         )
         self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
+        self._normalized: Callable[..., Tensor] = partial(normalized, layout)
         self._device = problem.device
 
     @classmethod
@@ -123,32 +125,30 @@ class Normalizers:
             reward_scale=settings.reward_scale,
         )
 
-    def use(self, batch_moments: Callable[[Any], BatchMoments]) -> None:
-        """See `ObservationNormalizer.use`."""
+    def use(
+        self, batch_moments: Callable[[Any], BatchMoments], normalized: Callable[..., Tensor]
+    ) -> None:
+        """Lets other functions do what those of these names do, for observations without images."""
         self._observations.use(batch_moments)
+        self._normalized = normalized
 
     def experience(self, rollout: Rollout) -> Experience:
         """Normalises a rollout with the observation moments that the samplers used."""
         ended = rollout.ended
         raw_reward = rollout.reward * self._reward_scale
         reward = self._rewards(raw_reward, ended, rollout.lane, rollout.begins)
-        mean, inv_std = (torch.from_numpy(x) for x in self._observations.frozen())
         needs_final_obs = ended.copy()
         needs_final_obs[-1] = True
         obs = rollout.obs[:-1].reshape(ended.size, -1)
         unseen = rollout.obs[1:][needs_final_obs]
         unseen[ended[needs_final_obs]] = rollout.final_obs[ended]
-        rows, dtype = len(obs) + len(unseen), getattr(torch, self._layout.dtype)
-        states = torch.empty(rows, obs.shape[1], dtype=dtype)  # aligned, which numpy's are not
-        np.concatenate((obs, unseen), out=states.numpy())
+        states = self._normalized((obs, unseen), *self._observations.frozen(), self.obs_clip)
 
         def tensor(x: Any) -> Tensor:
             return torch.from_numpy(x).to(self._device)
 
         return Experience(
-            states=normalize_rows(states, self._layout, mean, inv_std, self.obs_clip).to(
-                self._device
-            ),
+            states=states.to(self._device),
             needs_final_obs=tensor(needs_final_obs),
             action=tensor(rollout.action),
             reward=reward.to(self._device),
@@ -175,6 +175,20 @@ class Normalizers:
         """Resumes from `state_dict()`."""
         self._observations.load_state_dict(state["obs"])
         self._rewards.load_state_dict(state["reward"])
+
+
+def normalized(
+    layout: ObsLayout,
+    parts: Sequence[AnyArray],
+    mean: FloatArray,
+    inv_std: FloatArray,
+    clip: float | None,
+) -> Tensor:
+    """The rows of all parts, [Nᵢ, W] each, as a tensor [N, W] with normalised vectors."""
+    shape = sum(map(len, parts)), parts[0].shape[1]
+    rows = torch.empty(shape, dtype=getattr(torch, layout.dtype))  # aligned, which numpy's are not
+    np.concatenate(parts, out=rows.numpy())
+    return normalize_rows(rows, layout, torch.from_numpy(mean), torch.from_numpy(inv_std), clip)
 
 
 def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tuple[Tensor, Tensor]:

@@ -54,7 +54,7 @@ class OnPolicySettings(CompilableSettings):
         return self.max_staleness
 
 
-_NO_OBSERVATIONS = np.zeros(0, np.float32)
+_NOTHING = np.zeros(0, np.float32)
 
 
 class Estimates(NamedTuple):
@@ -153,7 +153,7 @@ class OnPolicy(ABC):
         Args:
             experience: the round, normalised. If lag is to be corrected, `log_prob` is the newest
                 policy's and `ratio` is set; `estimates` then corrects the advantages.
-            rollout: the round before normalisation, without its observations.
+            rollout: the round before normalisation, without its observations and actions.
         """
 
     def optimizers(self) -> Sequence[Optimizer]:
@@ -175,7 +175,7 @@ class OnPolicy(ABC):
         experience = self.normalizers.experience(rollout)
         if self.settings.correction != "none" and rollout.lag.any():
             experience = self.with_newest_log_probs(experience)
-        rest = rollout._replace(obs=_NO_OBSERVATIONS, final_obs=_NO_OBSERVATIONS)
+        rest = rollout._replace(obs=_NOTHING, final_obs=_NOTHING, action=_NOTHING)
         data = RoundData(experience, rest)
         self.team.announce(data, self.env_steps)
         metrics = self.learn(*data)

@@ -187,7 +187,7 @@ class PPO(OnPolicy):
             limit = None if target is None else TOO_FAR * target
             self.native = native.ppo_epochs(self, self.adam_settings, limit)
             self.native.team = self.team
-            self.normalizers.use(self.native.moments)
+            self.normalizers.use(self.native.moments, self.native.normalized)
             return
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
@@ -198,6 +198,13 @@ class PPO(OnPolicy):
         super().join(team)
         if self.native is not None:
             self.native.team = team
+
+    def draw_ahead(self) -> None:
+        """See `DrawsAhead`: the orders in which the next round's rows are taken."""
+        rows = self.problem.batch_size
+        if self.native is None or self.problem.rounds_vary or self.rows.minibatch_size >= rows:
+            return
+        self.native.draw_ahead(self.settings.epochs, rows, self.generator)
 
     def features(self, experience: Experience) -> Experience:
         """The round with features, of a memory or of images, instead of observations."""

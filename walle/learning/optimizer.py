@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -241,4 +241,13 @@ class Learnable(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
+        ...
+
+
+@runtime_checkable
+class DrawsAhead(Protocol):
+    """An algorithm that can draw random numbers of its next update while samplers collect."""
+
+    def draw_ahead(self) -> None:
+        """Draws them; changes neither results nor what `state_dict` gives."""
         ...

@@ -11,7 +11,7 @@ from walle.collecting.episodes import concatenate, unpack
 from walle.timing import SAMPLER_SECTIONS
 from walle.transport.experience_queue import Received
 from walle.transport.sampler_process import SamplerTask
-from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
+from walle.types import LANE_FIELDS, STEP_FIELDS, AnyArray, Rollout
 
 
 class Round(NamedTuple):
@@ -81,8 +81,22 @@ def _sections(item: Received) -> dict[str, float]:
 
 def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
     axes = dict.fromkeys(STEP_FIELDS, 1) | dict.fromkeys(LANE_FIELDS, 0)
+    del axes["final_obs"]
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(rollout, name) for rollout in rollouts], axis)
         for name, axis in axes.items()
     }
-    return Rollout(**joined)
+    return Rollout(**joined, final_obs=_final_obs(rollouts))
+
+
+def _final_obs(rollouts: Sequence[Rollout]) -> AnyArray:
+    """Those of all lanes. Copies them where an episode ended, for elsewhere they are undefined."""
+    steps, _, *shape = rollouts[0].final_obs.shape
+    lanes = sum(rollout.final_obs.shape[1] for rollout in rollouts)
+    joined = np.empty((steps, lanes, *shape), rollouts[0].final_obs.dtype)
+    first = 0
+    for rollout in rollouts:
+        step, lane = np.nonzero(rollout.ended)
+        joined[step, first + lane] = rollout.final_obs[step, lane]
+        first += rollout.final_obs.shape[1]
+    return joined

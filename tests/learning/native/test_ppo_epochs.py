@@ -14,13 +14,15 @@ import torch
 from tests.algos.test_learning_together import round_of, vectors
 from tests.algos.test_ppo import trained
 from tests.learning.sharing.test_team import in_threads, nothing
+from walle.algos.experience import normalized
 from walle.algos.native import has_ppo
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
-from walle.learning.native import library, ppo_library
+from walle.learning.native import library, ppo_epochs, ppo_library
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.nets.normalize import batch_moments
+from walle.types import ObsLayout
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -109,6 +111,61 @@ def test_the_moments_are_those_of_numpy(shape):
     found, expected = algorithm.native.moments(samples), batch_moments(samples)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(found.m2, expected.m2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("clip", [1.5, None])
+@pytest.mark.parametrize("rows", [(100, 7), (5, 0), (16, 16)])
+@pytest.mark.parametrize("width", [1, 3, 17])
+def test_observations_are_normalised_to_the_bits_of_torch(clip, rows, width):
+    algorithm, _ = trained(0, *SMALL, "algo.compile=true")
+    algorithm.warm_up()
+    draw = np.random.default_rng(0).normal
+    parts = [draw(5, 2, (count, width)).astype(np.float32) for count in rows]
+    parts[0][1, 0] = math.nan
+    moments = [draw(1, 0.1, width).astype(np.float32) for _ in ("mean", "inv_std")]
+    expected = normalized(ObsLayout(width), parts, *moments, clip)
+    found = algorithm.native.normalized(parts, *moments, clip)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("case", ["default", "target KL", "one minibatch"])
+def test_orders_drawn_ahead_change_nothing(case, monkeypatch):
+    options = (*SMALL, *CASES[case], "algo.compile=true")
+    one, rollout = trained(0, *options)
+    other, _ = trained(0, *options)
+    data = round_of(rollout, one)
+    drawn = []
+    original = ppo_epochs.Orders.draw
+    monkeypatch.setattr(
+        ppo_epochs.Orders, "draw", lambda *args: drawn.append(args) or original(*args)
+    )
+    for algorithm in (one, other):
+        algorithm.warm_up()
+        for _ in range(3):
+            if algorithm is other:
+                algorithm.draw_ahead()
+                before = len(drawn)
+            algorithm.learn(*data)
+            if algorithm is other:
+                assert len(drawn) == before  # none is drawn where those drawn ahead fit
+    assert one.vector.equal(other.vector)
+    assert one.generator.get_state().equal(other.generator.get_state())
+    assert bool(drawn) == (case != "one minibatch")
+
+
+def test_orders_drawn_ahead_are_not_taken_after_another_state_was_loaded():
+    options = (*SMALL, "algo.compile=true")
+    one, rollout = trained(0, *options)
+    other, _ = trained(0, *options)
+    data = round_of(rollout, one)
+    state = copied(one.state_dict()) | {"generator": torch.Generator().manual_seed(7).get_state()}
+    for algorithm in (one, other):
+        algorithm.warm_up()
+        if algorithm is other:
+            algorithm.draw_ahead()
+        algorithm.load_state_dict(copied(state))
+        algorithm.learn(*data)
+    assert one.vector.equal(other.vector)
 
 
 PASSES = {

@@ -25,26 +25,38 @@ struct Returns {
   int correction, normalize;
 };
 
-// Where the results go, [T, L] each.
+// Where the results go, [T, L] each; `value` may be null.
 struct Estimates {
   float *value, *advantage, *target;
 };
 
+// A step whose true successor the policy never saw: its episode ends there, or the round does.
+struct Break {
+  int lane, successor;    // which of `states` is the successor
+  float discount, decay;  // γ c and γ λ (1 - ended)
+};
+
 // What does not change from one estimate of a round to the next.
 struct Prepared {
-  std::vector<int> successor;                       // which of `states` is each step's true one
-  std::vector<float> discount, decay, rho, carried;  // γ c, γ λ (1 - ended), min(1, ratio), a row
+  std::vector<Break> breaks;  // of all steps, in their order
+  std::vector<int> begin;     // which break is a step's first: [T + 1]
+  std::vector<float> rho;     // min(1, ratio), [T, L]
+  std::vector<float> next, discount, decay, carried;  // of the lanes at one step
 
   void prepare(const Round &round, const Returns &returns) {
-    const long rows = round.rows();
-    successor.resize(rows), discount.resize(rows), decay.resize(rows);
-    long unseen = rows;
-    for (long i = 0; i < rows; i++)
-      successor[i] = int(round.needs_final[i] ? unseen++ : i + round.lanes);
-    for (long i = 0; i < rows; i++) discount[i] = returns.gamma * round.continues[i];
     const float decays[] = {returns.gamma * returns.lambda, 0.0f};
-    for (long i = 0; i < rows; i++) decay[i] = decays[round.ended[i] != 0];
-    rho.resize(round.ratio ? rows : 0);
+    next.resize(round.lanes), carried.resize(round.lanes);
+    discount.assign(round.lanes, returns.gamma), decay.assign(round.lanes, decays[0]);
+    breaks.clear(), begin.clear();
+    for (long t = 0, i = 0; t < round.steps; t++) {
+      begin.push_back(int(breaks.size()));
+      for (int lane = 0; lane < round.lanes; lane++, i++)
+        if (round.needs_final[i])
+          breaks.push_back({lane, int(round.rows() + long(breaks.size())),
+                            returns.gamma * round.continues[i], decays[round.ended[i] != 0]});
+    }
+    begin.push_back(int(breaks.size()));
+    rho.resize(round.ratio ? round.rows() : 0);
     for (size_t i = 0; i < rho.size(); i++) rho[i] = std::min(round.ratio[i], 1.0f);
   }
 };
@@ -61,31 +73,43 @@ inline void normalize(float *advantage, long rows) {
 
 // Generalised advantage estimates, or those of V-trace, from the values of all states.
 template <bool IS_VTRACE>
-inline void estimate_steps(const Round &round, Prepared &p, const float *values,
-                           const Estimates &to) {
-  p.carried.assign(round.lanes, 0.0f);  // vₜ₊₁ - v(sₜ₊₁) of each lane
+inline void estimate_steps(const Round &round, const Returns &returns, Prepared &p,
+                           const float *values, const Estimates &to) {
+  const float discount = returns.gamma, decay = returns.gamma * returns.lambda;
+  std::fill(p.carried.begin(), p.carried.end(), 0.0f);  // vₜ₊₁ - v(sₜ₊₁) of each lane
   for (long t = round.steps - 1; t >= 0; t--) {
     const long first = t * round.lanes;
-    const float *__restrict reward = round.reward + first, *__restrict v = values + first;
-    const float *__restrict discount = &p.discount[first], *__restrict decay = &p.decay[first];
-    const float *__restrict rho = IS_VTRACE ? &p.rho[first] : nullptr, *__restrict all = values;
-    const int *__restrict next = &p.successor[first];
-    float *__restrict trace = p.carried.data(), *__restrict value = to.value + first;
+    const Break *begin = p.breaks.data() + p.begin[t], *end = p.breaks.data() + p.begin[t + 1];
+    const float *v = values + first, *next = v + round.lanes;
+    if (begin < end) {
+      std::copy(next, next + round.lanes, p.next.data());
+      next = p.next.data();
+    }
+    for (const Break *b = begin; b < end; b++) {
+      p.next[b->lane] = values[b->successor];
+      p.discount[b->lane] = b->discount, p.decay[b->lane] = b->decay;
+    }
+    const float *__restrict reward = round.reward + first;
+    const float *__restrict rho = IS_VTRACE ? p.rho.data() + first : nullptr;
+    const float *__restrict discounts = p.discount.data(), *__restrict decays = p.decay.data();
+    float *__restrict trace = p.carried.data();
     float *__restrict advantage = to.advantage + first, *__restrict target = to.target + first;
     for (long i = 0; i < round.lanes; i++) {
-      const float sum = reward[i] + discount[i] * all[next[i]] - v[i] + decay[i] * trace[i];
+      const float sum = reward[i] + discounts[i] * next[i] - v[i] + decays[i] * trace[i];
       trace[i] = IS_VTRACE ? rho[i] * sum : sum;
-      value[i] = v[i];
       advantage[i] = trace[i];
       target[i] = trace[i] + v[i];
     }
+    for (const Break *b = begin; b < end; b++)
+      p.discount[b->lane] = discount, p.decay[b->lane] = decay;
   }
 }
 
 inline void estimate(const Round &round, const Returns &returns, Prepared &prepared,
                      const float *values, const Estimates &to) {
   const bool is_vtrace = round.ratio && returns.correction == VTRACE;
-  (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, prepared, values, to);
+  if (to.value) std::copy(values, values + round.rows(), to.value);
+  (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, returns, prepared, values, to);
   if (returns.normalize) normalize(to.advantage, round.rows());
   if (!round.ratio || returns.correction != TRUNCATED) return;
   for (long i = 0; i < round.rows(); i++) to.advantage[i] *= prepared.rho[i];

@@ -410,6 +410,23 @@ void ppo_moments(const float *__restrict x, long rows, long cols, double *__rest
     }
 }
 
+// (x - mean) / std of every column of x [rows, cols], within [-clip, clip]. The columns' numbers are
+// repeated, so that vectors fit whatever the number of columns is.
+void ppo_normalize(const float *x, long rows, long cols, const float *mean, const float *inverse_std,
+                   float clip, float *to) {
+  const long period = LANES * cols;
+  std::vector<float> means(period), factors(period);
+  for (long i = 0; i < period; i++) means[i] = mean[i % cols], factors[i] = inverse_std[i % cols];
+  long i = 0;
+  for (; i + period <= rows * cols; i += period)
+    for (long j = 0; j < period; j += LANES) {
+      const Vector scaled = (load(x + i + j) - load(&means[j])) * load(&factors[j]);
+      store(to + i + j, clamp(scaled, -clip, clip));
+    }
+  for (long j = 0; i < rows * cols; i++, j++)
+    to[i] = clamp((x[i] - means[j]) * factors[j], -clip, clip);
+}
+
 void ppo_begin_round(PPO *ppo, const Round *round, const Returns *returns) {
   ppo->begin_round(*round, *returns);
 }

@@ -7,6 +7,7 @@ in Python between the minibatches, and several learners meet inside the library.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from ctypes import Structure, byref
 from typing import Any, NamedTuple
 
@@ -50,6 +51,27 @@ class Learned(NamedTuple):
     target: Tensor
 
 
+class Orders(NamedTuple):
+    """Random orders of a round's rows.
+
+    Attributes:
+        rows: [E, N] the rows' numbers in each order.
+        states: E + 1 states of the generator: before each order, and after the last.
+    """
+
+    rows: Tensor
+    states: list[Tensor]
+
+    @classmethod
+    def draw(cls, epochs: int, count: int, generator: torch.Generator) -> Orders:
+        """Draws E orders of N rows."""
+        rows, states = torch.empty(epochs, count, dtype=torch.int64), [generator.get_state()]
+        for order in rows:
+            torch.randperm(count, generator=generator, out=order)
+            states.append(generator.get_state())
+        return cls(rows, states)
+
+
 class PPOEpochs:
     """Passes of PPO over the rows of a round.
 
@@ -91,11 +113,18 @@ class PPOEpochs:
             *(CORRECTIONS[loss.correction], loss.normalize_advantages),
         )
         self._kl_limit = math.inf if loss.kl_limit is None else loss.kl_limit
+        self._ahead: Orders | None = None
 
     def __del__(self) -> None:
         """Frees the library's memory."""
         if hasattr(self, "_learner"):  # else the library was not loaded
             self._library.ppo_delete(self._learner)
+
+    def draw_ahead(self, epochs: int, count: int, generator: torch.Generator) -> None:
+        """Draws the orders of the next `minimise` of N rows; leaves the generator as it is."""
+        copy = torch.Generator()
+        copy.set_state(generator.get_state())
+        self._ahead = Orders.draw(epochs, count, copy)
 
     def minimise(
         self,
@@ -126,13 +155,12 @@ class PPOEpochs:
         whole, minibatches = minibatch_size >= count, -(-count // minibatch_size)
         # All tensors are made before the passes. Between them torch's code is not in the cache, and
         # every call takes ten times as long.
-        round_, first, later = round_of(x), torch.empty(3, count), torch.empty(3, count)
+        round_, first, later = round_of(x), torch.empty(3, count), torch.empty(2, count)
         estimates = (first, later) if recompute else (first, first)
         rows = [rows_of(x, each, first[0]) for each in estimates]
         numbers = torch.empty(epochs * minibatches, len(NAMES))
-        drawn = generator.get_state()
-        orders = None if whole else _orders(epochs, count, generator)
-        begin = 0 if orders is None else orders.data_ptr()
+        orders = None if whole else self._orders(epochs, count, generator)
+        begin = 0 if orders is None else orders.rows.data_ptr()
         before = [each.contiguous() for each in (vector, state.mean, state.square)]
         after = [torch.empty_like(each) for each in before]
         self._library.ppo_load(self._learner, *map(address, before), float(state.steps))
@@ -153,24 +181,39 @@ class PPOEpochs:
                     break
                 epoch, taken, stopped = epoch + 1, taken + found, found < minibatches
         self._library.ppo_store(self._learner, *map(address, after))
-        if epoch < epochs and not whole:  # as if the orders had been drawn one by one
-            generator.set_state(drawn)
-            _orders(epoch, count, generator)
+        if orders is not None:  # as if they had been drawn one by one
+            generator.set_state(orders.states[epoch])
         means = numbers[: taken + stopped].mean(0).tolist()
         adam = AdamState(after[1], after[2], state.steps + taken)
         result = Result(after[0], adam, dict(zip(NAMES, means, strict=True)), taken, stopped)
         return Learned(result, first[0], first[2])
+
+    def _orders(self, epochs: int, count: int, generator: torch.Generator) -> Orders:
+        """Those drawn ahead, if they are what the generator would give now."""
+        ahead, self._ahead = self._ahead, None
+        if (
+            ahead is not None
+            and ahead.rows.shape == (epochs, count)
+            and torch.equal(ahead.states[0], generator.get_state())
+        ):
+            return ahead
+        return Orders.draw(epochs, count, generator)
 
     def begin(self, round_: Structure) -> None:
         """Prepares the estimates of a `round_of` experience."""
         self._library.ppo_begin_round(self._learner, byref(round_), byref(self._returns))
 
     def estimate(self, to: Tensor, exchange: Exchange | None) -> bool:
-        """Writes values, advantages and targets [3, N] of the round by the library's critic.
+        """Writes values, advantages and targets of the round by the library's critic.
 
-        Returns whether the team is whole; if not, there is nothing in `to`.
+        Args:
+            to: [3, N], or [2, N] without the values.
+            exchange: of the team.
+
+        Returns:
+            whether the team is whole; if not, there is nothing in `to`.
         """
-        places = Estimates(*(to.data_ptr() + 4 * to.shape[1] * i for i in range(3)))
+        places = Estimates(*[None] * (3 - len(to)), *(row.data_ptr() for row in to))
         return bool(self._library.ppo_estimate(self._learner, _reference(exchange), byref(places)))
 
     def epoch(
@@ -216,13 +259,20 @@ class PPOEpochs:
         self._library.ppo_moments(*arrays)
         return BatchMoments(mean, squares)
 
-
-def _orders(epochs: int, count: int, generator: torch.Generator) -> Tensor:
-    """Random orders [E, N] of the rows."""
-    orders = torch.empty(epochs, count, dtype=torch.int64)
-    for order in orders:
-        torch.randperm(count, generator=generator, out=order)
-    return orders
+    def normalized(
+        self, parts: Sequence[FloatArray], mean: FloatArray, inv_std: FloatArray, clip: float | None
+    ) -> Tensor:
+        """See `walle.algos.experience.normalized`; parts are [Nᵢ, O]."""
+        rows = torch.empty(sum(map(len, parts)), len(mean))
+        bound, first = math.inf if clip is None else clip, rows.data_ptr()
+        moments = [np.ascontiguousarray(x, np.float32) for x in (mean, inv_std)]
+        for part in parts:
+            x = np.ascontiguousarray(part, np.float32)
+            self._library.ppo_normalize(
+                *(x.ctypes.data, *x.shape, *(m.ctypes.data for m in moments), bound, first)
+            )
+            first += x.nbytes
+        return rows
 
 
 def _reference(exchange: Exchange | None) -> Any:

@@ -142,12 +142,13 @@ def round_of(experience: Any) -> Structure:
 
 
 def rows_of(experience: Any, estimates: Tensor, old_value: Tensor) -> Structure:
-    """A round's rows with estimates [3, N], and with the values [N] of its first estimates.
+    """A round's rows with estimates [3 or 2, N], and with the values [N] of its first estimates.
 
     Raises:
         TypeError: a tensor has another type than the library's.
     """
-    columns = (experience.states, experience.action, experience.log_prob, *estimates[1:], old_value)
+    x = experience
+    columns = (x.states, x.action, x.log_prob, *estimates[-2:], old_value)
     return Rows(*map(address, columns), len(old_value))
 
 
@@ -168,6 +169,7 @@ def ppo_library() -> Any:
             "ppo_store": (None, pointer * 4),
             "ppo_spent": (None, pointer * 2),
             "ppo_moments": (None, (*pointer, c_long, c_long, *pointer * 2)),
+            "ppo_normalize": (None, (*pointer, c_long, c_long, *pointer * 2, c_float, *pointer)),
             "ppo_begin_round": (None, pointer * 3),
             "ppo_estimate": (c_int, pointer * 3),
             "ppo_epoch": (c_long, (*pointer * 3, c_long, c_float, c_float, *pointer * 2)),
