@@ -162,8 +162,11 @@ class RewardNormalizer:
         """
         if not self.enabled:
             return torch.from_numpy(reward.copy())
+        groups: list[Any] = unique_lane_groups(lane)
+        if len(groups) == 1:
+            groups = [slice(None)]  # all columns, without a copy
         returns = np.empty(reward.shape)
-        for columns in unique_lane_groups(lane):
+        for columns in groups:
             if begins.size:
                 self._return[lane[columns][begins[columns]]] = 0
             returns[:, columns] = self._advance(
@@ -179,9 +182,9 @@ class RewardNormalizer:
         returns = np.empty(reward.shape)
         np.multiply(self._return[lane], self._gamma, out=returns[0])
         returns[0] += reward[0]
-        for t in range(1, len(reward)):
-            np.multiply(returns[t - 1], kept[t - 1], out=returns[t])
-            returns[t] += reward[t]
+        for before, share, now, gained in zip(returns, kept, returns[1:], reward[1:], strict=False):
+            np.multiply(before, share, out=now)
+            np.add(now, gained, out=now)
         self._return[lane] = np.where(ended[-1], 0.0, returns[-1])
         return returns
 

@@ -160,13 +160,12 @@ class PPOEpochs:
         rows = [rows_of(x, each, first[0]) for each in estimates]
         numbers = torch.empty(epochs * minibatches, len(NAMES))
         orders = None if whole else self._orders(epochs, count, generator)
-        begin = 0 if orders is None else orders.rows.data_ptr()
+        begin, to = 0 if orders is None else orders.rows.data_ptr(), numbers.data_ptr()
         before = [each.contiguous() for each in (vector, state.mean, state.square)]
         after = [torch.empty_like(each) for each in before]
         self._library.ppo_load(self._learner, *map(address, before), float(state.steps))
-        exchanged = self._library.ppo_exchanged(
-            self._learner, 2 * count
-        )  # as many unseen successors as steps
+        # There are at most as many unseen successors as steps.
+        exchanged = self._library.ppo_exchanged(self._learner, 2 * count)
         self.begin(round_)
         taken, epoch, stopped = 0, 0, False
         with self.team.exchange(exchanged) as exchange:
@@ -175,11 +174,11 @@ class PPOEpochs:
                 if (recompute or not again) and not self.estimate(estimates[again], exchange):
                     break  # leaving raises what broke the team
                 order = None if whole else begin + 8 * count * epoch
-                to = numbers.data_ptr() + 4 * len(NAMES) * taken
                 found = self.epoch(rows[again], order, minibatch_size, learning_rate, exchange, to)
                 if found < 0:
                     break
                 epoch, taken, stopped = epoch + 1, taken + found, found < minibatches
+                to += 4 * len(NAMES) * found
         self._library.ppo_store(self._learner, *map(address, after))
         if orders is not None:  # as if they had been drawn one by one
             generator.set_state(orders.states[epoch])
