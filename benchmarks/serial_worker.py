@@ -26,6 +26,7 @@ from walle.training import train
 
 REST = "other"
 WAITING, TRACKERS, ROWS, LOGGING = "waiting for samplers", "trackers", "csv rows", "logging"
+ORDERS = "drawing orders"
 RECEIVING, HANDING, NORMALISERS = "receiving the round", "handing it to learners", "normalisers"
 PASSES, LEARNING, PUBLISHING = "passes over the round", "learning, other", "publishing"
 COLLECTING, LAST_SAMPLER = "samplers' work, mean", "waiting for the last one"
@@ -60,11 +61,12 @@ PLACES = {
     TRACKERS: ["walle.agent.episode_tracker:EpisodeTracker.add"],
     ROWS: ["walle.agent.csv_file:CsvFile.append"],
     LOGGING: ["walle.agent.recorder:Recorder.iteration"],
+    ORDERS: ["walle.algos.ppo:PPO.draw_ahead"],
 }
 ROUND = "walle.agent.agent:Agent._iterate"
 RECEIVED = "walle.transport.process_sampling:ProcessSampling.receive"
 EPOCH = "walle.learning.native.ppo_epochs:PPOEpochs.epoch"
-WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING)
+WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING, ORDERS)
 
 
 class Sections:

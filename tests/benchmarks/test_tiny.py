@@ -150,7 +150,8 @@ def test_serial(tmp_path):
     nothing = {name for name in spent if not all(spent[name].values())}
     # A learner alone hands out nothing, and without a library passes are not divided further.
     assert nothing == {"handing it to learners", "sums, norms, Adam", "waiting for a learner"}
-    apart = ("whole round", "trackers", "csv rows", "logging")  # collecting has the last three
+    # Collecting has the last four.
+    apart = ("whole round", "trackers", "csv rows", "logging", "drawing orders")
     whole = sum(each["1 x 1"] for name, each in spent.items() if name not in apart)
     assert whole == pytest.approx(spent["whole round"]["1 x 1"])
 

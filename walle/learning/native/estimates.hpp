@@ -71,35 +71,44 @@ inline void normalize(float *advantage, long rows) {
   for (long i = 0; i < rows; i++) advantage[i] = float((advantage[i] - mean) / (std + 1e-8));
 }
 
+// One step of all lanes; `trace` is vₜ₊₁ - v(sₜ₊₁) of each lane, and becomes vₜ - v(sₜ).
+template <bool IS_VTRACE>
+inline void estimate_step(long lanes, const float *__restrict reward, const float *__restrict v,
+                          const float *__restrict next, const float *__restrict discount,
+                          const float *__restrict decay, const float *__restrict rho,
+                          float *__restrict trace, float *__restrict advantage,
+                          float *__restrict target) {
+  for (long i = 0; i < lanes; i++) {
+    const float sum = reward[i] + discount[i] * next[i] - v[i] + decay[i] * trace[i];
+    const float found = IS_VTRACE ? rho[i] * sum : sum;
+    trace[i] = found;
+    advantage[i] = found;
+    target[i] = found + v[i];
+  }
+}
+
 // Generalised advantage estimates, or those of V-trace, from the values of all states.
 template <bool IS_VTRACE>
 inline void estimate_steps(const Round &round, const Returns &returns, Prepared &p,
                            const float *values, const Estimates &to) {
   const float discount = returns.gamma, decay = returns.gamma * returns.lambda;
-  std::fill(p.carried.begin(), p.carried.end(), 0.0f);  // vₜ₊₁ - v(sₜ₊₁) of each lane
+  const long lanes = round.lanes;
+  std::fill(p.carried.begin(), p.carried.end(), 0.0f);
   for (long t = round.steps - 1; t >= 0; t--) {
-    const long first = t * round.lanes;
+    const long first = t * lanes;
     const Break *begin = p.breaks.data() + p.begin[t], *end = p.breaks.data() + p.begin[t + 1];
-    const float *v = values + first, *next = v + round.lanes;
+    const float *next = values + first + lanes;
     if (begin < end) {
-      std::copy(next, next + round.lanes, p.next.data());
+      std::copy(next, next + lanes, p.next.data());
       next = p.next.data();
     }
     for (const Break *b = begin; b < end; b++) {
       p.next[b->lane] = values[b->successor];
       p.discount[b->lane] = b->discount, p.decay[b->lane] = b->decay;
     }
-    const float *__restrict reward = round.reward + first;
-    const float *__restrict rho = IS_VTRACE ? p.rho.data() + first : nullptr;
-    const float *__restrict discounts = p.discount.data(), *__restrict decays = p.decay.data();
-    float *__restrict trace = p.carried.data();
-    float *__restrict advantage = to.advantage + first, *__restrict target = to.target + first;
-    for (long i = 0; i < round.lanes; i++) {
-      const float sum = reward[i] + discounts[i] * next[i] - v[i] + decays[i] * trace[i];
-      trace[i] = IS_VTRACE ? rho[i] * sum : sum;
-      advantage[i] = trace[i];
-      target[i] = trace[i] + v[i];
-    }
+    estimate_step<IS_VTRACE>(lanes, round.reward + first, values + first, next, p.discount.data(),
+                             p.decay.data(), IS_VTRACE ? &p.rho[first] : nullptr,
+                             p.carried.data(), to.advantage + first, to.target + first);
     for (const Break *b = begin; b < end; b++)
       p.discount[b->lane] = discount, p.decay[b->lane] = decay;
   }

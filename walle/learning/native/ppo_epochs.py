@@ -20,12 +20,12 @@ from walle.learning.native.ppo_library import (
     CORRECTIONS,
     NAMES,
     Adam,
-    Estimates,
     Loss,
     Networks,
     PPOLoss,
     Returns,
     Spent,
+    places_of,
     ppo_library,
     round_of,
     rows_of,
@@ -158,6 +158,7 @@ class PPOEpochs:
         round_, first, later = round_of(x), torch.empty(3, count), torch.empty(2, count)
         estimates = (first, later) if recompute else (first, first)
         rows = [rows_of(x, each, first[0]) for each in estimates]
+        places = [places_of(each) for each in estimates]
         numbers = torch.empty(epochs * minibatches, len(NAMES))
         orders = None if whole else self._orders(epochs, count, generator)
         begin, to = 0 if orders is None else orders.rows.data_ptr(), numbers.data_ptr()
@@ -171,7 +172,7 @@ class PPOEpochs:
         with self.team.exchange(exchanged) as exchange:
             while epoch < epochs and not stopped:
                 again = epoch > 0
-                if (recompute or not again) and not self.estimate(estimates[again], exchange):
+                if (recompute or not again) and not self.estimate(places[again], exchange):
                     break  # leaving raises what broke the team
                 order = None if whole else begin + 8 * count * epoch
                 found = self.epoch(rows[again], order, minibatch_size, learning_rate, exchange, to)
@@ -202,18 +203,17 @@ class PPOEpochs:
         """Prepares the estimates of a `round_of` experience."""
         self._library.ppo_begin_round(self._learner, byref(round_), byref(self._returns))
 
-    def estimate(self, to: Tensor, exchange: Exchange | None) -> bool:
+    def estimate(self, to: Structure, exchange: Exchange | None) -> bool:
         """Writes values, advantages and targets of the round by the library's critic.
 
         Args:
-            to: [3, N], or [2, N] without the values.
+            to: the `places_of` a tensor.
             exchange: of the team.
 
         Returns:
-            whether the team is whole; if not, there is nothing in `to`.
+            whether the team is whole; if not, nothing was written.
         """
-        places = Estimates(*[None] * (3 - len(to)), *(row.data_ptr() for row in to))
-        return bool(self._library.ppo_estimate(self._learner, _reference(exchange), byref(places)))
+        return bool(self._library.ppo_estimate(self._learner, _reference(exchange), byref(to)))
 
     def epoch(
         self,

@@ -141,6 +141,15 @@ def round_of(experience: Any) -> Structure:
     )
 
 
+def places_of(estimates: Tensor) -> Structure:
+    """Where the estimates go: values, advantages and targets [3, N], or [2, N] without the values.
+
+    Raises:
+        TypeError: the tensor has another type than the library's.
+    """
+    return Estimates(*[None] * (3 - len(estimates)), *map(address, estimates))
+
+
 def rows_of(experience: Any, estimates: Tensor, old_value: Tensor) -> Structure:
     """A round's rows with estimates [3 or 2, N], and with the values [N] of its first estimates.
 
