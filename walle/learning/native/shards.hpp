@@ -33,21 +33,22 @@ class Shards {
       rows = team->rows[team->turn];
       shard = team->first(count_), end = team->end(count_);
     }
-    const double began = seconds_now();
-    for (; shard < end; shard++) compute(shard, rows + shard * row_);
-    spent.divided += seconds_now() - began;
+    divided([&] {
+      for (; shard < end; shard++) compute(shard, rows + shard * row_);
+    });
     if (team && !meet(team)) return nullptr;
     if (count_ == 1) return rows;
     const long lines = whole_lines(length) / LINE;
-    if (!team || team->size == 2) {
-      add(rows, 0, lines, own_.get() + count_ * row_);
-      return own_.get() + count_ * row_;
+    float *shared = rows + count_ * row_, *own = own_.get() + count_ * row_;
+    if (count_ == 2) {  // adding two rows takes less than meeting again
+      add(rows, 0, lines, own);
+      return own;
     }
-    // Each of three or more learners adds a part of the numbers for all: if each added all of them,
-    // it would take the longer, the more shards there are.
-    add(rows, lines * team->rank / team->size, lines * (team->rank + 1) / team->size,
-        rows + count_ * row_);
-    return meet(team) ? rows + count_ * row_ : nullptr;
+    // Of more rows each learner adds a part of the numbers for all: if each added all of them, it
+    // would take the longer, the more shards there are.
+    const long rank = team ? team->rank : 0, size = team ? team->size : 1;
+    divided([&] { add(rows, lines * rank / size, lines * (rank + 1) / size, shared); });
+    return !team || meet(team) ? shared : nullptr;
   }
 
   // Waits until every learner has come; returns whether all did.
@@ -60,6 +61,14 @@ class Shards {
 
  private:
   static constexpr long LINE = 16;  // floats of a line of the cache
+
+  // Does work that learners divide.
+  template <class Work>
+  void divided(Work work) {
+    const double began = seconds_now();
+    work();
+    spent.divided += seconds_now() - began;
+  }
 
   static long whole_lines(long length) { return (length + LINE - 1) / LINE * LINE; }
 
