@@ -171,7 +171,7 @@ def test_every_row_of_the_page_was_measured(table):
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 11
+    assert len(files) == 12
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")
