@@ -192,10 +192,10 @@ class Agent:
         self._recorder.iteration(found, self._timer.spans())
         self._whole = True
         self._timer.switch("other")
-        if isinstance(self._algorithm, DrawsAhead):
-            self._algorithm.draw_ahead()
         if failed is not None:
             raise failed
+        if isinstance(self._algorithm, DrawsAhead):
+            self._algorithm.draw_ahead()
         self.callbacks.round(found)
         if self._should_save(self.env_steps):
             self._timer.switch("checkpoint")

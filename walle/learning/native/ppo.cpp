@@ -415,6 +415,7 @@ void ppo_moments(const float *__restrict x, long rows, long cols, double *__rest
 void ppo_normalize(const float *x, long rows, long cols, const float *mean, const float *inverse_std,
                    float clip, float *to) {
   const long period = LANES * cols;
+  if (!period) return;
   std::vector<float> means(period), factors(period);
   for (long i = 0; i < period; i++) means[i] = mean[i % cols], factors[i] = inverse_std[i % cols];
   long i = 0;
