@@ -19,7 +19,7 @@ from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.collecting.episodes import EpisodeQuota
 from walle.errors import Interrupted
-from walle.learning.optimizer import DrawsAhead
+from walle.learning.optimizer import draw_ahead
 from walle.processes.signals import Signals
 from walle.processes.watchdog import Watchdog
 from walle.timing import Timer
@@ -194,8 +194,7 @@ class Agent:
         self._timer.switch("other")
         if failed is not None:
             raise failed
-        if isinstance(self._algorithm, DrawsAhead):
-            self._algorithm.draw_ahead()
+        draw_ahead(self._algorithm)
         self.callbacks.round(found)
         if self._should_save(self.env_steps):
             self._timer.switch("checkpoint")

@@ -251,3 +251,9 @@ class DrawsAhead(Protocol):
     def draw_ahead(self) -> None:
         """Draws them; changes neither results nor what `state_dict` gives."""
         ...
+
+
+def draw_ahead(algorithm: object) -> None:
+    """Lets an algorithm draw ahead, if it can."""
+    if isinstance(algorithm, DrawsAhead):
+        algorithm.draw_ahead()

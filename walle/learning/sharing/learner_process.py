@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walle.errors import CompileError, WorkerError
-from walle.learning.optimizer import DrawsAhead, Learnable
+from walle.learning.optimizer import Learnable, draw_ahead
 from walle.learning.sharing.memory import get
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.processes.workers import become_worker
@@ -122,5 +122,4 @@ def _follow(algorithm: Learnable, announced: Announcement, data: tuple[Any, ...]
         )
     algorithm.env_steps = announced.env_steps
     algorithm.learn(*data)
-    if isinstance(algorithm, DrawsAhead):
-        algorithm.draw_ahead()
+    draw_ahead(algorithm)
