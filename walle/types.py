@@ -175,8 +175,6 @@ def unique_lane_groups(lane: IntArray) -> list[IntArray]:
     Returns:
         the column numbers of each group; a single group unless a lane appears twice.
     """
-    if (lane[1:] > lane[:-1]).all():
-        return [np.arange(len(lane))] if len(lane) else []
     seen: dict[int, int] = {}
     groups: list[list[int]] = []
     for column, number in enumerate(lane.tolist()):

@@ -10,7 +10,9 @@ from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.evaluation import Evaluation, Evaluator
 from walle.agent.run_directory import read_status
+from walle.algos.ppo import PPO
 from walle.errors import WorkerError
+from walle.transport.serial_sampling import SerialSampling
 
 
 def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):
@@ -18,6 +20,17 @@ def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):
     monkeypatch.setattr(Evaluator, "evaluate", lambda *_: Evaluation([next(returns)], [1]))
     _, directory = run("env=cartpole", "eval.every=256", "eval.episodes=1", "sampler=serial")
     assert checkpoint.load(directory / "checkpoints" / "best.pt")["env_steps"] == 512
+
+
+def test_the_agent_draws_ahead_once_the_policy_is_published(run, monkeypatch):
+    events = []
+    publish = SerialSampling.publish
+    monkeypatch.setattr(
+        SerialSampling, "publish", lambda *args: events.append("publish") or publish(*args)
+    )
+    monkeypatch.setattr(PPO, "draw_ahead", lambda _: events.append("draw"))
+    run("env=cartpole", "sampler=serial", "eval.every=null", "total_steps=512", "batch_size=256")
+    assert events == ["publish", *["publish", "draw"] * 2]  # the first is the policy of round 0
 
 
 @pytest.fixture

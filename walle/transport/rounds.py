@@ -90,7 +90,7 @@ def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
 
 
 def _final_obs(rollouts: Sequence[Rollout]) -> AnyArray:
-    """Those of all lanes. Copies them where an episode ended, for elsewhere they are undefined."""
+    """The `final_obs` of all lanes, copied only where an episode ended: elsewhere undefined."""
     steps, _, *shape = rollouts[0].final_obs.shape
     lanes = sum(rollout.final_obs.shape[1] for rollout in rollouts)
     joined = np.empty((steps, lanes, *shape), rollouts[0].final_obs.dtype)

@@ -79,7 +79,7 @@ def _build(source: Path, path: Path) -> None:
 
 
 def _output(command: Sequence[str]) -> str:
-    """What a program prints.
+    """Runs a program and returns its standard output.
 
     Raises:
         CompilerError: there is no such program, or it fails.

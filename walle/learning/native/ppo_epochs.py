@@ -189,7 +189,7 @@ class PPOEpochs:
         return Learned(result, first[0], first[2])
 
     def _orders(self, epochs: int, count: int, generator: torch.Generator) -> Orders:
-        """Those drawn ahead, if they are what the generator would give now."""
+        """The orders drawn ahead, if the generator would draw the same ones now; else new ones."""
         ahead, self._ahead = self._ahead, None
         if (
             ahead is not None

@@ -65,9 +65,10 @@ class Team(Protocol):
         ...
 
     def exchange(self, numbers: int) -> AbstractContextManager[Exchange | None]:
-        """What a library needs to exchange up to `numbers` float32 again and again by itself.
+        """Lets a library exchange up to `numbers` float32 with the other learners by itself.
 
-        None if there is nobody to exchange them with. Every learner must exchange as often.
+        Within the context it may do so again and again; every learner must do it as often. Gives
+        None to a learner that is alone.
         """
         ...
 
