@@ -16,6 +16,9 @@ disturbed. Sections marked * pass while the samplers collect: they make a round 
 collecting takes less, so the sum leaves them out. The speedup at the end is computed, once from
 the sum and once from a fit of whole rounds, which takes every wait for a serial part.
 
+The sum stands with the lowest and the highest that one turn of each setting gives. It is a small
+difference of long times: a core that is 1% slower for a turn moves it by 1% of a whole round.
+
 Between the turns independent work runs on each core alone and on all at once. What it loses is the
 machine's doing, and the fit cannot tell it from a serial part; the last line says how much it is.
 """
@@ -82,15 +85,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             rounds, slowdown = measured(args, process, pieces, size, settings)
             shares = {s: shares_of(s, config.lanes, config.shards) for s in settings}
             found = sections(rounds, shares)
+            turns = [total_s(sections(turn, shares)) for turn in in_turns(rounds, args.repeats)]
             report["rounds"][size] = {
                 "lanes": config.lanes,
                 "minibatch": config.algo.minibatch_size,
                 "shards": config.shards,
                 "sections": {name: _as_json(each) for name, each in found.items()},
+                "sum_s": total_s(found),
+                "sum_of_turns_s": turns,
                 "measured": {str(s): each for s, each in rounds.items()},
                 "slowdown_at_once": slowdown,
             }
-            print(table(size, config, found, settings))
+            print(table(size, config, found, settings, turns))
             print(of_the_machine(slowdown, cores, found[WHOLE].seconds[settings[0]]), flush=True)
             write_json(args.json, report)
     return 0
@@ -153,6 +159,17 @@ def measured(
     return found, slowdown
 
 
+def in_turns(
+    rounds: Mapping[Setting, Sequence[Mapping[str, float]]], repeats: int
+) -> list[dict[Setting, Sequence[Mapping[str, float]]]]:
+    """The rounds of each turn; every setting has `repeats` turns of equally many rounds."""
+    each = {setting: len(mine) // repeats for setting, mine in rounds.items()}
+    return [
+        {setting: mine[k * each[setting] :][: each[setting]] for setting, mine in rounds.items()}
+        for k in range(repeats)
+    ]
+
+
 def of_the_machine(slowdown: Sequence[float], cores: int, whole_s: float) -> str:
     """What independent work lost, and the serial part that it looks like.
 
@@ -207,6 +224,12 @@ def sections(
     return found
 
 
+def total_s(found: Mapping[str, Section]) -> float:
+    """The serial seconds of all sections but those that pass while the samplers collect."""
+    left_out = (WHOLE, *WHILE_COLLECTING)
+    return sum(section.serial_s for name, section in found.items() if name not in left_out)
+
+
 def _whole(round_: Mapping[str, float]) -> float:
     """The seconds of a round; what passes while the samplers collect is in their sections."""
     return sum(s for name, s in round_.items() if name not in WHILE_COLLECTING)
@@ -228,8 +251,15 @@ def _as_json(section: Section) -> dict[str, Any]:
     return {"seconds": seconds, "parts": parts, "serial_s": section.serial_s}
 
 
-def table(size: int, config: Any, found: Mapping[str, Section], settings: Sequence[Setting]) -> str:
-    """The table of a size of rounds, in milliseconds."""
+def table(
+    size: int,
+    config: Any,
+    found: Mapping[str, Section],
+    settings: Sequence[Setting],
+    turns: Sequence[float],
+) -> str:
+    """The table of a size of rounds, in milliseconds; `turns` has the sum of each turn."""
+    total = total_s(found)
     title = (
         f"rounds of {size:,} steps, minibatches of {config.algo.minibatch_size:,} in "
         f"{config.shards} shards, {config.lanes} lanes; milliseconds, samplers x learners"
@@ -240,8 +270,10 @@ def table(size: int, config: Any, found: Mapping[str, Section], settings: Sequen
         mark = "*" if name in WHILE_COLLECTING else ""
         lines.append(_line(name + mark, section, settings, mark))
         if name == REST:
-            total = sum(s.serial_s for n, s in found.items() if _counts(n))
-            lines.append(f"{'sum of the sections':<26}{'':{10 * len(settings)}}{_ms(total)}")
+            lines.append(
+                f"{'sum of the sections':<26}{'':{10 * len(settings)}}{_ms(total)}"
+                f" ({1e3 * min(turns):.2f} to {1e3 * max(turns):.2f} by turns)"
+            )
     whole = found[WHOLE].parts
     assert whole is not None
     by_sections = Parts(total, *(_divided_s(found[name]) for name in FITTED))
@@ -258,10 +290,6 @@ def _divided_s(section: Section) -> float:
     """The seconds of a fitted section that processes divide."""
     assert section.parts is not None
     return section.parts.collect + section.parts.learn
-
-
-def _counts(name: str) -> bool:
-    return name != WHOLE and name not in WHILE_COLLECTING
 
 
 def _line(name: str, section: Section, settings: Sequence[Setting], mark: str) -> str:

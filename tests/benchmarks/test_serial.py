@@ -62,12 +62,21 @@ def test_the_sum_leaves_out_what_passes_while_samplers_collect(found):
         lanes, shards = 64, 2
         algo = type("Algo", (), {"minibatch_size": 1024})
 
-    lines = serial.table(2048, Config, found, SETTINGS).splitlines()
+    lines = serial.table(2048, Config, found, SETTINGS, [2.3e-3, 1.9e-3]).splitlines()
     said = {line[:26].strip(): line.split()[-1] for line in lines}
-    assert said["sum of the sections"] == "2.10"  # 1 + 0.4 + 0.5 + 0.2
+    total = next(line for line in lines if line.startswith("sum of the sections"))
+    assert total.endswith("   2.10 (1.90 to 2.30 by turns)")  # 1 + 0.4 + 0.5 + 0.2
     assert said["csv rows*"] == "(0.20)"
     # 14 ms over 2.1 ms and a sixteenth of 12 ms
     assert "16 samplers and 16 learners, learner.shards=16, 4.9 times as fast by" in lines[-1]
+
+
+def test_every_turn_has_a_sum_of_its_own():
+    first, last = ({s: [rounds(s)[i]] for s in SETTINGS} for i in (0, -1))
+    both = {setting: first[setting] + last[setting] for setting in SETTINGS}
+    assert serial.in_turns(both, 2) == [first, last]
+    sums = [serial.total_s(serial.sections(turn, SHARES)) for turn in (first, last)]
+    assert sums == pytest.approx([2.1e-3, 21e-3])  # the last round takes ten times as long
 
 
 def test_what_independent_work_loses_looks_like_a_serial_part():
