@@ -17,7 +17,7 @@ collecting takes less, so the sum leaves them out. The speedup at the end is com
 the sum and once from a fit of whole rounds, which takes every wait for a serial part.
 
 The sum stands with the lowest and the highest that one turn of each setting gives. It is a small
-difference of long times: a core that is 1% slower for a turn moves it by 1% of a whole round.
+difference of long times: one setting that is 1% slower moves it by half a percent of a round.
 
 Between the turns independent work runs on each core alone and on all at once. What it loses is the
 machine's doing, and the fit cannot tell it from a serial part; the last line says how much it is.
@@ -163,6 +163,7 @@ def in_turns(
     rounds: Mapping[Setting, Sequence[Mapping[str, float]]], repeats: int
 ) -> list[dict[Setting, Sequence[Mapping[str, float]]]]:
     """The rounds of each turn; every setting has `repeats` turns of equally many rounds."""
+    assert all(len(mine) % repeats == 0 for mine in rounds.values())
     each = {setting: len(mine) // repeats for setting, mine in rounds.items()}
     return [
         {setting: mine[k * each[setting] :][: each[setting]] for setting, mine in rounds.items()}

@@ -73,8 +73,9 @@ def test_the_sum_leaves_out_what_passes_while_samplers_collect(found):
 
 def test_every_turn_has_a_sum_of_its_own():
     first, last = ({s: [rounds(s)[i]] for s in SETTINGS} for i in (0, -1))
-    both = {setting: first[setting] + last[setting] for setting in SETTINGS}
-    assert serial.in_turns(both, 2) == [first, last]
+    both = {setting: 2 * first[setting] + 2 * last[setting] for setting in SETTINGS}
+    twice = [{setting: 2 * turn[setting] for setting in SETTINGS} for turn in (first, last)]
+    assert serial.in_turns(both, 2) == twice
     sums = [serial.total_s(serial.sections(turn, SHARES)) for turn in (first, last)]
     assert sums == pytest.approx([2.1e-3, 21e-3])  # the last round takes ten times as long
 
