@@ -82,21 +82,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     with answering(sys.executable, WORKER, cores) as process, pieces_on(cores) as pieces:
         for size in args.rounds:
             config = checked(overrides(args, size, settings[0]))
-            rounds, slowdown = measured(args, process, pieces, size, settings)
+            turns, slowdown = measured(args, process, pieces, size, settings)
+            rounds = {s: [each for turn in turns for each in turn[s]] for s in settings}
             shares = {s: shares_of(s, config.lanes, config.shards) for s in settings}
             found = sections(rounds, shares)
-            turns = [total_s(sections(turn, shares)) for turn in in_turns(rounds, args.repeats)]
+            sums = [total_s(sections(turn, shares)) for turn in turns]
             report["rounds"][size] = {
                 "lanes": config.lanes,
                 "minibatch": config.algo.minibatch_size,
                 "shards": config.shards,
                 "sections": {name: _as_json(each) for name, each in found.items()},
                 "sum_s": total_s(found),
-                "sum_of_turns_s": turns,
+                "sum_of_turns_s": sums,
                 "measured": {str(s): each for s, each in rounds.items()},
                 "slowdown_at_once": slowdown,
             }
-            print(table(size, config, found, settings, turns))
+            print(table(size, config, found, settings, sums))
             print(of_the_machine(slowdown, cores, found[WHOLE].seconds[settings[0]]), flush=True)
             write_json(args.json, report)
     return 0
@@ -147,28 +148,17 @@ def overrides(args: argparse.Namespace, size: int, setting: Setting) -> list[str
 
 def measured(
     args: argparse.Namespace, process: Any, pieces: Pieces, size: int, settings: Sequence[Setting]
-) -> tuple[dict[Setting, list[dict[str, float]]], list[float]]:
-    """The seconds of each section of every round, in turns of all settings; and the slowdowns."""
-    found: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
+) -> tuple[list[dict[Setting, list[dict[str, float]]]], list[float]]:
+    """The seconds of each section of every round, by turns of all settings; and the slowdowns."""
+    turns: list[dict[Setting, list[dict[str, float]]]] = []
     slowdown: list[float] = []
     for _ in range(args.repeats):
-        for setting, rounds in found.items():
+        turns.append({})
+        for setting in settings:
             slowdown += pieces.slowdown()
             told = {"overrides": overrides(args, size, setting), "warmup": args.warmup}
-            rounds += asked(process, json.dumps(told))["rounds"]
-    return found, slowdown
-
-
-def in_turns(
-    rounds: Mapping[Setting, Sequence[Mapping[str, float]]], repeats: int
-) -> list[dict[Setting, Sequence[Mapping[str, float]]]]:
-    """The rounds of each turn; every setting has `repeats` turns of equally many rounds."""
-    assert all(len(mine) % repeats == 0 for mine in rounds.values())
-    each = {setting: len(mine) // repeats for setting, mine in rounds.items()}
-    return [
-        {setting: mine[k * each[setting] :][: each[setting]] for setting, mine in rounds.items()}
-        for k in range(repeats)
-    ]
+            turns[-1][setting] = asked(process, json.dumps(told))["rounds"]
+    return turns, slowdown
 
 
 def of_the_machine(slowdown: Sequence[float], cores: int, whole_s: float) -> str:
@@ -257,9 +247,9 @@ def table(
     config: Any,
     found: Mapping[str, Section],
     settings: Sequence[Setting],
-    turns: Sequence[float],
+    sums: Sequence[float],
 ) -> str:
-    """The table of a size of rounds, in milliseconds; `turns` has the sum of each turn."""
+    """The table of a size of rounds, in milliseconds; `sums` are those of the turns."""
     total = total_s(found)
     title = (
         f"rounds of {size:,} steps, minibatches of {config.algo.minibatch_size:,} in "
@@ -273,7 +263,7 @@ def table(
         if name == REST:
             lines.append(
                 f"{'sum of the sections':<26}{'':{10 * len(settings)}}{_ms(total)}"
-                f" ({1e3 * min(turns):.2f} to {1e3 * max(turns):.2f} by turns)"
+                f" ({1e3 * min(sums):.2f} to {1e3 * max(sums):.2f} by turns)"
             )
     whole = found[WHOLE].parts
     assert whole is not None

@@ -1,5 +1,8 @@
 """The serial part of a round from hand-made sections."""
 
+import json
+from contextlib import nullcontext
+
 import pytest
 
 from benchmarks import serial
@@ -71,13 +74,19 @@ def test_the_sum_leaves_out_what_passes_while_samplers_collect(found):
     assert "16 samplers and 16 learners, learner.shards=16, 4.9 times as fast by" in lines[-1]
 
 
-def test_every_turn_has_a_sum_of_its_own():
-    first, last = ({s: [rounds(s)[i]] for s in SETTINGS} for i in (0, -1))
-    both = {setting: 2 * first[setting] + 2 * last[setting] for setting in SETTINGS}
-    twice = [{setting: 2 * turn[setting] for setting in SETTINGS} for turn in (first, last)]
-    assert serial.in_turns(both, 2) == twice
-    sums = [serial.total_s(serial.sections(turn, SHARES)) for turn in (first, last)]
-    assert sums == pytest.approx([2.1e-3, 21e-3])  # the last round takes ten times as long
+def test_every_turn_has_a_sum_of_its_own(monkeypatch, tmp_path, capsys):
+    quiet, disturbed = ({s: [rounds(s)[i]] * 2 for s in SETTINGS} for i in (0, -1))
+    turns = [quiet, disturbed, quiet]  # the middle one takes ten times as long
+    monkeypatch.setattr(serial, "measured", lambda *_: (turns, [1.0]))
+    for name in ("answering", "pieces_on"):
+        monkeypatch.setattr(serial, name, lambda *_: nullcontext())
+    path = tmp_path / "found.json"
+    assert serial.main(["--rounds", "2048", "--json", str(path), "env=halfcheetah"]) == 0
+    found = json.loads(path.read_text())["rounds"]["2048"]
+    assert found["sum_of_turns_s"] == pytest.approx([2.1e-3, 21e-3, 2.1e-3])
+    assert found["sum_s"] == pytest.approx(2.1e-3)  # of the medians over all rounds
+    assert found["measured"]["2 x 2"] == [each for turn in turns for each in turn[SETTINGS[-1]]]
+    assert " 2.10 (2.10 to 21.00 by turns)" in capsys.readouterr().out
 
 
 def test_what_independent_work_loses_looks_like_a_serial_part():
