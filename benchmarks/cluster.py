@@ -36,20 +36,20 @@ from benchmarks.options import duration, positive
 from benchmarks.programs import read_csv
 from benchmarks.provenance import provenance, write_json
 from walle.config import compose
-from walle.machine import cpu_model, usable_cores
 from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
-from walle.processes.signals import Signals
+from walle.sampling.cluster import node
+from walle.sampling.cluster.answer import Header, pack
+from walle.sampling.cluster.canary import collected_here
+from walle.sampling.cluster.connecting import Connection
+from walle.sampling.cluster.members import ClusterSettings
+from walle.sampling.cluster.pools import Plan
+from walle.sampling.cluster.sampling import RaySampling
+from walle.sampling.sampling import Patience
+from walle.sampling.slots import Slot
+from walle.system.machine import cpu_model, usable_cores
+from walle.system.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer
 from walle.training import train
-from walle.transport.cluster import node
-from walle.transport.cluster.answer import Header, pack
-from walle.transport.cluster.canary import collected_here
-from walle.transport.cluster.connecting import Connection
-from walle.transport.cluster.members import ClusterSettings
-from walle.transport.cluster.pools import Plan
-from walle.transport.cluster.sampling import RaySampling
-from walle.transport.sampling import Patience
-from walle.transport.slots import Slot
 
 KINDS = ("exchange", "slow")
 TIMES, PLUS_S, SPEEDUP = 1.3, 2e-3, 43.0

@@ -24,13 +24,13 @@ import torch
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from walle.collecting.actor import Actor
-from walle.collecting.lane_group import LaneGroup
-from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import GaussianPolicy
+from walle.sampling.actor import Actor
+from walle.sampling.lane_group import LaneGroup
+from walle.sampling.sampler import LaneSampler
+from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.transport.slots import RolloutShape, Slot
 from walle.types import PolicySnapshot
 
 

@@ -79,7 +79,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
 
     torch.set_num_threads(1)
     from walle.algos.networks import NetSettings
-    from walle.algos.ppo import PPO
+    from walle.algos.on_policy.ppo import PPO
     from walle.algos.problem import Problem
     from walle.config import compose
     from walle.types import Rollout

@@ -34,7 +34,7 @@ from walle.analysis.measuring.stats import mean_interval
 from walle.analysis.planning.measured import read, seconds
 from walle.analysis.planning.points import points
 from walle.analysis.runs import load
-from walle.machine import busy_s, usable_cores
+from walle.system.machine import busy_s, usable_cores
 
 RUN = [sys.executable, "-m", "walle.run"]
 COMMON = (

@@ -35,10 +35,10 @@ from walle.analysis.planning.measured import Measured, read
 from walle.analysis.planning.points import points
 from walle.analysis.runs import load
 from walle.config import compose
-from walle.machine import usable_cores
+from walle.sampling.cluster import node
+from walle.sampling.cluster.connecting import Connection
+from walle.system.machine import usable_cores
 from walle.training import train
-from walle.transport.cluster import node
-from walle.transport.cluster.connecting import Connection
 
 WARM_UP, PROMISED = 2, 0.10
 

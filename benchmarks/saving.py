@@ -32,9 +32,9 @@ from benchmarks.provenance import provenance, write_json
 from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.parts import make_problem
+from walle.sampling.sampler_process import SamplerTask
+from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.transport.sampler_process import SamplerTask
-from walle.transport.slots import RolloutShape, Slot
 from walle.types import Lag, PolicySnapshot
 
 RUN = [sys.executable, "-m", "walle.run"]

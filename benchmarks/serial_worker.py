@@ -34,18 +34,18 @@ DIVIDED, UNDIVIDED = "values and gradients", "sums, norms, Adam"
 LAST_LEARNER = "waiting for a learner"
 PLACES = {
     WAITING: [
-        "walle.transport.process_sampling:ProcessSampling.wait_round",
+        "walle.sampling.process_sampling:ProcessSampling.wait_round",
         # The samplers collect from here on, and may take the agent's core at once.
-        "walle.transport.policy_queue:PolicyQueue._wake_samplers",
+        "walle.sampling.policy_queue:PolicyQueue._wake_samplers",
     ],
-    RECEIVING: ["walle.transport.process_sampling:ProcessSampling.receive"],
+    RECEIVING: ["walle.sampling.process_sampling:ProcessSampling.receive"],
     HANDING: ["walle.learning.sharing.learners:Leader.announce"],
     NORMALISERS: [
-        "walle.algos.experience:Normalizers.experience",
-        "walle.algos.experience:Normalizers.update",
+        "walle.algos.on_policy.experience:Normalizers.experience",
+        "walle.algos.on_policy.experience:Normalizers.update",
     ],
     PASSES: [
-        "walle.algos.ppo:PPO.batch",
+        "walle.algos.on_policy.ppo:PPO.batch",
         "walle.learning.shards:ShardedStep.deal",
         "walle.learning.gradient_steps:CompiledStep.deal",
         "walle.learning.gradient_steps:EagerStep.deal",
@@ -53,7 +53,7 @@ PLACES = {
         "walle.learning.native.ppo_epochs:PPOEpochs.estimate",
         "walle.learning.native.ppo_epochs:PPOEpochs.epoch",
     ],
-    LEARNING: ["walle.algos.on_policy:OnPolicy.update"],
+    LEARNING: ["walle.algos.on_policy.base:OnPolicy.update"],
     PUBLISHING: [
         "walle.agent.agent:Agent._next_snapshot",
         "walle.agent.agent:Agent._publish",
@@ -61,10 +61,10 @@ PLACES = {
     TRACKERS: ["walle.agent.episode_tracker:EpisodeTracker.add"],
     ROWS: ["walle.agent.csv_file:CsvFile.append"],
     LOGGING: ["walle.agent.recorder:Recorder.iteration"],
-    ORDERS: ["walle.algos.ppo:PPO.draw_ahead"],
+    ORDERS: ["walle.algos.on_policy.ppo:PPO.draw_ahead"],
 }
 ROUND = "walle.agent.agent:Agent._iterate"
-RECEIVED = "walle.transport.process_sampling:ProcessSampling.receive"
+RECEIVED = "walle.sampling.process_sampling:ProcessSampling.receive"
 EPOCH = "walle.learning.native.ppo_epochs:PPOEpochs.epoch"
 WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING, ORDERS)
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from walle.config import compose
-from walle.machine import THREAD_VARIABLES
-from walle.processes.process_tree import RUN_MARK
 from walle.run import main
+from walle.system.machine import THREAD_VARIABLES
+from walle.system.process_tree import RUN_MARK
 from walle.training import train
 
 _LASTING = ("forkserver", "resource_tracker")  # Python's own; they serve the whole test session

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.algos.test_ppo import trained
+from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.config import compose

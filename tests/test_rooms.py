@@ -9,26 +9,28 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTORIES = {".ci", "analysis", "benchmarks", "conf", "docs", "examples", "hydra_plugins"}
 DIRECTORIES |= {"sweeps", "tests", "walle"}
-KNOWN_TO_ALL = ("errors", "machine", "streams", "timing", "types", "processes")
+KNOWN_TO_ALL = ("errors", "streams", "timing", "types", "system")
 ROOMS = {  # what each room may import besides itself and what every room knows
     "envs": (),
     "nets": (),
-    "collecting": ("envs", "nets"),
-    "transport": ("collecting", "envs", "nets"),
+    "sampling": ("envs", "nets"),
     "learning": ("nets",),
     "algos": ("learning", "nets"),
     "config": ("algos",),
-    "agent": ("algos", "collecting", "envs", "learning", "nets", "transport"),
-    "policy": ("agent", "algos", "analysis", "collecting", "config", "envs", "nets"),
+    "agent": ("algos", "envs", "learning", "nets", "sampling"),
+    "policy": ("agent", "algos", "analysis", "config", "envs", "nets", "sampling"),
     "launcher": ("agent",),  # its run_directory: files, not learning
     "tuning": ("agent", "launcher"),
     "analysis": (),
 }
-ORDER_WITHIN = dict.fromkeys(("errors", "machine", "streams"), ()) | {
+ORDER_WITHIN = dict.fromkeys(("errors", "streams"), ()) | {
     "timing": (),
     "types": (),
-    "processes": ("errors", "machine"),
+    "system": ("errors",),
 }
+
+
+LIMITS = {"analysis": 30, "sampling": 20}
 
 
 def modules():
@@ -99,12 +101,11 @@ def test_no_files_import_each_other_in_a_circle():
     ("name", "imported"),
     [
         ("walle.nets.mlp", "walle.learning.adam"),
-        ("walle.collecting.actor", "walle.transport.slots"),
-        ("walle.learning.losses", "walle.algos.ppo"),
-        ("walle.algos.ppo", "walle.agent.agent"),
-        ("walle.algos.ppo", "walle.envs.lanes"),
+        ("walle.learning.losses", "walle.algos.on_policy.ppo"),
+        ("walle.algos.on_policy.ppo", "walle.agent.agent"),
+        ("walle.algos.on_policy.ppo", "walle.envs.lanes"),
         ("walle.envs.lanes", "walle.config.schemas"),
-        ("walle.transport.slots", "walle.training"),
+        ("walle.sampling.slots", "walle.training"),
     ],
 )
 def test_an_import_turned_round_is_found(name, imported):
@@ -116,10 +117,9 @@ def test_rooms_are_small_enough_to_be_seen_at_once():
     top = {path.stem for path in ROOT.glob("walle/*.py")} - {"__init__", "__main__"}
     assert len(top) <= 10
     for directory in {path.parent for path in modules().values()} - {ROOT / "walle"}:
-        if directory.name not in ("algos", "analysis", "envs"):  # a file each of a kind
-            assert len(list(directory.glob("*.py"))) <= 14, directory
+        assert len(list(directory.glob("*.py"))) <= LIMITS.get(directory.name, 16), directory
     lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
-    assert {name: n for name, n in lengths.items() if n > 300} == {}
+    assert {name: n for name, n in lengths.items() if n > 600} == {}
 
 
 def test_the_repository_holds_no_run_and_no_strange_directory():

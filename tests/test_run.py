@@ -17,8 +17,8 @@ from walle import training
 from walle.agent import checkpoint
 from walle.agent.provenance import command_of
 from walle.agent.run_directory import read_status
-from walle.processes import forkserver
 from walle.run import _into_its_directory
+from walle.system import forkserver
 
 ROOT = str(Path(__file__).resolve().parents[1])
 SMALL = (
@@ -175,7 +175,7 @@ def test_a_read_only_disk_is_told_once_with_the_way_on(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     directory = shutil.copytree(completed, tmp_path / "run")
-    monkeypatch.setattr("walle.processes.locks.lock_file", read_only)
+    monkeypatch.setattr("walle.system.locks.lock_file", read_only)
     before = files(directory)
     with pytest.raises(SystemExit) as ended:
         command(f"resume={directory}", "total_steps=512")
@@ -233,7 +233,7 @@ def test_a_resumed_run_loads_what_its_workers_need_while_hydra_composes(
     config = {"sampler": {"name": sampler}, "learner": {"n": learners}}
     (tmp_path / "run.json").write_text(json.dumps({"config": config}))
     began = []
-    monkeypatch.setattr("walle.processes.starting.keep_processes", lambda: began.append("keep"))
+    monkeypatch.setattr("walle.system.starting.keep_processes", lambda: began.append("keep"))
     monkeypatch.setattr(forkserver, "start_fork_server", lambda: began.append("server"))
     _into_its_directory(["walle", f"resume={tmp_path}", *typed])
     assert began == (["keep", "server"] if early else [])

@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from hydra_plugins.walle_launcher.launcher import up_to_cores
-from walle.algos.adaptive_rounds import BATCH_MAX, BATCH_MIN, KL_MAX, KL_MIN
+from walle.algos.on_policy.adaptive_rounds import BATCH_MAX, BATCH_MIN, KL_MAX, KL_MIN
 from walle.config import config_directory, validate
 from walle.tuning.space import read_space
 
@@ -50,7 +50,7 @@ OWN_SIZES = {
 @pytest.fixture(autouse=True)
 def cores(monkeypatch):
     """As many cores as the widest sweep asks for, so that no machine leaves a count out."""
-    monkeypatch.setattr("walle.machine.usable_cores", lambda: list(range(20)))
+    monkeypatch.setattr("walle.system.machine.usable_cores", lambda: list(range(20)))
 
 
 def test_all_questions_are_there():
@@ -100,7 +100,7 @@ def test_no_sampler_of_a_sweep_over_n_has_so_few_lanes_that_python_sets_the_spee
 
 @pytest.mark.parametrize(("cores", "kept"), [(1, "2"), (2, "2"), (5, "2,4"), (64, "2,4,8")])
 def test_counts_above_the_cores_are_left_out_but_the_least_stays(cores, kept, monkeypatch):
-    monkeypatch.setattr("walle.machine.usable_cores", lambda: list(range(cores)))
+    monkeypatch.setattr("walle.system.machine.usable_cores", lambda: list(range(cores)))
     assert up_to_cores(2, 4, 8) == kept
     assert OmegaConf.create({"n": "${walle.up_to_cores:2,4,8}"}).n == kept
 

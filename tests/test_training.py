@@ -11,12 +11,12 @@ from walle import algos
 from walle.agent import checkpoint
 from walle.agent.progress import describe
 from walle.algos.compiling import Compiling
-from walle.algos.ppo import PPO
+from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
 from walle.config.remarks import crowded, late_episodes
 from walle.errors import ConfigError, WorkerError
 from walle.parts import make_problem
-from walle.processes.locks import DirectoryLost
+from walle.system.locks import DirectoryLost
 from walle.training import RunResult, train
 
 TIMES = {

@@ -34,7 +34,7 @@ def main() -> int | None:
     """Runs the command that sys.argv names; returns its exit code, 2 for an unknown command."""
     if sys.path[0] != os.getcwd() and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does: modules beside the user are found
-    from walle.processes.signals import reader_may_leave
+    from walle.system.signals import reader_may_leave
 
     with reader_may_leave():
         return _main()

@@ -48,7 +48,7 @@ SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or t
 
 def main() -> int:
     """Runs the command; returns 1 if a policy could not be evaluated, 2 for a wrong argument."""
-    from walle.machine import THREAD_VARIABLES
+    from walle.system.machine import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
@@ -160,16 +160,16 @@ def evaluate_all(
         values: arguments of `walle.evaluate`.
         processes: how many work at once; None for one on every usable core.
     """
-    from walle.machine import usable_cores
+    from walle.system.machine import usable_cores
 
     count = min(processes or len(usable_cores()), len(targets))
     if count == 1:
         for target in targets:
             yield target, attempt(target.path, values)
         return
-    from walle.processes.forkserver import end_all_processes, start_fork_server
-    from walle.processes.process_tree import adopt_orphans, mark_processes
-    from walle.processes.workers import become_worker
+    from walle.system.forkserver import end_all_processes, start_fork_server
+    from walle.system.process_tree import adopt_orphans, mark_processes
+    from walle.system.workers import become_worker
 
     adopt_orphans()
     mark_processes()

@@ -22,25 +22,25 @@ from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
-from walle.collecting.episodes import EpisodeQuota, capacity
-from walle.collecting.lane_block import LaneBlock, deal
 from walle.config import to_dict, with_variables
 from walle.config.schemas import Config, RaySamplerConfig
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError
-from walle.machine import usable_cores
-from walle.processes.exits import exits_told
-from walle.processes.signals import Signals
-from walle.processes.watchdog import Watchdog
+from walle.sampling.episodes import EpisodeQuota, capacity
+from walle.sampling.lane_block import LaneBlock, deal
+from walle.sampling.process_sampling import ProcessSampling
+from walle.sampling.replacing import News
+from walle.sampling.rounds import split_lanes
+from walle.sampling.sampler_process import SamplerTask
+from walle.sampling.sampling import Patience, Sampling
+from walle.sampling.serial_sampling import SerialSampling
+from walle.sampling.slots import RolloutShape, check_memory
+from walle.system.exits import exits_told
+from walle.system.machine import usable_cores
+from walle.system.signals import Signals
+from walle.system.watchdog import Watchdog
 from walle.timing import Timer, TraceFile, timestamp
-from walle.transport.process_sampling import ProcessSampling
-from walle.transport.replacing import News
-from walle.transport.rounds import split_lanes
-from walle.transport.sampler_process import SamplerTask
-from walle.transport.sampling import Patience, Sampling
-from walle.transport.serial_sampling import SerialSampling
-from walle.transport.slots import RolloutShape, check_memory
 from walle.types import Lag
 
 if TYPE_CHECKING:
@@ -187,9 +187,9 @@ def make_sampling(
     patience = Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s)
     if isinstance(config.sampler, RaySamplerConfig):
         # Few runs need these imports.
-        from walle.transport.cluster.members import ClusterSettings
-        from walle.transport.cluster.pools import Plan
-        from walle.transport.cluster.sampling import RaySampling
+        from walle.sampling.cluster.members import ClusterSettings
+        from walle.sampling.cluster.pools import Plan
+        from walle.sampling.cluster.sampling import RaySampling
 
         shape, cluster = partial(rollout_shape, run), ClusterSettings.of(config.sampler)
         plan = Plan(tasks[0], shape, len(snapshot.vector), slots, patience)

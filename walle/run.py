@@ -22,7 +22,7 @@ def run(composed: DictConfig) -> float | None:
     signal's number if the run was interrupted.
     """
     from walle.errors import ConfigError, WalleError
-    from walle.processes.signals import reader_may_leave
+    from walle.system.signals import reader_may_leave
 
     try:
         with reader_may_leave():  # before Hydra reports an error
@@ -33,7 +33,7 @@ def run(composed: DictConfig) -> float | None:
     except WalleError as error:
         sys.exit(_report(error, 1))
     except KeyboardInterrupt as stop:
-        from walle.processes.signals import stopped_by
+        from walle.system.signals import stopped_by
 
         sys.exit(128 + stopped_by(stop))
 
@@ -44,9 +44,9 @@ def _run(composed: DictConfig) -> float | None:
 
     from walle.config import as_typed, resumed_config, stored_config, validate
     from walle.errors import DISK_CURES
-    from walle.processes.forkserver import start_fork_server
-    from walle.processes.signals import SAVING, blocked_signals
-    from walle.processes.starting import keep_processes, without_collector
+    from walle.system.forkserver import start_fork_server
+    from walle.system.signals import SAVING, blocked_signals
+    from walle.system.starting import keep_processes, without_collector
 
     keep_processes()
     for number in SAVING:
@@ -131,7 +131,7 @@ def _identity(composed: DictConfig) -> str:
 def main() -> None:
     """Runs Hydra; a user's mistake gives one line on stderr and exit code 2."""
     try:
-        from walle.processes.signals import reader_may_leave
+        from walle.system.signals import reader_may_leave
 
         with reader_may_leave():
             _main()
@@ -140,7 +140,7 @@ def main() -> None:
 
 
 def _main() -> None:
-    from walle.machine import THREAD_VARIABLES
+    from walle.system.machine import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
@@ -220,8 +220,8 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     except ConfigError as error:
         sys.exit(_report(error, 2))
     if _needs_workers(stored, arguments[1:]):
-        from walle.processes.forkserver import start_fork_server
-        from walle.processes.starting import keep_processes
+        from walle.system.forkserver import start_fork_server
+        from walle.system.starting import keep_processes
 
         keep_processes()
         start_fork_server()  # it imports torch while Hydra composes the settings here

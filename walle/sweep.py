@@ -22,7 +22,7 @@ from walle.launcher.records import (
 from walle.launcher.screen import Row, job_table
 from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
 from walle.launcher.workers.overview import Overview, overview
-from walle.processes.signals import reader_may_leave
+from walle.system.signals import reader_may_leave
 
 BAD_INPUT = 2
 

@@ -34,12 +34,12 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
-from walle.processes.forkserver import end_orphans
-from walle.processes.locks import run_directory
-from walle.processes.main_script import require_main_guard
-from walle.processes.signals import Signals
+from walle.sampling.replacing import News, Restarts
+from walle.system.forkserver import end_orphans
+from walle.system.locks import run_directory
+from walle.system.main_script import require_main_guard
+from walle.system.signals import Signals
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
-from walle.transport.replacing import News, Restarts
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

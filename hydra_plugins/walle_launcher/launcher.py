@@ -38,7 +38,7 @@ def up_to_cores(*counts: int) -> str:
 
     The least count always stays. The values of a sweep over `sampler.n` can be written so.
     """
-    from walle.machine import usable_cores  # not at the top: every application would load it
+    from walle.system.machine import usable_cores  # not at the top: every application would load it
 
     cores = max(len(usable_cores()), min(counts))
     return ",".join(str(count) for count in counts if count <= cores)

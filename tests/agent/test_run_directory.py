@@ -17,7 +17,7 @@ from walle.agent.run_directory import (
     write_atomically,
 )
 from walle.errors import WorkerError
-from walle.processes.locks import RUN_LOCK, run_directory
+from walle.system.locks import RUN_LOCK, run_directory
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):

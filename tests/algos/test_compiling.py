@@ -20,7 +20,7 @@ from walle.algos.compiling import (
     describe,
     sequence_cost,
 )
-from walle.algos.ppo import PPO
+from walle.algos.on_policy.ppo import PPO
 from walle.config.loading import compose
 from walle.errors import CompileError, ConfigError
 from walle.learning import gradient_steps

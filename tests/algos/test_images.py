@@ -13,7 +13,7 @@ from tests.test_resume import assert_same_run, killed_run, resume
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.algos import REGISTRY, load
-from walle.algos.on_policy import StepBatch
+from walle.algos.on_policy.base import StepBatch
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.parts import Run, make_algorithm, make_problem, rollout_shape

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.algos.test_ppo import trained
+from tests.algos.on_policy.test_ppo import trained
 from walle.learning.gradient_steps import leaves
 
 NAMES = ("ddpg", "td3", "sac", "dqn")

@@ -8,7 +8,7 @@ import torch
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle import algos
 from walle.algos.networks import NetSettings
-from walle.algos.off_policy import Draw
+from walle.algos.off_policy.base import Draw
 from walle.config import compose
 from walle.learning.gradient_steps import leaves
 from walle.learning.sharing.memory import get, put

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from walle.algos.off_policy import OffPolicy
+from walle.algos.off_policy.base import OffPolicy
 from walle.config import compose
 from walle.config.learners import default_shards
 from walle.errors import ConfigError, RolloutError

@@ -14,7 +14,7 @@ from walle.launcher.resources import (
     thread_settings,
     visible_gpus,
 )
-from walle.machine import THREAD_VARIABLES
+from walle.system.machine import THREAD_VARIABLES
 
 KERNEL_LIST = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from tests.algos.test_ppo import trained
+from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import own_cache
 from walle.learning import compiled
 from walle.learning import onednn as products
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.compiled import compile_function
 from walle.learning.optimizer import Optimizer
-from walle.processes.private_files import cache_directory
+from walle.system.private_files import cache_directory
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size=24")
@@ -156,8 +156,8 @@ def test_tanh_to_float_accuracy():
 def test_importing_the_agent_or_a_sampler_loads_no_compiler_and_no_library_for_figures():
     heavy = {"torch._dynamo", "torch._inductor", "sympy", "scipy", "pandas", "matplotlib"}
     code = (
-        "import sys, walle.training, walle.algos.ppo, walle.envs.mujoco.registry;"
-        "import walle.transport.sampler_process;"
+        "import sys, walle.training, walle.algos.on_policy.ppo, walle.envs.mujoco.registry;"
+        "import walle.sampling.sampler_process;"
         f"print([name for name in {sorted(heavy)} if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from walle.collecting.actor import Actor
 from walle.nets.encoders import EncodedPolicy, Encoder, encoder_of, normalize_rows
 from walle.nets.mlp import Layout
 from walle.nets.normalize import apply_normalizer
 from walle.nets.policies import CategoricalPolicy
+from walle.sampling.actor import Actor
 from walle.types import Image, ObsLayout, PolicySnapshot
 
 GREY = ObsLayout(0, (Image((1, 36, 40), True),))

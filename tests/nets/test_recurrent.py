@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from walle.collecting.actor import Actor
-from walle.collecting.lane_group import LaneGroup
-from walle.collecting.sampler import LaneSampler
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
 from walle.nets.recurrent import GRU, GRUPolicy, memory_of
+from walle.sampling.actor import Actor
+from walle.sampling.lane_group import LaneGroup
+from walle.sampling.sampler import LaneSampler
+from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.transport.slots import RolloutShape, Slot
 from walle.types import PolicySnapshot
 
 COUNTER = EnvSpec("tests.toy:Counter-v0")  # its episodes have 3 steps

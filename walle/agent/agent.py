@@ -17,14 +17,14 @@ from walle.agent.evaluation import Evaluator
 from walle.agent.iteration_rows import Collection
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
-from walle.collecting.episodes import EpisodeQuota
 from walle.errors import Interrupted
 from walle.learning.optimizer import draw_ahead
-from walle.processes.signals import Signals
-from walle.processes.watchdog import Watchdog
+from walle.sampling.episodes import EpisodeQuota
+from walle.sampling.rounds import Round
+from walle.sampling.sampling import Sampling
+from walle.system.signals import Signals
+from walle.system.watchdog import Watchdog
 from walle.timing import Timer
-from walle.transport.rounds import Round
-from walle.transport.sampling import Sampling
 from walle.types import Lag, PolicySnapshot
 
 

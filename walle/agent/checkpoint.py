@@ -21,7 +21,7 @@ import torch
 from walle.agent.replay_files import ReplayFiles
 from walle.errors import DISK_CURES, ConfigError, DiskError
 from walle.learning.replay import Replay
-from walle.machine import cpu_model
+from walle.system.machine import cpu_model
 
 FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"

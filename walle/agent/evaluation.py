@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from walle.collecting.actor import Actor
 from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.nets.policies import ActingPolicy
+from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed
 from walle.types import AnyArray, PolicySnapshot, layout_of
 

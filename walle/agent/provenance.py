@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from walle.agent.run_directory import write_atomically
-from walle.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
+from walle.system.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
 from walle.timing import timestamp
 
 COMMAND_VARIABLE = "WALLE_COMMAND"  # in a sweep's jobs: the command that started the sweep

@@ -17,10 +17,10 @@ from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
 from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
-from walle.processes.signals import Signals
+from walle.sampling.replacing import NodesInUse, Told
+from walle.sampling.rounds import Round
+from walle.system.signals import Signals
 from walle.timing import Span, TraceFile
-from walle.transport.replacing import NodesInUse, Told
-from walle.transport.rounds import Round
 from walle.types import IntArray, PolicySnapshot
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from walle.errors import ConfigError, cause_text
-from walle.machine import usable_cores
-from walle.processes.locks import RUN_LOCK, RunDirectory, refuse_used
-from walle.processes.signals import stopped_by
+from walle.system.locks import RUN_LOCK, RunDirectory, refuse_used
+from walle.system.machine import usable_cores
+from walle.system.signals import stopped_by
 from walle.timing import timestamp
 
 FAILURE = "failure.txt"

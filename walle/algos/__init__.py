@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from walle.errors import ConfigError, nearest
-from walle.processes.importing import imported, require_picklable
+from walle.system.importing import imported, require_picklable
 
 if TYPE_CHECKING:
     from walle.algos.base import Algorithm
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from walle.algos.problem import Problem
 
 REGISTRY = {
-    "ppo": "walle.algos.ppo:PPO",
-    "ppo_kl": "walle.algos.ppo_kl:PPOKL",
-    "trpo": "walle.algos.trpo:TRPO",
-    "a2c": "walle.algos.a2c:A2C",
-    "a3c": "walle.algos.a3c:A3C",
-    "ddpg": "walle.algos.ddpg:DDPG",
-    "td3": "walle.algos.td3:TD3",
-    "sac": "walle.algos.sac:SAC",
-    "dqn": "walle.algos.dqn:DQN",
+    "ppo": "walle.algos.on_policy.ppo:PPO",
+    "ppo_kl": "walle.algos.on_policy.ppo_kl:PPOKL",
+    "trpo": "walle.algos.on_policy.trpo:TRPO",
+    "a2c": "walle.algos.on_policy.a2c:A2C",
+    "a3c": "walle.algos.on_policy.a3c:A3C",
+    "ddpg": "walle.algos.off_policy.ddpg:DDPG",
+    "td3": "walle.algos.off_policy.td3:TD3",
+    "sac": "walle.algos.off_policy.sac:SAC",
+    "dqn": "walle.algos.off_policy.dqn:DQN",
 }
 
 

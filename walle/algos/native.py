@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from walle.algos.networks import NetSettings
+from walle.algos.on_policy.rows import StepRows
 from walle.algos.problem import Problem
-from walle.algos.rows import StepRows
 from walle.learning.adam import AdamSettings
 from walle.learning.native.ppo_epochs import PPOEpochs
 from walle.learning.native.ppo_library import PPOLoss

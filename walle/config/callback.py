@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from walle.config.choices import open_params, refuse_own_settings
 from walle.errors import ConfigError, directory_fault
-from walle.processes.locks import refuse_used
+from walle.system.locks import refuse_used
 
 
 class RefuseDirectory(Callback):

@@ -13,8 +13,8 @@ from walle.config.cluster import check_ray
 from walle.config.learners import checked_learners, nearest_multiples
 from walle.config.schemas import CNNConfig, Config, GRUConfig, RaySamplerConfig
 from walle.errors import ConfigError
-from walle.machine import usable_cores
-from walle.processes.importing import imported
+from walle.system.importing import imported
+from walle.system.machine import usable_cores
 from walle.types import Lag
 
 if TYPE_CHECKING:

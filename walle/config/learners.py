@@ -8,7 +8,7 @@ from dataclasses import replace
 from walle import algos
 from walle.config.schemas import Config, GRUConfig
 from walle.errors import ConfigError
-from walle.machine import usable_cores
+from walle.system.machine import usable_cores
 from walle.types import Lag
 
 NETWORKS = 2  # of an algorithm with `separate`: policy and critic, or two critics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from walle.algos.problem import Problem
 from walle.config.schemas import Config
-from walle.machine import usable_cores
+from walle.system.machine import usable_cores
 
 
 def crowded(config: Config) -> str | None:

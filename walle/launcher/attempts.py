@@ -14,7 +14,7 @@ from walle.agent.run_directory import has_checkpoint, read_status, set_aside, up
 from walle.launcher.allocation import Grant
 from walle.launcher.composing import Job
 from walle.launcher.records import LOG
-from walle.machine import clock_mhz
+from walle.system.machine import clock_mhz
 from walle.timing import timestamp
 
 

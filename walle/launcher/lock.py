@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from walle.processes.locks import RUN_LOCK, lock_file, try_lock
+from walle.system.locks import RUN_LOCK, lock_file, try_lock
 
 LAUNCHER_LOCK, JOBS_LOCK = ".launcher.lock", ".jobs.lock"
 LOCK_POLL_S = 0.05

@@ -26,7 +26,7 @@ from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.launcher.texts import count_text, job_label
 from walle.launcher.timed.order import in_order, in_repeats, measures_time, repeat_numbers
-from walle.processes.starting import without_collector
+from walle.system.starting import without_collector
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from walle.machine import THREAD_VARIABLES, usable_cores
+from walle.system.machine import THREAD_VARIABLES, usable_cores
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 # With these variables a library binds its threads to cores, against the pinning of the samplers.

@@ -28,8 +28,8 @@ from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.texts import count_text, start_text
 from walle.launcher.timed.core_speeds import OthersClock, rounded
-from walle.machine import clock_mhz, oom_kills
-from walle.processes.signals import ENDING, FOR_AGENT, leave_terminal
+from walle.system.machine import clock_mhz, oom_kills
+from walle.system.signals import ENDING, FOR_AGENT, leave_terminal
 from walle.timing import timestamp
 
 POLL_S = 0.25

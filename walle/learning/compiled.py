@@ -28,9 +28,9 @@ from torch import Tensor
 from walle.learning import onednn
 from walle.learning.cached_files import cpu, intact, seal, write
 from walle.learning.quick_builds import quick_builds
-from walle.processes.locks import locked_file
-from walle.processes.private_files import TemporaryDirectory, cache_directory, environment
-from walle.processes.starting import collector_paused
+from walle.system.locks import locked_file
+from walle.system.private_files import TemporaryDirectory, cache_directory, environment
+from walle.system.starting import collector_paused
 
 Function = Callable[..., Sequence[Tensor]]
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from walle.nets.mlp import Params
 from walle.nets.own import OwnNet
-from walle.processes.importing import imported
+from walle.system.importing import imported
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, overload
 import gymnasium as gym
 import numpy as np
 
-from walle.collecting.actor import Actor
 from walle.envs import EnvSpec
 from walle.envs.observations import ObservationRows
 from walle.envs.transforms import ActionMap
@@ -16,6 +15,7 @@ from walle.errors import ConfigError
 from walle.nets.policies import ActingPolicy
 from walle.nets.recurrent import memory_of
 from walle.policy.drawing import prepare_drawing
+from walle.sampling.actor import Actor
 from walle.types import ActionSpace, AnyArray, FloatArray, ObsLayout, PolicySnapshot, layout_of
 
 Action = AnyArray | np.generic

@@ -24,7 +24,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from walle.errors import ConfigError
-from walle.processes.locks import lock_file, locked_file, try_lock
+from walle.system.locks import lock_file, locked_file, try_lock
 
 JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import AlgorithmSettings, Capabilities
-from walle.algos.experience import Normalizers
 from walle.algos.networks import NetSettings
+from walle.algos.on_policy.experience import Normalizers
 from walle.algos.problem import Problem
 from walle.errors import positive, within
 from walle.learning import returns

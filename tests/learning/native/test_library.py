@@ -7,7 +7,7 @@ import pytest
 
 from walle.errors import CompileError
 from walle.learning.native import library
-from walle.processes.private_files import cache_directory
+from walle.system.private_files import cache_directory
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -83,7 +83,7 @@ def test_a_compiler_that_is_missing_says_so(monkeypatch):
 
 
 def test_the_run_says_it_in_one_line(tmp_path, monkeypatch):
-    from tests.algos.test_ppo import trained
+    from tests.algos.on_policy.test_ppo import trained
 
     compiler = tmp_path / "broken"
     compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such flag' >&2; exit 1\n")

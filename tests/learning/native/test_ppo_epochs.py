@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests.algos.on_policy.test_ppo import trained
 from tests.algos.test_learning_together import round_of, vectors
-from tests.algos.test_ppo import trained
 from tests.learning.sharing.test_team import in_threads, nothing
-from walle.algos.experience import normalized
 from walle.algos.native import has_ppo
+from walle.algos.on_policy.experience import normalized
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, ppo_epochs, ppo_library

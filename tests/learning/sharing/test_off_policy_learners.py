@@ -11,7 +11,7 @@ import torch
 
 from tests.conftest import read
 from walle.agent import checkpoint
-from walle.algos.off_policy import OffPolicy
+from walle.algos.off_policy.base import OffPolicy
 from walle.config import compose
 from walle.training import train
 

@@ -15,7 +15,7 @@ from walle.agent.checkpoint import LAST
 from walle.agent.evaluation import Evaluation
 from walle.agent.recorder import Iteration, Recorder
 from walle.errors import CallbackError, ConfigError, nearest, what_went_wrong
-from walle.processes.importing import imported
+from walle.system.importing import imported
 from walle.timing import Timer
 
 _PLAIN = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic, torch.Tensor)

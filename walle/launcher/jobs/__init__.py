@@ -5,5 +5,5 @@
     job.py           a job inside its own process
     verdict.py       tells how a job ended
 
-The package imports nothing else of `walle` but `walle.processes`.
+The package imports nothing else of `walle` but `walle.system`.
 """

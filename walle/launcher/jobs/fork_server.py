@@ -30,8 +30,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from walle.launcher.jobs import job
-from walle.processes.process_tree import adopt_orphans, die_with_parent, end_descendants
-from walle.processes.signals import SAVING
+from walle.system.process_tree import adopt_orphans, die_with_parent, end_descendants
+from walle.system.signals import SAVING
 
 LINGER_S = 1.0
 ORPHAN_GRACE_S = 5.0  # the next launcher waits longer than that for the jobs' lock

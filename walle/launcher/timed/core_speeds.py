@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from walle.machine import busy_s
+from walle.system.machine import busy_s
 
 PIECES = 20  # of work for each core, about 0.05 s each
 MOST_PIECES = 400  # on all cores together: machines with more than 20 cores do fewer on each

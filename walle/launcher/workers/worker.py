@@ -25,7 +25,7 @@ from walle.launcher.workers.claims import Claims, Stops
 from walle.launcher.workers.running import runner
 from walle.launcher.workers.stored_plan import StoredPlan, read_stored
 from walle.launcher.workers.submitted import read_submission
-from walle.machine import usable_cores
+from walle.system.machine import usable_cores
 
 LOCK_WAIT_S = 60.0
 

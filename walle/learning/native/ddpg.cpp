@@ -1,7 +1,7 @@
 // Blocks of updates of DDPG and TD3: the critics on each minibatch, then the policy and all slow
 // copies on the last one.
 //
-// The same stages as in walle/algos/ddpg.py and td3.py, whose docstrings have the equations.
+// The same stages as in walle/algos/off_policy/ddpg.py and td3.py, whose docstrings have the equations.
 // walle/learning/native/replay_updates.py calls the functions at the end.
 
 #include "actor_critic.hpp"

@@ -1,4 +1,4 @@
-// Advantages and targets of a round; see OnPolicy.estimates in walle/algos/on_policy.py.
+// Advantages and targets of a round; see OnPolicy.estimates in walle/algos/on_policy/base.py.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "vectors.hpp"
 
-// T steps in L lanes; the fields of Experience in walle/algos/experience.py.
+// T steps in L lanes; the fields of Experience in walle/algos/on_policy/experience.py.
 struct Round {
   const float *states;                       // [T L + M, O]
   const unsigned char *needs_final, *ended;  // [T, L], like all below

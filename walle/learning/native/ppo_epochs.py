@@ -143,7 +143,7 @@ class PPOEpochs:
         Args:
             vector: [P] the first parameters.
             state: Adam's state before the first step.
-            experience: a `walle.algos.experience.Experience`, float32 on the CPU.
+            experience: a `walle.algos.on_policy.experience.Experience`, float32 on the CPU.
             epochs: passes over the round.
             minibatch_size: rows in a minibatch; the last one of an epoch may be smaller.
             learning_rate: Adam's step size.
@@ -261,7 +261,7 @@ class PPOEpochs:
     def normalized(
         self, parts: Sequence[FloatArray], mean: FloatArray, inv_std: FloatArray, clip: float | None
     ) -> Tensor:
-        """See `walle.algos.experience.normalized`; parts are [Nᵢ, O]."""
+        """See `walle.algos.on_policy.experience.normalized`; parts are [Nᵢ, O]."""
         rows = torch.empty(sum(map(len, parts)), len(mean))
         bound, first = math.inf if clip is None else clip, rows.data_ptr()
         moments = [np.ascontiguousarray(x, np.float32) for x in (mean, inv_std)]

@@ -1,6 +1,6 @@
 // Updates of SAC: the critics, then the policy, the temperature and the critics' slow copies.
 //
-// The same stages as in walle/algos/sac.py, whose docstrings have the equations.
+// The same stages as in walle/algos/off_policy/sac.py, whose docstrings have the equations.
 // walle/learning/native/replay_updates.py calls the functions at the end.
 
 #include "actor_critic.hpp"

@@ -21,7 +21,7 @@ from walle.errors import CompileError, WorkerError
 from walle.learning.optimizer import Learnable, draw_ahead
 from walle.learning.sharing.memory import get
 from walle.learning.sharing.team import SharedMemory, SharedTeam
-from walle.processes.workers import become_worker
+from walle.system.workers import become_worker
 
 READY = ""
 

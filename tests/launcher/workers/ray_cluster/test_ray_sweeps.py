@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from tests.launcher.conftest import ROOT
-from tests.transport.cluster.processes import wait_until
-from tests.transport.cluster.test_ray import TINY, results
+from tests.sampling.cluster.processes import wait_until
+from tests.sampling.cluster.test_ray import TINY, results
 from walle.config import compose
 from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submitted import submissions

@@ -9,7 +9,7 @@ from walle.errors import ConfigError
 from walle.launcher.workers.ray_cluster.placing import Node, Placement
 from walle.launcher.workers.ray_cluster.supervisor import NAMESPACE, Supervisor, Task, obstacle
 from walle.launcher.workers.submitted import BackendError
-from walle.processes.cluster.connecting import join, leave
+from walle.system.cluster.connecting import join, leave
 
 SETTING = "hydra.launcher.ray.address"
 ANSWER_S, END_S = 60.0, 10.0

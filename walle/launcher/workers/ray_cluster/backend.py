@@ -43,7 +43,7 @@ from walle.launcher.workers.submitted import (
     record_submission,
     unfinished,
 )
-from walle.processes.signals import leave_terminal
+from walle.system.signals import leave_terminal
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from walle.launcher.resources import read_siblings
 from walle.launcher.workers import worker
 from walle.launcher.workers.ray_cluster.own_cores import OwnCores
-from walle.processes.process_tree import die_with_parent
+from walle.system.process_tree import die_with_parent
 
 
 class RayPlace:

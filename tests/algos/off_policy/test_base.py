@@ -1,0 +1,208 @@
+import numpy as np
+import pytest
+import torch
+
+from tests.algos.on_policy.test_ppo import trained
+from tests.conftest import read
+from tests.test_training import learned
+from walle.agent import checkpoint
+from walle.agent.replay_files import ReplayFiles
+from walle.algos.networks import NetSettings
+from walle.algos.off_policy.limiter import Limiter
+from walle.algos.off_policy.sac import SAC
+from walle.config import compose
+from walle.errors import ConfigError
+from walle.parts import make_algorithm, make_problem
+from walle.training import train
+
+NAMES = ("ddpg", "td3", "sac")
+SMALL = (
+    "net.policy_hidden=[16,16]",
+    "net.critic_hidden=[16,16]",
+    "algo.minibatch_size=16",
+    "algo.learning_starts=100",
+    "eval.every=null",
+    "logger.progress=quiet",
+    "batch_size=48",
+    "sampler.lanes=6",
+    "total_steps=240",
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Trains five small rounds; later overrides win. Returns the directory."""
+    count = iter(range(100))
+
+    def _run(*overrides):
+        directory = tmp_path / f"run{next(count)}"
+        train(compose([*overrides[:1], *SMALL, *overrides[1:]]), directory)
+        return directory
+
+    return _run
+
+
+def made(name, *overrides):
+    config = compose([f"algo={name}", "sampler=serial", *SMALL, *overrides])
+    return make_algorithm(config, make_problem(config)[0])
+
+
+def test_the_limiter_owes_updates_for_the_steps_after_the_start():
+    limiter = Limiter(0.5, starts=100, block=2)
+    assert [limiter.insert(30) for _ in range(6)] == [0, 0, 0, 5, 7, 8]
+    assert limiter.inserted == 180
+    assert limiter.blocks == (180 - 100) * 0.5 / 2
+
+
+@pytest.mark.parametrize("per_step", [0.1, 0.3, 1.0, 2.5])
+def test_how_steps_arrive_does_not_change_what_is_owed(per_step):
+    one, many = (Limiter(per_step, starts=7, block=3) for _ in range(2))
+    assert one.insert(1000) == sum(many.insert(8) for _ in range(125))
+    assert one.blocks == int(per_step * 993 / 3 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["ddpg", *(pytest.param(name, marks=pytest.mark.slow) for name in ("td3", "sac"))]
+)
+def test_learning_does_not_depend_on_the_number_of_samplers(run, name):
+    # pendulum has one action entry and hopper three, and ends episodes early
+    env = "pendulum" if name == "td3" else "hopper"
+    expected = learned(run(f"algo={name}", f"env={env}", "sampler=serial"))
+    assert len(expected) == 5
+    assert float(expected[-1]["critic_loss"]) > 0
+    for n in (1, 2, 3) if name == "sac" else (2,):
+        assert learned(run(f"algo={name}", f"env={env}", f"sampler.n={n}")) == expected
+
+
+@pytest.mark.slow
+def test_overlapped_learning_does_not_depend_on_it_either(run):
+    overlapped = ("algo=sac", "env=hopper", "sampler.max_lag=1")
+    one, three = (learned(run(*overlapped, f"sampler.n={n}")) for n in (1, 3))
+    assert one == three
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sampler=serial", "sampler.max_lag=1", "sampler.max_lag=null"])
+@pytest.mark.parametrize("name", [pytest.param("td3", marks=pytest.mark.slow), "sac"])
+def test_every_mode_takes_the_same_updates(run, name, mode):
+    samplers = () if mode == "sampler=serial" else ("sampler.n=2",)
+    directory = run(f"algo={name}", "env=pendulum", mode, *samplers, "algo.updates_per_step=0.5")
+    rows = read(directory / "iterations.csv")
+    for row in rows:
+        steps, done = (
+            int(row["env_steps"]),
+            sum(int(r["updates"]) for r in rows[: rows.index(row) + 1]),
+        )
+        owed = max(0, steps - 100) // 2
+        assert done == (owed // 2 * 2 if name == "td3" else owed)
+
+
+def test_nothing_is_learned_before_the_start(run):
+    rows = read(run("algo=sac", "env=pendulum", "sampler.n=1") / "iterations.csv")
+    assert [row["updates"] for row in rows] == ["0", "0", "44", "48", "48"]
+    assert [row["critic_loss"] == "" for row in rows] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_actions_are_random_until_the_start_and_the_policy_s_from_then_on(name):
+    algorithm, rollout = trained(0, f"algo={name}", *SMALL, "env=pendulum")
+    random = np.array(-np.log(2), np.float32)
+    assert (rollout.log_prob == random).all()
+    for _ in range(2):
+        assert algorithm.snapshot().vector[algorithm.policy.layout.size] == 1
+        algorithm.update(rollout)
+    algorithm.update(rollout)
+    assert algorithm.snapshot().vector[algorithm.policy.layout.size] == 0
+    algorithm, rollout = trained(3, f"algo={name}", *SMALL, "env=pendulum")
+    assert (rollout.log_prob != random).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_goes_on_from_its_state(name):
+    ours, rollout = trained(3, f"algo={name}", *SMALL, "env=pendulum")
+    theirs = made(name, "env=pendulum", "seed=5")
+    theirs.load_state_dict(ours.state_dict())
+    inserted = ours.replay.inserted
+    theirs.replay.restore(ours.replay.rows(0, inserted), inserted)
+    assert ours.update(rollout) == theirs.update(rollout)
+    assert (ours.snapshot().vector == theirs.snapshot().vector).all()
+
+
+def test_the_buffer_lies_beside_the_checkpoint(run):
+    directory = run("algo=sac", "env=pendulum", "sampler.n=1")
+    state = checkpoint.load(directory / "checkpoints" / "last.pt")
+    assert state["replay"] == {"inserted": 240, "size": 240}
+    algorithm = made("sac", "env=pendulum")
+    algorithm.load_state_dict(state["algorithm"])
+    ReplayFiles(directory / "checkpoints" / "replay").load(algorithm.replay, **state["replay"])
+    assert len(algorithm.replay) == 240
+    assert algorithm.replay.rows(0, 240).isfinite().all()
+    assert torch.equal(algorithm.state_dict()["generator"], state["algorithm"]["generator"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_discrete_actions_are_refused(name):
+    with pytest.raises(
+        ConfigError, match=r"continuous actions.* 2 discrete actions.*algo=dqn or ppo"
+    ):
+        made(name, "env=cartpole")
+
+
+def test_actions_in_their_own_units_are_refused():
+    with pytest.raises(ConfigError, match=r"run from \[-2\.\] to \[2\.\]; use env.action=rescale"):
+        made("sac", "env=pendulum", "env.action=clip")
+
+
+class OwnBlock(SAC):
+    """An algorithm that takes its updates otherwise than in stages."""
+
+    def block(self, state, minibatches, noise):
+        return super().block(state, 2 * minibatches, noise)
+
+
+def test_an_algorithm_with_a_block_of_its_own_cannot_be_divided():
+    config = compose(["algo=sac", "env=pendulum", "sampler=serial", *SMALL, "learner.shards=2"])
+    problem, net = make_problem(config)[0], NetSettings.of(config.net)
+    assert OwnBlock(config.algo, net, problem).optimizers() == []
+    assert len(SAC(config.algo, net, problem).optimizers()) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algo.tau=0", r"algo\.tau=0\.0 must lie in \(0, 1\]"),
+        ("algo.gamma=1.5", r"algo\.gamma=1\.5 must lie"),
+        ("algo.learning_starts=-1", r"algo\.learning_starts=-1 must not be negative"),
+        ("algo.updates_per_step=0", r"algo\.updates_per_step=0\.0 must be positive"),
+        ("algo.buffer_size=0", r"algo\.buffer_size=0 must be positive"),
+        ("sampler.collect=episodes", r"algo=sac, whose buffer holds steps.*sampler\.collect=fixed"),
+        (
+            "algo.compile=maybe",
+            r"algo\.compile='maybe' is unknown; choose one of: auto",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(override, message):
+    with pytest.raises(ConfigError, match=message):
+        compose(["algo=sac", override])
+
+
+@pytest.mark.parametrize(
+    ("name", "override"),
+    [("buffer_size", "total_steps=1e12"), ("minibatch_size", "algo.minibatch_size=1e10")],
+)
+def test_what_memory_cannot_hold_is_refused(name, override):
+    with pytest.raises(ConfigError, match=rf"algo.{name}=\d+ needs .* the largest that fits"):
+        made("sac", "env=pendulum", "algo.buffer_size=1e12", override)
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_is_without_the_buffer(run):
+    directory = run("algo=sac", "env=pendulum", "eval.every=96", "eval.episodes=1")
+    best, last = (checkpoint.load(directory / "checkpoints" / f"{n}.pt") for n in ("best", "last"))
+    assert "replay" in last
+    assert "replay" not in best
+    algorithm = made("sac", "env=pendulum")
+    algorithm.load_state_dict(best["algorithm"])
+    assert (algorithm.snapshot().vector == best["snapshot"]["vector"].numpy()).all()

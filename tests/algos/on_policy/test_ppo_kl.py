@@ -1,0 +1,101 @@
+import pytest
+import torch
+
+from tests.algos.on_policy.test_ppo import stale, trained
+from walle.algos.on_policy.ppo_kl import adapt, per_root_width
+from walle.errors import ConfigError
+
+TARGET = 0.003
+SMALL = ("algo=ppo_kl", "env=hopper", "batch_size=256", "sampler.lanes=8")
+
+
+@pytest.mark.parametrize(
+    ("beta", "rate", "kl", "expected"),
+    [
+        (1.0, 1.0, 0.003, (1.0, 1.0)),  # on target
+        (1.0, 1.0, 0.0061, (1.5, 1.0)),  # too far
+        (1.0, 1.0, 0.0014, (1 / 1.5, 1.0)),  # too short
+        (25.0, 1.0, 0.01, (35.0, 1 / 1.5)),  # penalty at its bound: smaller steps
+        (35.0, 0.09, 0.01, (35.0, 0.09)),  # steps at their bound
+        (1 / 25, 1.0, 0.001, (1 / 35, 1.5)),  # penalty at its lower bound: larger steps
+        (1 / 35, 10.1, 0.001, (1 / 35, 10.1)),
+    ],
+)
+def test_adaptation_by_hand(beta, rate, kl, expected):
+    assert adapt(beta, rate, kl, TARGET) == pytest.approx(expected)
+
+
+def test_the_policy_stops_at_four_times_the_target():
+    algorithm, rollout = trained(0, *SMALL, "algo.learning_rate=0.05")
+    metrics = algorithm.update(rollout)
+    assert metrics["epochs"] < 20
+    assert metrics["kl"] > 4 * TARGET
+
+
+def test_small_steps_use_all_epochs():
+    algorithm, rollout = trained(0, *SMALL, "algo.learning_rate=1e-5")
+    assert algorithm.update(rollout)["epochs"] == 20
+    assert algorithm.beta == pytest.approx(1 / 1.5)
+
+
+def test_the_value_function_sees_the_previous_round_too():
+    algorithm, rollout = trained(1, *SMALL)
+    assert len(algorithm.previous.target) == 256
+    seen = []
+    algorithm.value.fit = lambda obs, target: seen.append((len(obs), len(target)))
+    algorithm.fit_value(algorithm.batch(algorithm.normalizers.experience(rollout)).steps)
+    assert seen == [(512, 512)]
+
+
+def test_only_lagging_experience_is_corrected():
+    found = []
+    for correction in ("none", "truncated", "vtrace"):
+        chosen = (f"algo.correction={correction}", "algo.epochs=2", "algo.value_epochs=1")
+        algorithm, rollout = trained(1, *SMALL, *chosen)
+        found.append([algorithm.update(x)["policy_loss"] for x in (rollout, stale(rollout))])
+    fresh, late = zip(*found, strict=True)
+    assert len(set(fresh)) == 1
+    assert len(set(late)) == 3
+
+
+def test_fitting_explains_more_variance():
+    algorithm, rollout = trained(3, *SMALL)
+    metrics = algorithm.update(rollout)
+    assert metrics["explained_variance"] > metrics["explained_variance_old"]
+
+
+def test_step_sizes_of_wall_e_by_hand():
+    """HalfCheetah with the time: middle layers of 103 and 30 units (see tests/nets/test_widths)."""
+    assert per_root_width(9e-4, (180, 103, 60)) == pytest.approx(8.868e-5, rel=1e-4)
+    assert per_root_width(1e-2, (180, 30, 5)) == pytest.approx(1.8257e-3, rel=1e-4)
+    assert per_root_width(0.5, ()) == 0.5
+
+
+def test_the_step_sizes_follow_the_widths_on_request():
+    wide = ("net.policy_hidden=[9,16,4]", "net.critic_hidden=[8,25,5]")
+    rates = ("algo.learning_rate=0.4", "algo.value_learning_rate=0.5")
+    algorithm, rollout = trained(0, *SMALL, *wide, *rates, "algo.rate_per_root_width=true")
+    assert algorithm.value._settings.learning_rate == pytest.approx(0.1)
+    assert algorithm.update(rollout)["learning_rate"] == pytest.approx(0.1)
+
+
+def test_amsgrad_resumes_with_its_largest_moments():
+    algorithm, rollout = trained(1, *SMALL, "algo.optimizer=amsgrad")
+    assert algorithm.adam.largest.max() > 0
+    other, _ = trained(0, *SMALL, "algo.optimizer=amsgrad")
+    other.load_state_dict(algorithm.state_dict())
+    for each in (algorithm, other):
+        each.update(rollout)
+    assert torch.equal(algorithm.vector, other.vector)
+    assert torch.equal(algorithm.adam.largest, other.adam.largest)
+
+
+def test_a_constant_scale_of_rewards_reaches_the_targets():
+    found = []
+    for scale in ("1", "0.5"):
+        off = ("algo.normalize_rewards=false", "algo.gae_lambda=1", f"algo.reward_scale={scale}")
+        algorithm, rollout = trained(0, *SMALL, *off)
+        found.append(algorithm.normalizers.experience(rollout).reward)
+    torch.testing.assert_close(found[1], found[0] / 2)
+    with pytest.raises(ConfigError, match=r"out again; use algo.normalize_rewards=false"):
+        trained(0, *SMALL, "algo.reward_scale=0.5")

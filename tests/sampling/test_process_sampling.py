@@ -1,0 +1,113 @@
+"""Overlapped and free-running runs of 200 rounds, with random delays on both sides."""
+
+import bisect
+import itertools
+import random
+import time
+from collections import defaultdict
+
+import pytest
+
+from tests.conftest import read
+from walle.algos.on_policy.ppo import PPO
+from walle.sampling import process_sampling
+
+ROUNDS, SAMPLERS, LANES, STEPS = 200, 3, 12, 4
+BATCH = LANES * STEPS
+SLEEPY = (
+    "env=gym",
+    "env.id=tests.toy:Sleepy-v0",
+    f"sampler.n={SAMPLERS}",
+    f"sampler.lanes={LANES}",
+    f"batch_size={BATCH}",
+    f"total_steps={ROUNDS * BATCH}",
+    f"algo.minibatch_size={BATCH}",
+    "algo.epochs=1",
+    "checkpoint.every=null",
+)
+
+
+class Witness:
+    """Sees every policy that is published and every rollout that is learned from."""
+
+    def __init__(self):
+        self.published = []  # (just before, just after), ns; the index is the version
+        self.rollouts = defaultdict(list)  # by sampler: (policy version, sent, learned at version)
+
+    def publish(self, put):
+        def recorded(sampling_, snapshot):
+            before = time.monotonic_ns()
+            put(sampling_, snapshot)
+            self.published.append((before, time.monotonic_ns()))
+
+        return recorded
+
+    def assemble_round(self, assemble_round):
+        def recorded(received, tasks):
+            for item in received:
+                (acted,) = set(item.slot.rollout.policy_version.tolist())
+                found = (acted, int(item.slot.sent_ns[0]), len(self.published) - 1)
+                self.rollouts[item.sampler].append(found)
+            return assemble_round(received, tasks)
+
+        return recorded
+
+    def newest(self, at_ns, *, at_least):
+        """The newest version then: certainly out already, or perhaps."""
+        times = [after if at_least else before for before, after in self.published]
+        return bisect.bisect_right(times, at_ns) - 1
+
+
+@pytest.fixture
+def witness(monkeypatch):
+    found = Witness()
+    publish = found.publish(process_sampling.ProcessSampling.publish)
+    monkeypatch.setattr(process_sampling.ProcessSampling, "publish", publish)
+    monkeypatch.setattr(
+        process_sampling, "assemble_round", found.assemble_round(process_sampling.assemble_round)
+    )
+    return found
+
+
+@pytest.fixture(autouse=True)
+def sleepy_learner(monkeypatch):
+    update, rng = PPO.update, random.Random(0)
+
+    def slow(self, rollout):
+        if rng.random() < 0.3:
+            time.sleep(rng.uniform(0, 0.02))
+        return update(self, rollout)
+
+    monkeypatch.setattr(PPO, "update", slow)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("max_lag", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_overlapped_nobody_starves_and_the_lag_is_as_promised(run, witness, max_lag):
+    _, directory = run(*SLEEPY, f"sampler.max_lag={max_lag}")
+    rows = read(directory / "iterations.csv")
+    lags = [str(min(round_, max_lag)) for round_ in range(ROUNDS)]
+    assert [row["lag_max"] for row in rows] == lags
+    assert [float(row["lag_mean"]) for row in rows] == [float(lag) for lag in lags]
+    assert {sampler: len(found) for sampler, found in witness.rollouts.items()} == dict.fromkeys(
+        range(SAMPLERS), ROUNDS
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_free_running_nobody_starves_and_nothing_grows_old_in_the_queue(run, witness):
+    _, directory = run(*SLEEPY, "sampler.max_lag=null")
+    rows = read(directory / "iterations.csv")
+    assert len(rows) == ROUNDS
+    assert sum(len(found) for found in witness.rollouts.values()) == ROUNDS * SAMPLERS
+    # All are equally slow, so each delivers about a third; a tenth of that would be starving.
+    assert all(len(witness.rollouts[s]) > ROUNDS / 10 for s in range(SAMPLERS))
+    lags = [learned - acted for found in witness.rollouts.values() for acted, _, learned in found]
+    assert max(lags) == max(int(row["lag_max"]) for row in rows)
+    for found in witness.rollouts.values():
+        for _, sent_ns, learned in found:  # its one slot: it waits for one update at most
+            assert learned - witness.newest(sent_ns, at_least=False) <= 1
+        for (_, sent_ns, _), (acted, _, _) in itertools.pairwise(found):
+            assert acted >= witness.newest(sent_ns, at_least=True)  # it acts under the newest

@@ -1,0 +1,110 @@
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from walle.errors import Interrupted
+from walle.system.signals import ENDING, FOR_AGENT, SAVING, Signals, stopped_by
+
+
+@pytest.fixture(autouse=True)
+def handlers_stay():
+    before = {number: signal.getsignal(number) for number in FOR_AGENT}
+    yield
+    assert {number: signal.getsignal(number) for number in FOR_AGENT} == before
+
+
+@pytest.fixture
+def signals(monkeypatch):
+    monkeypatch.setattr("walle.system.signals.leave_terminal", lambda: None)
+    with Signals().installed() as installed:
+        yield installed
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_the_first_signal_asks_for_an_orderly_end(signals, number):
+    assert not signals.arrived()
+    signal.raise_signal(number)
+    assert signals.received == number
+    assert signals.waitable.poll()
+
+
+@pytest.mark.parametrize("first", ENDING)
+def test_a_second_ctrl_c_ends_the_run_at_once(signals, first):
+    signal.raise_signal(first)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        signal.raise_signal(signal.SIGINT)
+    assert stopped_by(stop.value) == signal.SIGINT
+
+
+@pytest.mark.parametrize("first", ENDING)
+@pytest.mark.parametrize("second", [signal.SIGHUP, signal.SIGTERM])
+def test_what_a_terminal_or_a_scheduler_sends_twice_breaks_nothing_off(signals, first, second):
+    signal.raise_signal(first)
+    signal.raise_signal(second)
+    assert signals.received == first
+
+
+def test_only_the_first_signal_breaks_off(signals):
+    with pytest.raises(Interrupted), signals.breaking_off():
+        signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(Interrupted), signals.breaking_off():
+        pytest.fail("the signal has arrived before")
+
+
+@pytest.mark.parametrize("number", SAVING)
+def test_a_request_for_a_checkpoint_is_taken_once_and_ends_nothing(signals, number):
+    assert not signals.take_save_request()
+    with signals.breaking_off():
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+    assert not signals.arrived()
+    assert not signals.waitable.poll()
+    assert signals.take_save_request()
+    assert not signals.take_save_request()
+
+
+def test_a_hang_up_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals().installed() as signals:
+            signal.raise_signal(signal.SIGHUP)
+            assert not signals.arrived()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_file_gets_the_lines_after_a_hang_up_and_a_pipe_does_not(tmp_path):
+    command = (
+        "import sys; from walle.system.signals import leave_terminal\n"
+        "leave_terminal()\n"
+        "print('out', flush=True); print('err', file=sys.stderr, flush=True)"
+    )
+    file = tmp_path / "log"
+    with file.open("w") as log:
+        done = subprocess.run(
+            [sys.executable, "-c", command], stdout=log, stderr=subprocess.PIPE, check=True
+        )
+    assert (file.read_text(), done.stderr) == ("out\n", b"")
+
+
+def test_a_terminal_that_closes_leaves_the_run_able_to_print(tmp_path):
+    command = (
+        "import sys; from walle.system.signals import Signals\n"
+        "with Signals().installed() as signals:\n"
+        "    print('ready', flush=True)\n"
+        "    signals.waitable.poll(60)\n"
+        "    print('the last line', flush=True)\n"
+        "open(sys.argv[1], 'w').write(str(signals.received))"
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", command, str(tmp_path / "received")])
+    assert os.read(terminal, 5) == b"ready"
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (tmp_path / "received").read_text() == str(int(signal.SIGHUP))

@@ -1,0 +1,170 @@
+"""Deep deterministic policy gradient with replay (Lillicrap et al. 2016).
+
+Departures from the paper:
+    - exploration noise is Gaussian and uncorrelated: Fujimoto et al. 2018 found it no worse than
+      the paper's Ornstein-Uhlenbeck process;
+    - two hidden layers of 256 units, minibatches of 256 and a target rate τ of 0.005, as in later
+      papers, and one step size for both networks; no weight decay and no batch normalisation; the
+      action enters the critic together with the observation, instead of at its second layer;
+    - all layers begin as torch draws them, where the paper drew the last ones within ±0.003;
+    - an episode that a time limit cuts is not terminal: its last step bootstraps;
+    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
+    - collection and updates alternate by rounds: each round's steps are followed by
+      `updates_per_step` updates for every step, for any number of lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walle.algos import native
+from walle.algos.base import Capabilities
+from walle.algos.networks import NetSettings
+from walle.algos.off_policy.base import OffPolicySettings
+from walle.algos.off_policy.continuous import ContinuousOffPolicy
+from walle.algos.problem import Problem
+from walle.errors import ConfigError
+from walle.learning import losses
+from walle.learning.native.replay_updates import NativeUpdates, ddpg_updates
+from walle.learning.off_policy_updates import (
+    Stage,
+    TrainState,
+    Values,
+    adam_step,
+    gradient_of,
+    polyak_update,
+)
+from walle.learning.replay import Transitions
+from walle.nets.bounded_policies import DeterministicPolicy
+
+
+@dataclass(kw_only=True)
+class DDPGSettings(OffPolicySettings):
+    """Settings in conf/algo/ddpg.yaml, which explains every key."""
+
+    exploration: float
+
+    def __post_init__(self) -> None:
+        """Checks the bounds; refuses a policy without noise."""
+        super().__post_init__()
+        if self.exploration <= 0:
+            raise ConfigError(
+                f"algo.exploration={self.exploration} must be positive: without noise on its"
+                " actions a deterministic policy tries nothing new; Fujimoto et al. used 0.1"
+            )
+
+
+class DDPGState(NamedTuple):
+    """Parameters and optimizers' states; the targets [P] and [Q] are slow copies of the vectors."""
+
+    policy: TrainState
+    critic: TrainState
+    policy_target: Tensor
+    critic_target: Tensor
+
+
+class DDPGMetrics(NamedTuple):
+    """Metrics of a block of updates, scalars; `q` is the critic's mean value."""
+
+    critic_loss: Tensor
+    policy_loss: Tensor
+    q: Tensor
+
+
+class DDPG(ContinuousOffPolicy):
+    """DDPG: a critic and a deterministic policy, each with a target network."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)
+    metrics = DDPGMetrics
+
+    def __init__(
+        self, settings: DDPGSettings, net: NetSettings, problem: Problem, **sizes: int
+    ) -> None:
+        """Builds one critic; `sizes` overrides the sizes that `OffPolicy` gets."""
+        policy = partial(DeterministicPolicy, exploration=settings.exploration)
+        super().__init__(settings, net, problem, policy, **{"critics": 1, "draws": 0, **sizes})
+
+    @property
+    def smoothing(self) -> tuple[float, float] | None:
+        """Scale and bound of the noise on the target's action; DDPG has none."""
+        return None
+
+    def make_native(self) -> NativeUpdates:
+        """See `OffPolicy`."""
+        parts = native.actor_critic(self, self.critics)
+        return ddpg_updates(parts, self.updates_per_block, self.smoothing)
+
+    def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
+        """The state before the first update; the targets are copies of the networks."""
+        return DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
+
+    def stages(self) -> list[Stage]:
+        """Updates the critic on each minibatch, then the policy and the targets on the last one.
+
+        With K = 1 this is the paper's algorithm 1.
+        """
+        numbers = range(self.updates_per_block)
+        critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
+        return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
+
+    def critic_gradient(
+        self, state: DDPGState, minibatch: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the critic's loss, [Q]; the loss, and the critic's mean value."""
+        batch = Transitions.split(minibatch, self.obs_dim)
+        target = self.target(state, batch, noise)
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.critic(vector, batch.obs, batch.action)
+            return losses.critic_loss(q, target), q.mean()
+
+        return gradient_of(loss, state.critic.vector)
+
+    def critic_step(self, state: DDPGState, grad: Tensor, values: Values) -> DDPGState:  # noqa: ARG002
+        """Moves the critic along the gradient [Q]."""
+        return state._replace(critic=adam_step(state.critic, grad, self.settings.learning_rate))
+
+    def policy_gradient(
+        self,
+        state: DDPGState,
+        minibatch: Tensor,
+        noise: Tensor,  # noqa: ARG002 - the policy draws none
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the policy's loss, [P]; the loss, and the mean value of its actions."""
+        batch = Transitions.split(minibatch, self.obs_dim)
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            action = self.policy.act(vector, batch.obs)
+            q = self.critic.first(state.critic.vector, batch.obs, action)
+            return losses.deterministic_policy_loss(q), q.mean()
+
+        return gradient_of(loss, state.policy.vector)
+
+    def policy_step(self, state: DDPGState, grad: Tensor, values: Values) -> DDPGState:  # noqa: ARG002
+        """Moves the policy along the gradient [P], then the targets."""
+        s = self.settings
+        policy = adam_step(state.policy, grad, s.learning_rate)
+        return DDPGState(
+            policy,
+            state.critic,
+            polyak_update(state.policy_target, policy.vector, s.tau),
+            polyak_update(state.critic_target, state.critic.vector, s.tau),
+        )
+
+    def summary(self, found: Sequence[Values]) -> DDPGMetrics:
+        """See `OffPolicy.summary`; the critic's metrics are means over the block."""
+        *critic, (policy_loss, _) = found
+        critic_loss, q = torch.stack([torch.stack(tuple(values)) for values in critic]).mean(0)
+        return DDPGMetrics(critic_loss, policy_loss, q)
+
+    def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:  # noqa: ARG002
+        """The critic's target y = r + γ c Q'(s', π'(s')), [B]."""
+        action = self.policy.act(state.policy_target, batch.next_obs)
+        q = self.critic(state.critic_target, batch.next_obs, action)
+        return losses.td_target(batch.reward, batch.continues, q, self.settings.gamma)

@@ -1,0 +1,187 @@
+"""Deep Q-learning with replay and a target network (Mnih et al. 2015).
+
+Departures from the paper:
+    - any observations: images of any size through the paper's convolutions (`net=cnn`), vectors
+      through fully connected layers; wrappers, and not this file, stack and skip frames or
+      clip rewards;
+    - Adam instead of RMSProp, and no bound on the error term: the Huber loss has the gradient that
+      the paper's clipping of the error to [-1, 1] gives; the gradient's norm is bounded;
+    - `double` chooses the target's action by the network that learns (van Hasselt, Guez & Silver
+      2016, eq. 4);
+    - the step size falls linearly to 0, which quiets the policy's last changes (`schedule`);
+    - no random number of idle actions begins an episode;
+    - the network is copied to its target every `target_interval` updates, by a share `tau` of the
+      way (the paper's is 1);
+    - ε falls linearly from 1 during `exploration_fraction` of the run, and changes with the rounds;
+    - an episode that a time limit cuts is not terminal: its last step bootstraps;
+    - collection and updates alternate by rounds: each round's steps are followed by
+      `updates_per_step` updates for every step, for any number of lanes;
+    - the defaults are for small tasks: an update of 128 transitions every 2 steps, after 1,000
+      steps, from the last 100,000, and a final ε of 0.04; the paper has 32 every 4 steps, after
+      50,000, from the last million, and 0.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from walle.algos.base import Capabilities
+from walle.algos.compiling import GRADIENT_STEP, Cost
+from walle.algos.networks import NetSettings
+from walle.algos.off_policy.base import OffPolicy, OffPolicySettings
+from walle.algos.problem import Problem
+from walle.errors import ConfigError, one_of, positive, within
+from walle.learning import losses
+from walle.learning.off_policy_updates import (
+    Stage,
+    TrainState,
+    Values,
+    adam_step,
+    gradient_of,
+    polyak_update,
+)
+from walle.learning.replay import Transitions
+from walle.nets.discrete_policies import EpsilonGreedyPolicy
+from walle.nets.mlp import activation
+
+
+@dataclass(kw_only=True)
+class DQNSettings(OffPolicySettings):
+    """Settings in conf/algo/dqn.yaml, which explains every key."""
+
+    schedule: str = one_of("linear", "constant")
+    double: bool
+    max_grad_norm: float | None = positive()
+    target_interval: int = positive()
+    exploration_fraction: float = within("(0, 1]", example=0.16)
+    exploration_final: float = within("[0, 1]", example=0.04)
+
+
+class DQNState(NamedTuple):
+    """The network's parameters with their optimizer, the target's [Q], and the updates so far."""
+
+    values: TrainState
+    target: Tensor
+    updates: Tensor
+
+
+class DQNMetrics(NamedTuple):
+    """Metrics of an update, scalars; `q` is the mean value of the minibatch's actions."""
+
+    value_loss: Tensor
+    q: Tensor
+
+
+class DQN(OffPolicy):
+    """DQN: one network of action values, with a target network."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(DQNSettings, replay=True, images=True)
+    metrics = DQNMetrics
+    cost: ClassVar[Cost] = GRADIENT_STEP
+
+    def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters; the target is a copy of them."""
+        self.policy_factory = partial(
+            EpsilonGreedyPolicy,
+            net.encoder(problem),
+            net.encoded(problem),
+            discrete_actions(settings.name, problem),
+            net.policy_widths(problem),
+            activation(net.activation),
+            own=net.own_encoder(problem),
+        )
+        self.policy = self.policy_factory()
+        generator = problem.generator()
+        initial = self.policy.init_values(generator).to(problem.device)
+        updates = torch.zeros((), dtype=torch.int64, device=problem.device)
+        start = DQNState(TrainState.start(initial), initial, updates)
+        super().__init__(settings, net, problem, start, generator, actions=1, draws=0)
+        self._falls_for = math.inf
+        if settings.schedule == "linear":
+            learning_steps = problem.schedule_steps - settings.learning_starts
+            self._falls_for = max(1.0, settings.updates_per_step * learning_steps)
+        self._exploring_steps = settings.exploration_fraction * problem.schedule_steps
+
+    def stages(self) -> list[Stage]:
+        """Takes one step on the values, and copies them to the target where that is due."""
+        return [Stage(self.value_gradient, self.value_step)]
+
+    def value_gradient(
+        self,
+        state: DQNState,
+        minibatch: Tensor,
+        noise: Tensor,  # noqa: ARG002 - an update draws none
+    ) -> tuple[Tensor, Values]:
+        """The gradient of the values' loss, [Q]; the loss, and the mean value of the actions."""
+        batch = Transitions.split(minibatch, self.obs_dim)
+        target = self.target(state, batch)
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            q = self.policy.values(vector, batch.obs).gather(-1, batch.action.long()).squeeze(-1)
+            return functional.smooth_l1_loss(q, target), q.mean()
+
+        return gradient_of(loss, state.values.vector)
+
+    def value_step(self, state: DQNState, grad: Tensor, values: Values) -> DQNState:  # noqa: ARG002
+        """Moves the values along the gradient [Q], and the target where that is due."""
+        s = self.settings
+        rate = s.learning_rate * (1 - state.updates / self._falls_for).clamp(min=0)
+        after = adam_step(state.values, grad, rate, s.max_grad_norm)
+        updates = state.updates + 1
+        moved = polyak_update(state.target, after.vector, s.tau)
+        due = updates % s.target_interval == 0
+        return DQNState(after, torch.where(due, moved, state.target), updates)
+
+    def summary(self, found: Sequence[Values]) -> DQNMetrics:
+        """See `OffPolicy.summary`."""
+        ((value_loss, q),) = found
+        return DQNMetrics(value_loss, q)
+
+    def target(self, state: DQNState, batch: Transitions) -> Tensor:
+        """The target y = r + γ c max_a Q'(s', a), [B]; double: Q'(s', argmax_a Q(s', a))."""
+        q = self.policy.values(state.target, batch.next_obs)
+        choosing = q
+        if self.settings.double:
+            choosing = self.policy.values(state.values.vector, batch.next_obs)
+        best = q.gather(-1, choosing.argmax(-1, keepdim=True)).T
+        return losses.td_target(batch.reward, batch.continues, best, self.settings.gamma)
+
+    @property
+    def policy_vector(self) -> Tensor:
+        """The parameters of the values."""
+        vector: Tensor = self.state.values.vector
+        return vector
+
+    @property
+    def exploration(self) -> float:
+        """ε: 1 before learning starts, then a line to `exploration_final`."""
+        if not self.limiter.started:
+            return 1.0
+        share = min(1.0, self.limiter.inserted / self._exploring_steps)
+        final: float = self.settings.exploration_final
+        return 1.0 + share * (final - 1.0)
+
+
+def discrete_actions(name: str, problem: Problem) -> int:
+    """K, the number of actions.
+
+    Raises:
+        ConfigError: actions are not one choice among a few.
+    """
+    space = problem.action_space
+    if not isinstance(space, gym.spaces.Discrete):
+        cure = "sac or ppo" if isinstance(space, gym.spaces.Box) else "ppo"
+        raise ConfigError(
+            f"algo={name} needs Discrete actions, because it compares the values of all of them; "
+            f"this environment has actions {space}: use algo={cure}"
+        )
+    return int(space.n)

@@ -1,0 +1,122 @@
+"""Advantage actor-critic: one gradient step a round (Mnih et al. 2016, section 4, synchronous).
+
+Departures from the paper:
+    - all lanes' steps make one batch and one gradient instead of one gradient a thread;
+    - a gradient is the mean over the steps, not their sum, and is clipped by its norm; the value
+      loss is weighted (`value_weight`);
+    - policy and critic are separate networks, which share layers only where they see images
+      (`net=cnn`), and with continuous actions the deviation does not depend on the state unless
+      `net.scale=state`;
+    - the entropy bonus is 0 by default (the paper's is 0.01, and 0.0001 with continuous actions);
+    - Adam instead of RMSProp: RMSProp has no bias correction, so with so few steps its first steps
+      would be the largest;
+    - `gae_lambda` below 1 gives generalised advantage estimates; at 1 they are the paper's n-step
+      returns, n up to the length of the rollout: 8 steps by default, the paper's at most 5;
+    - an episode that a time limit cuts bootstraps from its last observation;
+    - observations are normalised, and rewards scaled, by running moments;
+    - experience that an older policy collected is weighted (`correction`;
+      OnPolicy.with_newest_log_probs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from walle.algos.base import Capabilities
+from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
+from walle.algos.on_policy.experience import Experience
+from walle.algos.on_policy.rows import StepInputs, make_rows
+from walle.algos.problem import Problem
+from walle.errors import not_negative, one_of, positive
+from walle.learning import losses
+from walle.learning.adam import AdamSettings
+from walle.learning.gradient_steps import Info
+from walle.learning.optimizer import Optimizer
+from walle.learning.sharing.team import map_rows
+from walle.nets.actor_critic import ActorCritic
+from walle.types import Rollout
+
+
+@dataclass(kw_only=True)
+class A2CSettings(OnPolicySettings):
+    """Settings in conf/algo/a2c.yaml, which explains every key."""
+
+    learning_rate: float = positive()
+    schedule: str = one_of("linear", "constant")
+    adam_epsilon: float = positive()
+    value_weight: float = not_negative()
+    entropy_weight: float
+    max_grad_norm: float | None = positive()
+
+
+class A2C(OnPolicy):
+    """A2C: policy and critic share one vector and one optimizer."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings, images=True)
+
+    def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        self.critic = net.critic(problem)
+        super().__init__(settings, net, problem, self.critic)
+        self.networks = ActorCritic(self.policy, self.critic)
+        self.rows = make_rows(self.policy, net, problem.batch_size)
+        self.optimizer = Optimizer(
+            self.loss,
+            AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
+            shards=problem.shards,
+        )
+        step = Compilable(
+            "learning", problem.rounds, problem.batch_size, self.compile, problem.rounds_vary
+        )
+        described = describe(self, net, problem)
+        self.compiling = Compiling(settings.compile, problem.device, [step], description=described)
+
+    def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
+        """L = -E[A log π] + c_v L_value - c_h H, over the round."""
+        s = self.settings
+        policy, critic = self.networks.split(vector)
+        features = self.rows.features(policy, StepInputs(batch.obs))
+        dist = self.policy.dist(policy, features)
+        log_prob = self.policy.log_prob(dist, batch.action)
+        policy_loss = losses.policy_gradient(log_prob, batch.advantage)
+        value_loss = losses.value_loss(self.critic(critic, features), batch.target)
+        entropy = self.policy.entropy(dist).mean()
+        loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
+        return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+    def compile(self, description: str | None) -> None:
+        """Compiles the gradient step."""
+        example = self.batch(Experience.zeros(self.problem))
+        self.optimizer.compile(self.vector, example, len(example.obs), description)
+
+    def features(self, experience: Experience) -> Experience:
+        """The round with what the policy sees, if there are images, instead of observations."""
+        return self.rows.with_features(self.networks.split(self.vector)[0], experience)
+
+    @torch.no_grad()
+    def batch(self, experience: Experience) -> StepBatch:
+        """The round's steps, with advantages from the current critic."""
+        value_of = self.networks.value_function(self.vector)
+        featured = self.features(experience)
+        found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
+        return StepBatch.of(experience, found)
+
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
+        """Takes one gradient step on the whole round."""
+        s, batch = self.settings, self.batch(experience)
+        rate = s.learning_rate * schedule_factor(
+            s.schedule, self.env_steps, self.problem.schedule_steps
+        )
+        result = self.optimizer.step(self.vector, self.adam, batch, rate)
+        self.vector, self.adam = result.vector, result.state
+        return {
+            **result.info,
+            "explained_variance": losses.explained_variance(batch.value, batch.target),
+            "learning_rate": rate,
+        }

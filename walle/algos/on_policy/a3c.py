@@ -1,0 +1,60 @@
+"""Asynchronous advantage actor-critic (Mnih et al. 2016, algorithm S3), as one agent.
+
+A3C is A2C with rounds of a single rollout: the agent takes one gradient step when a rollout
+arrives, while the other samplers act under the policy that they read last.
+
+Departures from the paper, besides the departures of `walle.algos.on_policy.a2c`:
+    - gradients are computed by the agent from the sampler's rollout, one after the other, instead
+      of by every thread into shared memory without locks: no update overwrites part of another,
+      and the gradient is taken at the newest parameters;
+    - the lag between acting and newest parameters is measured (lag_mean, lag_max), and corrected
+      by V-trace (Espeholt et al. 2018) unless `correction` chooses another way;
+    - a sampler's rollout has many lanes, where a thread of the paper has one environment, and it is
+      complete before the gradient is taken, also where an episode ends within it; by default it has
+      16 steps;
+    - rollouts older than `max_staleness` versions are dropped on request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walle.algos.base import Capabilities
+from walle.algos.compiling import Compiling
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy.a2c import A2C, A2CSettings
+from walle.algos.problem import Problem
+from walle.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class A3CSettings(A2CSettings):
+    """Settings in conf/algo/a3c.yaml, which explains every key."""
+
+    def __post_init__(self) -> None:
+        """Checks the bounds; refuses algo.compile=true."""
+        super().__post_init__()
+        if self.compile == "true":
+            raise ConfigError(
+                "algo.compile=true: an update of a3c has the rows of one sampler, and samplers"
+                " differ in their rows; use algo.compile=false or algo=a2c"
+            )
+
+
+class A3C(A2C):
+    """A3C: A2C that learns from each sampler's rollout as soon as it arrives."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        A3CSettings,
+        modes=("free",),
+        reason="it learns from each rollout on arrival, without rounds; for rounds use algo=a2c",
+        every_rollout=True,
+        images=True,
+    )
+
+    def __init__(self, settings: A3CSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters; compiles nothing."""
+        super().__init__(settings, net, problem)
+        reason = "learning eager: the number of rows differs from sampler to sampler"
+        self.compiling = Compiling(settings.compile, problem.device, [], without_parts=reason)

@@ -1,0 +1,266 @@
+"""The common part of the on-policy algorithms, which learn from each round once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walle.algos.base import Capabilities, CompilableSettings
+from walle.algos.compiling import Compiling
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy.experience import Experience, Normalizers, values
+from walle.algos.problem import Problem
+from walle.errors import ConfigError, not_negative, one_of, positive, within
+from walle.learning import returns
+from walle.learning.adam import AdamState
+from walle.learning.optimizer import Optimizer
+from walle.learning.sharing.team import ALONE, Team
+from walle.nets.critics import Critic
+from walle.types import PolicySnapshot, Rollout
+
+
+@dataclass(kw_only=True)
+class OnPolicySettings(CompilableSettings):
+    """Settings of every on-policy algorithm; its YAML explains every key."""
+
+    gamma: float = within("[0, 1]", example=0.99)
+    gae_lambda: float = within("[0, 1]", example=0.99)
+    normalize_advantages: bool
+    normalize_observations: bool
+    normalize_rewards: bool
+    reward_scale: float = positive()
+    obs_clip: float = positive()
+    correction: str = one_of("none", "truncated", "vtrace")
+    max_staleness: int | None = not_negative()
+
+    def __post_init__(self) -> None:
+        """Checks the bounds; refuses two scales of rewards."""
+        super().__post_init__()
+        if self.normalize_rewards and self.reward_scale != 1:
+            raise ConfigError(
+                f"algo.reward_scale={self.reward_scale} with algo.normalize_rewards=true, which"
+                " divides it out again; use algo.normalize_rewards=false"
+            )
+
+    @property
+    def staleness_bound(self) -> int | None:
+        """See `AlgorithmSettings`."""
+        return self.max_staleness
+
+
+_NOTHING = np.zeros(0, np.float32)
+
+
+class Estimates(NamedTuple):
+    """Estimates for the steps of a round, [T, L] each.
+
+    Attributes:
+        advantage: the action's value minus the state's value.
+        target: the value that the value function is fitted to.
+        value: the value function's estimate that the other two are computed from.
+    """
+
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+
+
+class StepBatch(NamedTuple):
+    """The N = T L steps of a round as the rows of a batch.
+
+    Attributes:
+        obs: [N, O].
+        action: [N, *A].
+        log_prob: [N] of the action under the policy before the update.
+        advantage: [N].
+        target: [N] of the value function.
+        value: [N] the value function's estimate before the update.
+    """
+
+    obs: Tensor
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+
+    @classmethod
+    def of(cls, experience: Experience, estimates: Estimates) -> StepBatch:
+        """Flattens [T, L, ...] to [T L, ...]."""
+        columns = (experience.obs, experience.action, experience.log_prob, *estimates)
+        return cls(*(column.flatten(0, 1) for column in columns))
+
+
+class RoundData(NamedTuple):
+    """The arguments of `OnPolicy.learn`."""
+
+    experience: Experience
+    rollout: Rollout
+
+
+class OnPolicy(ABC):
+    """Base of the algorithms that learn from one round at a time and then drop it.
+
+    A subclass adds its loss, `learn`, `optimizer`, and further state.
+
+    Attributes:
+        vector: the parameters; the policy's [P] come first.
+        adam: Adam's state for `vector`.
+        optimizer: takes the gradient steps on `vector`.
+        compiling: which parts are compiled.
+        gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
+        team: the learners that take the gradient steps together.
+    """
+
+    capabilities: ClassVar[Capabilities]
+    replay = None
+    optimizer: Optimizer
+    compiling: Compiling
+
+    def __init__(
+        self, settings: Any, net: NetSettings, problem: Problem, critic: Critic | None = None
+    ) -> None:
+        """Makes the policy and draws the initial parameters, the policy's before the critic's."""
+        self.settings, self.problem, self.net = settings, problem, net
+        self.policy_factory = net.policy_factory(problem)
+        self.policy = self.policy_factory()
+        self.generator = problem.generator()
+        self.normalizers = Normalizers.from_settings(settings, problem)
+        self.obs_clip = self.normalizers.obs_clip
+        self.env_steps = 0
+        self.team: Team = ALONE
+        self.gae_lambda: float = settings.gae_lambda
+        parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
+        initial = torch.cat([part.init(self.generator) for part in parts])
+        self.vector = initial.to(problem.device)
+        self.adam = AdamState.zeros_like(self.vector)
+
+    @property
+    def policy_vector(self) -> Tensor:
+        """The policy's parameters, [P]."""
+        return self.vector[: self.policy.layout.size]
+
+    @abstractmethod
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
+        """Improves the policy with one round; returns the metrics to log.
+
+        Args:
+            experience: the round, normalised. If lag is to be corrected, `log_prob` is the newest
+                policy's and `ratio` is set; `estimates` then corrects the advantages.
+            rollout: the round before normalisation, without its observations and actions.
+        """
+
+    def optimizers(self) -> Sequence[Optimizer]:
+        """The optimizers that several learners can share."""
+        return [self.optimizer]
+
+    def join(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        self.team = team
+        for optimizer in self.optimizers():
+            optimizer.join_team(team)
+
+    def features(self, experience: Experience) -> Experience:
+        """The round with the networks' features [..., F] instead of its observations."""
+        return experience
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learns from one round, then updates the normalisers; returns the metrics to log."""
+        experience = self.normalizers.experience(rollout)
+        if self.settings.correction != "none" and rollout.lag.any():
+            experience = self.with_newest_log_probs(experience)
+        rest = rollout._replace(obs=_NOTHING, final_obs=_NOTHING, action=_NOTHING)
+        data = RoundData(experience, rest)
+        self.team.announce(data, self.env_steps)
+        metrics = self.learn(*data)
+        self.normalizers.update(rollout)
+        self.env_steps += rollout.env_steps
+        return metrics
+
+    def skip(self, rollout: Rollout) -> None:
+        """Updates the normalisers with a rollout that is too old to learn from.
+
+        The lanes' running returns, on which the scale of rewards depends, have no gaps so.
+        """
+        self.normalizers.experience(rollout)
+        self.normalizers.update(rollout)
+        self.team.changed()
+
+    @torch.no_grad()
+    def with_newest_log_probs(self, experience: Experience) -> Experience:
+        """The experience of an older policy μ with the newest policy π's log-probabilities.
+
+        Updates then begin with a ratio of 1 (Hilton et al. 2022, eq. 5). `ratio` keeps π / μ for
+        the correction of the advantages.
+        """
+        params = self.policy.layout.unflatten(self.policy_vector)
+        dist = self.policy.dist(params, self.features(experience).obs)
+        log_prob = self.policy.log_prob(dist, experience.action)
+        ratio = torch.exp(log_prob - experience.log_prob)
+        return experience._replace(log_prob=log_prob, ratio=ratio)
+
+    def estimates(self, experience: Experience, value_of: Callable[[Tensor], Tensor]) -> Estimates:
+        """Advantages and targets of a round: GAE or V-trace, normalised or weighted on request.
+
+        Args:
+            experience: the round, with features instead of observations. If it has a `ratio`, the
+                lag is corrected: "truncated" weights advantages by min(1, ratio).
+            value_of: maps [N, F] to values [N].
+        """
+        s, x, ratio = self.settings, experience, experience.ratio
+        value, next_value = values(value_of, experience)
+        steps = x.reward, x.continues, x.ended, value, next_value
+        if ratio is not None and s.correction == "vtrace":
+            target, advantage = returns.vtrace(*steps, ratio, s.gamma, self.gae_lambda)
+        else:
+            advantage = returns.gae(*steps, s.gamma, self.gae_lambda)
+            target = advantage + value
+        if s.normalize_advantages:
+            std = advantage.std(correction=min(1, advantage.numel() - 1))  # 0 for a single step
+            advantage = (advantage - advantage.mean()) / (std + 1e-8)
+        if ratio is not None and s.correction == "truncated":
+            advantage = advantage * ratio.clamp(max=1.0)
+        return Estimates(advantage, target, value)
+
+    def warm_up(self) -> str:
+        """Compiles the parts that repay it; returns one line: what was compiled, and why.
+
+        The other learners compile too, and all wait for each other.
+        """
+        line = self.compiling.run()
+        self.compiling.meet(self.team)
+        return line
+
+    def snapshot(self) -> PolicySnapshot:
+        """The policy's parameters and the normaliser."""
+        return self.normalizers.snapshot(self.policy_vector)
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {
+            "vector": self.vector,
+            "adam": self.adam.state_dict(),
+            "normalizers": self.normalizers.state_dict(),
+            "generator": self.generator.get_state(),
+            "env_steps": self.env_steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self.vector = state["vector"].to(self.problem.device)
+        self.adam = AdamState.restored(state["adam"], self.problem.device)
+        self.normalizers.load_state_dict(state["normalizers"])
+        self.generator.set_state(state["generator"])
+        self.env_steps = state["env_steps"]
+        self.team.changed()
+
+
+def schedule_factor(schedule: str, env_steps: int, total_steps: int) -> float:
+    """The factor of the step size: 1 if constant, else it falls linearly to 0 at `total_steps`."""
+    return 1.0 if schedule == "constant" else max(0.0, 1 - env_steps / total_steps)

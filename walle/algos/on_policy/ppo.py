@@ -1,0 +1,292 @@
+"""Proximal policy optimisation with clipping (Schulman et al. 2017).
+
+Departures from the paper:
+    - advantages are recomputed with the newest value function before every epoch
+      (`recompute_advantages`; Andrychowicz et al. 2021, section 3.5, "GAE"), and are normalised
+      only on request;
+    - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
+    - a round is short rollouts of many lanes, 64 of 32 steps, instead of one rollout of 2,048;
+      λ is 0.9 instead of 0.95; some tasks have settings of their own (conf/env/tuned);
+    - an episode that a time limit cuts bootstraps from its last observation;
+    - policy and critic are separate networks, as in the paper's tasks of MuJoCo, but take their
+      steps with one optimizer, so that `value_weight` and the bound on the gradient's norm couple
+      them; weights begin orthogonal, and the policy's last layer small (Engstrom et al. 2020);
+    - the step size falls linearly on all tasks, and gradients are clipped by their norm;
+    - the noise's size falls only on request, as the paper's on Roboschool (`log_std_end`);
+    - the updates of a round end when the KL divergence passes 1.5 times `target_kl`, and the value
+      loss is clipped on request (`value_clip`);
+    - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
+      the memory's state before a sequence is recomputed together with the advantages
+      (rows.SequenceRows); with images (`net=cnn`) policy and critic share the convolutions;
+    - experience of an older policy is corrected (`correction`): the clipped ratio starts from the
+      newest policy, and advantages get a truncated weight (Hilton, Cobbe & Schulman 2022,
+      "Batch size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from walle.algos import native
+from walle.algos.base import Capabilities
+from walle.algos.compiling import (
+    GRADIENT_STEP,
+    NATIVE_STEP,
+    Compilable,
+    Compiling,
+    describe,
+    sequence_cost,
+)
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
+from walle.algos.on_policy.experience import Experience
+from walle.algos.on_policy.ppo_rows import PolicyRows, PPOBatch, ValueRows, policy_rows, value_rows
+from walle.algos.on_policy.rows import StepRows, make_rows
+from walle.algos.problem import Problem
+from walle.errors import ConfigError, not_negative, one_of, positive, within
+from walle.learning import losses
+from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.gradient_steps import Info
+from walle.learning.native.ppo_epochs import Learned, PPOEpochs
+from walle.learning.optimizer import Optimizer
+from walle.learning.sharing.separate_networks import Network
+from walle.learning.sharing.team import Team, map_rows
+from walle.nets.actor_critic import ActorCritic
+from walle.nets.mlp import Params
+from walle.nets.policies import log_std_params
+from walle.types import Rollout
+
+
+@dataclass(kw_only=True)
+class PPOSettings(OnPolicySettings):
+    """Settings in conf/algo/ppo.yaml, which explains every key."""
+
+    clip: float = within("(0, 1)", example=0.2)
+    epochs: int = positive()
+    minibatch_size: int = positive()
+    learning_rate: float = positive()
+    schedule: str = one_of("linear", "constant")
+    value_weight: float = not_negative()
+    value_clip: float | None = positive()
+    entropy_weight: float
+    max_grad_norm: float | None = positive()
+    adam_beta2: float = within("[0, 1)", example=0.999, default=0.999)
+    target_kl: float | None = positive()
+    recompute_advantages: bool
+    log_std_end: float | None = within("[-10, 2]", example=-1.6, default=None)
+
+    def __post_init__(self) -> None:
+        """Checks the bounds; refuses a bonus that would change nothing."""
+        super().__post_init__()
+        if self.log_std_end is not None and self.entropy_weight:
+            why = "with algo.log_std_end, which fixes the entropy; use algo.entropy_weight=0"
+            raise ConfigError(f"algo.entropy_weight={self.entropy_weight} {why}")
+
+    @property
+    def shared_minibatches(self) -> dict[str, int]:
+        """See `AlgorithmSettings`."""
+        return {"minibatch_size": self.minibatch_size}
+
+
+TOO_FAR = 1.5  # times the target of the KL divergence
+POLICY_INFO, VALUE_INFO = ("kl", "clip_fraction", "policy_loss", "entropy"), ("value_loss",)
+
+
+class PPO(OnPolicy):
+    """PPO: policy and critic share one vector and one optimizer."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True, images=True)
+
+    def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        self.critic = net.critic(problem)
+        super().__init__(settings, net, problem, self.critic)
+        self.networks = ActorCritic(self.policy, self.critic)
+        self.rows = make_rows(self.policy, net, settings.minibatch_size)
+        if settings.log_std_end is not None and not net.has_log_std(problem.action_space):
+            raise ConfigError(
+                f"algo.log_std_end={settings.log_std_end}: the policy's noise is no parameter"
+                " (discrete actions, or net.scale=state); use null"
+            )
+        self.adam_settings = AdamSettings(
+            beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
+        )
+        self.native: PPOEpochs | None = None
+        self.optimizer = Optimizer(
+            self.loss,
+            self.adam_settings,
+            stop=self.too_far if settings.target_kl is not None else None,
+            shards=problem.shards,
+            networks=self.separate() if problem.separate else (),
+        )
+        minibatches = -(-problem.batch_size // settings.minibatch_size)
+        steps = problem.rounds * settings.epochs * minibatches
+        cost = sequence_cost(net.memory.sequence) if net.memory else GRADIENT_STEP
+        cost = NATIVE_STEP if native.has_ppo(self) else cost
+        parts = [Compilable("learning", steps, self.rows.minibatch_size, self.compile, cost=cost)]
+        described = describe(self, net, problem)
+        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
+
+    def loss(self, vector: Tensor, batch: PPOBatch) -> tuple[Tensor, Info]:
+        """L = L_clip + c_v L_value - c_h H, over a minibatch."""
+        s = self.settings
+        policy, critic = self.networks.split(vector)
+        features = self.rows.features(policy, batch.inputs)
+        dist = self.policy.dist(self.with_fixed_noise(policy), features)
+        log_prob = self.policy.log_prob(dist, batch.action)
+        policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, s.clip)
+        value = self.critic(critic, features)
+        value_loss = losses.value_loss(value, batch.target, batch.value, s.value_clip)
+        entropy = self.policy.entropy(dist).mean()
+        loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
+        info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        return loss, info
+
+    def separate(self) -> tuple[Network, Network]:
+        """Policy and critic as networks without common parameters, whose losses add up to `loss`.
+
+        Raises:
+            ConfigError: they share a memory or convolutions.
+        """
+        if type(self.rows) is not StepRows:
+            raise ConfigError(
+                "learner.divide=networks: policy and critic share a memory or an encoder of images"
+                " here; use learner.divide=minibatches"
+            )
+        policy = Network(self.policy.layout.size, policy_rows, self.policy_loss, POLICY_INFO)
+        return policy, Network(self.critic.layout.size, value_rows, self.value_loss, VALUE_INFO)
+
+    def policy_loss(self, vector: Tensor, batch: PolicyRows) -> tuple[Tensor, Info]:
+        """L_clip - c_h H, of the policy's parameters."""
+        policy = self.with_fixed_noise(self.policy.layout.unflatten(vector))
+        dist = self.policy.dist(policy, batch.obs)
+        log_prob = self.policy.log_prob(dist, batch.action)
+        clip = self.settings.clip
+        policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, clip)
+        entropy = self.policy.entropy(dist).mean()
+        loss = policy_loss - self.settings.entropy_weight * entropy
+        return loss, info | {"policy_loss": policy_loss, "entropy": entropy}
+
+    def value_loss(self, vector: Tensor, batch: ValueRows) -> tuple[Tensor, Info]:
+        """c_v L_value, of the critic's parameters."""
+        s = self.settings
+        value = self.critic(self.critic.layout.unflatten(vector), batch.obs)
+        value_loss = losses.value_loss(value, batch.target, batch.value, s.value_clip)
+        return s.value_weight * value_loss, {"value_loss": value_loss}
+
+    def compile(self, description: str | None) -> None:
+        """Compiles the gradient step, or whole passes over a round in C++ where there are any."""
+        if native.has_ppo(self):
+            target = self.settings.target_kl
+            limit = None if target is None else TOO_FAR * target
+            self.native = native.ppo_epochs(self, self.adam_settings, limit)
+            self.native.team = self.team
+            self.normalizers.use(self.native.moments, self.native.normalized)
+            return
+        zeros = Experience.zeros(self.problem, self.net.state_size)
+        example = self.batch(zeros, self.vector)
+        self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
+
+    def join(self, team: Team) -> None:
+        """See `OnPolicy.join`."""
+        super().join(team)
+        if self.native is not None:
+            self.native.team = team
+
+    def draw_ahead(self) -> None:
+        """See `DrawsAhead`: the orders in which the next round's rows are taken."""
+        rows = self.problem.batch_size
+        if self.native is None or self.problem.rounds_vary or self.rows.minibatch_size >= rows:
+            return
+        self.native.draw_ahead(self.settings.epochs, rows, self.generator)
+
+    def features(self, experience: Experience) -> Experience:
+        """The round with features, of a memory or of images, instead of observations."""
+        return self.rows.with_features(self.networks.split(self.vector)[0], experience)
+
+    @torch.no_grad()
+    def batch(
+        self, experience: Experience, vector: Tensor, old_value: Tensor | None = None
+    ) -> PPOBatch:
+        """The round's rows, with advantages from the critic in `vector`.
+
+        `old_value` is the value estimate of the round's first batch; None for the first batch.
+        """
+        featured = self.rows.with_features(self.networks.split(vector)[0], experience)
+        value_of = self.networks.value_function(vector)
+        found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
+        as_rows = self.rows.as_rows
+        return PPOBatch(
+            inputs=self.rows.inputs(experience, featured),
+            action=as_rows(experience.action),
+            log_prob=as_rows(experience.log_prob),
+            advantage=as_rows(found.advantage),
+            target=as_rows(found.target),
+            value=as_rows(found.value) if old_value is None else old_value,
+        )
+
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
+        """Passes up to `epochs` times over the round in minibatches, until the KL is too large."""
+        s = self.settings
+        rate = s.learning_rate * schedule_factor(
+            s.schedule, self.env_steps, self.problem.schedule_steps
+        )
+        passes = self.passes if self.native is None else self.native.minimise
+        result, value, target = passes(
+            self.vector,
+            self.adam,
+            experience,
+            epochs=s.epochs,
+            minibatch_size=self.rows.minibatch_size,
+            learning_rate=rate,
+            generator=self.generator,
+            recompute=s.recompute_advantages,
+        )
+        self.vector, self.adam = result.vector, result.state
+        self.set_noise(self.env_steps + rollout.env_steps)
+        return {
+            **result.info,
+            "explained_variance": losses.explained_variance(value, target),
+            "learning_rate": rate,
+            "minibatches": result.minibatches,
+        }
+
+    def passes(
+        self,
+        vector: Tensor,
+        state: AdamState,
+        experience: Experience,
+        *,
+        recompute: bool,
+        **settings: Any,
+    ) -> Learned:
+        """`PPOEpochs.minimise` in PyTorch, eager or compiled."""
+        first = self.batch(experience, vector)
+        again = partial(self.batch, experience, old_value=first.value) if recompute else None
+        result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)
+        return Learned(result, first.value, first.target)
+
+    def with_fixed_noise(self, policy: Params) -> Params:
+        """The policy's parameters, with a constant for the noise's size if it is not learned."""
+        fixed = self.settings.log_std_end is not None
+        return {**policy, "log_std": policy["log_std"].detach()} if fixed else policy
+
+    def set_noise(self, env_steps: int) -> None:
+        """Sets the noise's size if it is not learned (LinearAnneal in table 4 of the paper)."""
+        if (end := self.settings.log_std_end) is None:
+            return
+        left = schedule_factor("linear", env_steps, self.problem.schedule_steps)
+        vector = self.vector.clone()
+        found = self.networks.split(vector)[0]["log_std"]
+        found.copy_(log_std_params(found.shape, end + (self.net.log_std - end) * left))
+        self.vector = vector
+
+    def too_far(self, info: Mapping[str, float]) -> bool:
+        """Whether the KL divergence is above 1.5 times its target."""
+        return bool(info["kl"] > TOO_FAR * self.settings.target_kl)

@@ -1,0 +1,257 @@
+"""PPO with a KL penalty, as WALL-E ran it (Xu, Zhang & Zhao 2018; Hafner et al. 2017, Batch PPO).
+
+The policy takes up to 20 full-batch steps on -E[ρ A] + β KL + η max(0, KL - 2 target)², and stops
+when the KL exceeds four times its target; β and a multiplier of the step size adapt between rounds.
+The value function is a separate network, fitted on the data of this round and the previous one.
+
+Departures from Heess et al. 2017 ("Emergence of locomotion behaviours in rich environments"), from
+which WALL-E took the algorithm:
+    - one agent takes every gradient, on the rollouts of all samplers, instead of averaging the
+      gradients of workers; a policy has no memory;
+    - advantages are generalised estimates instead of K-step returns;
+    - rewards are divided by the running deviation of returns instead of their own;
+    - the step size adapts too, a round's steps end early, and the value function learns from two
+      rounds: all three come from WALL-E's code, as do the constants of `adapt`.
+
+Departures from Batch PPO (Hafner et al. 2017 and its code), with sweeps/batch_ppo_2017.yaml:
+    - the excess of the KL divergence is squared for the whole round instead of for each episode;
+    - β changes where the KL divergence is twice or half its target instead of 1.3 or 0.7 times, and
+      is bounded; the step size adapts, and a round's steps end early;
+    - the value function learns from two rounds; its loss has no factor of 1/2;
+    - a round is a number of steps, in which an episode that the round cuts bootstraps, instead of a
+      number of whole episodes; initial weights are `walle`'s.
+
+Departures from the penalty of Schulman et al. 2017, section 4: β changes by 1.5 instead of 2, where
+the KL divergence is twice or half its target instead of 1.5 times; there is the squared excess; the
+policy's steps are full-batch.
+
+Departures from WALL-E's code, with sweeps/wall_e_2018.yaml:
+    - an episode cut by its time limit bootstraps from the true successor instead of counting as
+      terminal, so a rollout need not end with its episode;
+    - all samplers share one observation normaliser, x ← (x - μ) / σ bounded by `obs_clip`, the time
+      included; WALL-E's samplers each had (x - μ) / (3 (σ + 0.1)) without bound and with the time
+      unchanged;
+    - the policy's third hidden layer has its activation, which WALL-E's code leaves out; Ant and
+      the humanoids have the widths of the other tasks;
+    - a log standard deviation is the sum of several parameters (`net.log_std_copies`), where WALL-E
+      has a log variance;
+    - the value function's targets are λ-returns, since rollouts hold parts of episodes; each of its
+      passes sees both rounds, where WALL-E's takes as many minibatches as one round has;
+    - experience that an older policy collected can be corrected (`correction`;
+      OnPolicy.with_newest_log_probs); WALL-E's code, whose agent and samplers take turns, has none.
+By default there are also other networks, initial weights, step sizes and scales of rewards, Adam
+instead of AMSGrad, and no time among the observations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walle.algos.base import Capabilities
+from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
+from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
+from walle.algos.on_policy.experience import Experience
+from walle.algos.problem import Problem
+from walle.errors import not_negative, one_of, positive
+from walle.learning import losses
+from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.gradient_steps import Info
+from walle.learning.optimizer import Optimizer, Result
+from walle.types import Rollout
+
+BETA_MAX = 35.0
+BETA_HIGH = 30.0
+RATE_MIN, RATE_MAX = 0.1, 10.0
+STEP = 1.5
+
+
+@dataclass(kw_only=True)
+class PPOKLSettings(OnPolicySettings):
+    """Settings in conf/algo/ppo_kl.yaml, which explains every key."""
+
+    kl_target: float = positive()
+    eta: float = not_negative()
+    epochs: int = positive()
+    learning_rate: float = positive()
+    value_epochs: int = positive()
+    value_minibatch_size: int = positive()
+    value_learning_rate: float = positive()
+    optimizer: str = one_of("adam", "amsgrad")
+    rate_per_root_width: bool
+
+    @property
+    def shared_minibatches(self) -> dict[str, int]:
+        """See `AlgorithmSettings`."""
+        return {"value_minibatch_size": self.value_minibatch_size}
+
+
+class PPOKLBatch(NamedTuple):
+    """The round's N steps, the old policy's distributions [N, D], and the penalty's weight β []."""
+
+    steps: StepBatch
+    dist: Tensor
+    beta: Tensor
+
+
+def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, float]:
+    """The next round's penalty weight β and step-size multiplier.
+
+    KL > 2 target: β is multiplied by 1.5, up to 35; if β > 30 now, the multiplier is divided by 1.5
+    while it is above 0.1. KL < target / 2: β is divided by 1.5, down to 1/35; if β < 1/30 now, the
+    multiplier is multiplied by 1.5 while it is below 10.
+    """
+    if kl > 2 * target:
+        beta = min(BETA_MAX, STEP * beta)
+        if beta > BETA_HIGH and rate > RATE_MIN:
+            rate /= STEP
+    elif kl < target / 2:
+        beta = max(1 / BETA_MAX, beta / STEP)
+        if beta < 1 / BETA_HIGH and rate < RATE_MAX:
+            rate *= STEP
+    return beta, rate
+
+
+def per_root_width(rate: float, hidden: Sequence[int]) -> float:
+    """α / √h for the middle one of the hidden layers, of width h; α without hidden layers.
+
+    WALL-E's step sizes: 9e-4 / √h₂ for the policy, 1e-2 / √h₂ for the value function (its code).
+    """
+    return rate / math.sqrt(hidden[len(hidden) // 2]) if hidden else rate
+
+
+class PPOKL(OnPolicy):
+    """PPO with a KL penalty; policy and value function have separate vectors and optimizers."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(PPOKLSettings)
+
+    def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        super().__init__(settings, net, problem)
+        value_rate, self.learning_rate = settings.value_learning_rate, settings.learning_rate
+        if settings.rate_per_root_width:
+            value_rate = per_root_width(value_rate, net.critic_widths(problem))
+            self.learning_rate = per_root_width(self.learning_rate, net.policy_widths(problem))
+        fit = FitSettings(settings.value_epochs, settings.value_minibatch_size, value_rate)
+        self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
+        adam = AdamSettings(amsgrad=settings.optimizer == "amsgrad")
+        self.adam = AdamState.zeros_like(self.vector, amsgrad=adam.amsgrad)
+        self.optimizer = Optimizer(self.loss, adam, stop=self.too_far)
+        steps = problem.rounds * settings.epochs
+        policy = Compilable("policy", steps, problem.batch_size, self.compile, problem.rounds_vary)
+        parts = [policy, *self.value.compilable(problem, rounds=2)]
+        described = describe(self, net, problem)
+        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
+        self.beta, self.rate = 1.0, 1.0
+        self.previous: FitBatch | None = None
+
+    def loss(self, vector: Tensor, batch: PPOKLBatch) -> tuple[Tensor, Info]:
+        """The penalised surrogate over the whole round."""
+        steps = batch.steps
+        dist = self.policy.dist(self.policy.layout.unflatten(vector), steps.obs)
+        loss, info = losses.ppo_kl(
+            self.policy.log_prob(dist, steps.action),
+            steps.log_prob,
+            steps.advantage,
+            self.policy.kl(batch.dist, dist),
+            batch.beta,
+            self.settings.eta,
+            self.settings.kl_target,
+        )
+        return loss, {**info, "policy_loss": loss, "entropy": self.policy.entropy(dist).mean()}
+
+    def optimizers(self) -> Sequence[Optimizer]:
+        """The value function's optimizer; the policy's hinge loss is no mean over the rows."""
+        return self.value.optimizers()
+
+    def compile(self, description: str | None) -> None:
+        """Compiles the policy's gradient step."""
+        example = self.batch(Experience.zeros(self.problem))
+        self.optimizer.compile(self.vector, example, len(example.steps.obs), description)
+
+    @torch.no_grad()
+    def batch(self, experience: Experience) -> PPOKLBatch:
+        """The round's steps, the old policy's distributions and β."""
+        params = self.policy.layout.unflatten(self.vector)
+        return PPOKLBatch(
+            StepBatch.of(experience, self.estimates(experience, self.value)),
+            dist=self.policy.dist(params, experience.obs).flatten(0, 1),
+            beta=torch.tensor(self.beta, device=self.vector.device),
+        )
+
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
+        """Improves the policy, adapts β and the step size, fits the value function."""
+        batch = self.batch(experience)
+        steps = batch.steps
+        used = {"beta": self.beta, "learning_rate": self.learning_rate * self.rate}
+        result = self.improve_policy(batch, used["learning_rate"])
+        kl = self.kl(batch)
+        self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)
+        return {
+            "policy_loss": result.info["policy_loss"],
+            "value_loss": self.fit_value(steps),
+            "entropy": result.info["entropy"],
+            "kl": kl,
+            **used,
+            "explained_variance_old": losses.explained_variance(steps.value, steps.target),
+            "explained_variance": losses.explained_variance(self.value(steps.obs), steps.target),
+            "epochs": result.minibatches,
+        }
+
+    def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
+        """Takes at most `epochs` full-batch steps; stops when the KL is too large."""
+        result = self.optimizer.minimise(
+            self.vector,
+            self.adam,
+            batch,
+            epochs=self.settings.epochs,
+            minibatch_size=len(batch.steps.obs),
+            learning_rate=rate,
+            generator=self.generator,
+        )
+        self.vector, self.adam = result.vector, result.state
+        return result
+
+    def too_far(self, info: Mapping[str, float]) -> bool:
+        """Whether the KL divergence is above four times its target."""
+        return bool(info["kl"] > 4 * self.settings.kl_target)
+
+    @torch.no_grad()
+    def kl(self, batch: PPOKLBatch) -> float:
+        """E[KL(old || new)] over the round's observations."""
+        dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.steps.obs)
+        return float(self.policy.kl(batch.dist, dist).mean())
+
+    def fit_value(self, steps: StepBatch) -> float:
+        """Fits the value function on this and the previous round; returns the mean loss."""
+        current = FitBatch(steps.obs, steps.target)
+        data = current
+        if self.previous is not None:
+            data = FitBatch(*map(torch.cat, zip(self.previous, current, strict=True)))
+        self.previous = current
+        return self.value.fit(*data)
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {
+            **super().state_dict(),
+            "value": self.value.state_dict(),
+            "previous": self.previous and self.previous._asdict(),
+            "beta": self.beta,
+            "rate": self.rate,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        super().load_state_dict(state)
+        device, previous = self.problem.device, state["previous"]
+        self.value.load_state_dict(state["value"])
+        self.previous = previous and FitBatch(**{k: x.to(device) for k, x in previous.items()})
+        self.beta, self.rate = state["beta"], state["rate"]

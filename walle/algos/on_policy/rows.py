@@ -1,0 +1,152 @@
+"""The rows of minibatches: single steps, or sequences of steps for a policy with a memory.
+
+Networks are functions of features [..., F]. Without a memory the features are the observation; with
+a memory they are the memory's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from walle.algos.networks import NetSettings
+from walle.algos.on_policy.experience import Experience
+from walle.nets.encoders import Encoder, encoder_of
+from walle.nets.mlp import Params
+from walle.nets.policies import Policy
+from walle.nets.recurrent import GRU, memory_of
+
+
+class Rows(Protocol):
+    """A way to cut a round into rows."""
+
+    minibatch_size: int
+
+    def features(self, params: Params, inputs: Any) -> Tensor:
+        """Features [N, ..., F] of a minibatch of N rows; differentiable."""
+        ...
+
+    def with_features(self, params: Params, experience: Experience) -> Experience:
+        """A round with features instead of its observations."""
+        ...
+
+    def inputs(self, experience: Experience, featured: Experience) -> Any:
+        """The rows that `features` takes; `featured` is the result of `with_features`."""
+        ...
+
+    def as_rows(self, column: Tensor) -> Tensor:
+        """Cuts a field of the round, [T, L, ...], into rows."""
+        ...
+
+
+class StepInputs(NamedTuple):
+    """Observations, [N, O]."""
+
+    obs: Tensor
+
+
+class StepRows:
+    """Rows of one step each; the features are the observation."""
+
+    def __init__(self, minibatch_size: int) -> None:
+        """A minibatch has `minibatch_size` steps."""
+        self.minibatch_size = minibatch_size
+
+    def features(self, params: Params, inputs: StepInputs) -> Tensor:  # noqa: ARG002
+        """The observations, [N, O]."""
+        return inputs.obs
+
+    def with_features(self, params: Params, experience: Experience) -> Experience:  # noqa: ARG002
+        """The round itself."""
+        return experience
+
+    def inputs(self, experience: Experience, featured: Experience) -> StepInputs:  # noqa: ARG002
+        """The observations, [T L, O]."""
+        return StepInputs(self.as_rows(experience.obs))
+
+    def as_rows(self, column: Tensor) -> Tensor:
+        """Reshapes [T, L, ...] to [T L, ...]."""
+        return column.flatten(0, 1)
+
+
+class ImageRows(StepRows):
+    """Rows of one step each; the features are what the policy's encoder sees."""
+
+    def __init__(self, encoder: Encoder, minibatch_size: int) -> None:
+        """A minibatch has `minibatch_size` steps."""
+        super().__init__(minibatch_size)
+        self._encoder = encoder
+
+    def features(self, params: Params, inputs: StepInputs) -> Tensor:
+        """Features [N, F] of rows of bytes."""
+        return self._encoder(params, inputs.obs)
+
+    def with_features(self, params: Params, experience: Experience) -> Experience:
+        """The round with features [T L + M, F] instead of observations."""
+        return experience._replace(states=self._encoder.in_chunks(params, experience.states))
+
+
+class SequenceInputs(NamedTuple):
+    """N sequences of K steps.
+
+    Attributes:
+        obs: [N, K, O].
+        began: [N, K] an episode begins with this step.
+        state: [N, H] the memory before the first step.
+    """
+
+    obs: Tensor
+    began: Tensor
+    state: Tensor
+
+
+class SequenceRows:
+    """Rows of K consecutive steps of a lane, with the memory's state before the first step.
+
+    The state is computed by unrolling the round from the samplers' first state, with the parameters
+    that also give the advantages. Gradients reach back to the beginning of the sequence.
+    """
+
+    def __init__(self, memory: GRU, steps: int, minibatch_size: int) -> None:
+        """A row has `steps` (K) steps; a minibatch has `minibatch_size` steps."""
+        self._memory, self._steps = memory, steps
+        self.minibatch_size = minibatch_size // steps
+
+    def features(self, params: Params, inputs: SequenceInputs) -> Tensor:
+        """Unrolls the memory over N sequences: [N, K, O] -> [N, K, H]."""
+        obs, began = inputs.obs.transpose(0, 1), inputs.began.transpose(0, 1)
+        return self._memory.unroll(params, obs, began, inputs.state).transpose(0, 1)
+
+    def with_features(self, params: Params, experience: Experience) -> Experience:
+        """The round with the memory's states [T L + M, H] instead of observations.
+
+        The state of a successor that the policy never saw is one more step of the memory.
+        """
+        x = experience
+        state = self._memory.unroll(params, x.obs, x.began, x.state)
+        unseen = self._memory.step(params, x.states[x.ended.numel() :], state[x.needs_final_obs])
+        return x._replace(states=torch.cat((state.flatten(0, 1), unseen)))
+
+    def inputs(self, experience: Experience, featured: Experience) -> SequenceInputs:
+        """Sequences of observations, and the memory's state before each."""
+        x, K = experience, self._steps
+        state = torch.cat((x.state.unsqueeze(0), featured.obs[K - 1 : -1 : K]))
+        return SequenceInputs(self.as_rows(x.obs), self.as_rows(x.began), state.flatten(0, 1))
+
+    def as_rows(self, column: Tensor) -> Tensor:
+        """Reshapes [T, L, ...] to [T/K L, K, ...]."""
+        sequences = column.view(-1, self._steps, *column.shape[1:])
+        return sequences.transpose(1, 2).flatten(0, 1)
+
+
+def make_rows(policy: Policy, net: NetSettings, minibatch_size: int) -> Rows:
+    """Sequences for a policy with a memory, else single steps."""
+    memory, encoder = memory_of(policy), encoder_of(policy)
+    if encoder is not None:
+        return ImageRows(encoder, minibatch_size)
+    if memory is None:
+        return StepRows(minibatch_size)
+    assert net.memory is not None
+    return SequenceRows(memory, net.memory.sequence, minibatch_size)

@@ -1,1 +1,0 @@
-"""The work of a sampler: it acts in its lanes and fills a rollout."""

@@ -1,0 +1,280 @@
+"""The nodes that take part in a run: they begin with a canary, and may be lost or set aside."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from walle.errors import ConfigError, Interrupted, WorkerError
+from walle.sampling.cluster.canary import difference
+from walle.sampling.cluster.connecting import Connection, NodeLostError, RayNode
+from walle.sampling.cluster.node import Facts, Start
+from walle.types import PolicySnapshot
+
+START_S, LOOK_S, ALONE_S = 300.0, 1.0, 60.0
+State = Literal["starting", "live", "aside"]
+
+
+class ClusterSettings(NamedTuple):
+    """The settings of `sampler=ray` that the other ways of sampling do not have.
+
+    Attributes:
+        address: of a running cluster; None for a Ray of the run's own on this machine.
+        nodes: the most nodes that are used; None for all.
+        per_node: the samplers of a node; None for one for each core that Ray may give away there.
+        mismatch: "error" refuses a node that computes other bits than the agent, "warn" tells.
+    """
+
+    address: str | None
+    nodes: int | None
+    per_node: int | None
+    mismatch: str
+
+    @classmethod
+    def of(cls, settings: Any) -> ClusterSettings:
+        """Reads the `sampler` group of a configuration."""
+        return cls(*(getattr(settings, name) for name in cls._fields))
+
+
+class Canary(NamedTuple):
+    """The rollout that every node collects first: how, under which policy, and what it must be."""
+
+    start: Start
+    snapshot: PolicySnapshot
+    expected: Facts
+
+
+@dataclass(eq=False)
+class Member:
+    """A node that takes part.
+
+    Attributes:
+        node: the node.
+        actor: the handle of its actor.
+        state: starting: its canary is awaited; live: it collects; aside: it gets no work before the
+            answer that it owes for too long has come.
+        awaited: references to the answers that it owes.
+        since: when it began to owe the first of them, on the agent's clock.
+        facts: what its canary showed; None before.
+    """
+
+    node: RayNode
+    actor: Any
+    state: State = "starting"
+    awaited: list[Any] = field(default_factory=list)
+    since: float = field(default_factory=time.monotonic)
+    facts: Facts | None = None
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+
+class Members:
+    """All nodes that take part, in the order in which they came."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: ClusterSettings,
+        canary: Canary,
+        restarts: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """Knows no node yet.
+
+        Args:
+            connection: to the cluster.
+            settings: which nodes to use, and what to do about other bits.
+            canary: the first task of every node.
+            restarts: how often a node may be lost or set aside and begin again.
+            say: prints a line.
+        """
+        self._connection, self._settings, self._canary = connection, settings, canary
+        self._restarts, self._say = restarts, say
+        self._members: list[Member] = []
+        self._failures: Counter[str] = Counter()
+        self._refused: set[str] = set()
+        self._looked = -LOOK_S
+        self._alone_since: float | None = None
+        self._last_death = ""
+
+    def live(self) -> list[Member]:
+        """The nodes that collect, in the order of their names."""
+        return sorted(self._in_state("live"), key=lambda member: member.name)
+
+    def samplers(self, member: Member) -> int:
+        """The most samplers of a node."""
+        return self._settings.per_node or member.node.cpus
+
+    def references(self) -> list[Any]:
+        """The answers that no pool of samplers waits for: canaries, and those that are void."""
+        return [each for m in self._members if m.state != "live" for each in m.awaited]
+
+    def _in_state(self, state: State) -> list[Member]:
+        return [member for member in self._members if member.state == state]
+
+    def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
+        """Waits until the nodes that are there have shown their canaries.
+
+        A node that has not done so after five minutes joins later, if another one has.
+
+        Args:
+            is_ending: whether a signal has come; one that raised in Ray's code would confuse it.
+
+        Raises:
+            ConfigError: there is no node, or one may not take part.
+            Interrupted: a signal has come.
+        """
+        self.look()
+        if not self._members:
+            raise ConfigError(
+                "sampler=ray: the cluster has no node with cores to give away (CPU); add one with "
+                "`ray start --address=... --num-cpus=N`"
+            )
+        deadline = time.monotonic() + START_S
+        while self._in_state("starting"):
+            if is_ending():
+                raise Interrupted
+            if time.monotonic() > deadline:
+                self._begin_without_late()
+                break
+            for reference in self._connection.wait(self.references(), LOOK_S):
+                if fault := self._shown(self._owing(reference), reference):
+                    raise ConfigError(fault)
+        if not self._members:
+            raise ConfigError(
+                f"sampler=ray: {self._last_death}, and no other node is left; if the node itself "
+                "is sound, set RAY_AUTH_MODE here as it was at `ray start`"
+            )
+        self._alone_since = None
+
+    def _begin_without_late(self) -> None:
+        late = ", ".join(f"node {member.name}" for member in self._in_state("starting"))
+        fault = f"not begun within {START_S:.0f} s, are the cores in use?"
+        if not self._in_state("live"):
+            raise ConfigError(f"sampler=ray: {fault} `ray status` shows it: {late}")
+        self._say(f"{fault} They join when they have: {late}")
+
+    def look(self) -> list[Member]:
+        """Starts what new nodes there are; returns the members whose nodes have left the cluster.
+
+        It asks the cluster once a second at most.
+
+        Raises:
+            WorkerError: the run has had no node for a minute, or five while one was to begin.
+        """
+        now = time.monotonic()
+        if now < self._looked + LOOK_S:
+            return []
+        self._looked = now
+        nodes = {node.identity: node for node in self._connection.nodes()}
+        used = {member.node.identity for member in self._members}
+        room = (self._settings.nodes or len(nodes)) - len(used)
+        room += len(self._in_state("aside"))
+        fresh = [n for i, n in nodes.items() if i not in used and i not in self._refused]
+        for node in fresh[: max(0, room)]:
+            self._start(node)
+        self._check_alone(now)
+        return [member for member in self._members if member.node.identity not in nodes]
+
+    def _start(self, node: RayNode) -> None:
+        cpus = min(self._settings.per_node or node.cpus, node.cpus)
+        member = Member(node, self._connection.start(node, cpus))
+        canary = self._canary
+        member.awaited.append(self._connection.canary(member.actor, canary.start, canary.snapshot))
+        self._members.append(member)
+
+    def _check_alone(self, now: float) -> None:
+        limit_s = START_S if self._in_state("starting") else ALONE_S
+        if self._in_state("live"):
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > limit_s:
+            raise WorkerError(
+                f"no node of the Ray cluster has collected for {limit_s:.0f} s; add nodes, and go "
+                "on with resume=..."
+            )
+
+    def _owing(self, reference: Any) -> Member:
+        return next(member for member in self._members if reference in member.awaited)
+
+    def take(self, reference: Any) -> bool:
+        """Takes an answer out of `references`; returns whether a node has become live by it."""
+        member = self._owing(reference)
+        if member.state == "aside":
+            self._returned(member, reference)
+            return False
+        if fault := self._shown(member, reference):
+            self._say(f"{fault}; it gets no work")
+            self._refused.add(member.node.identity)
+            self._leave(member)
+        return member.state == "live"
+
+    def _shown(self, member: Member, reference: Any) -> str:
+        """Lets a node take part whose canary has come; returns why it may not, else nothing."""
+        member.awaited.remove(reference)
+        try:
+            facts: Facts = self._connection.get(reference)
+        except NodeLostError as error:
+            self._last_death = f"node {member.name} died before it began: {error}"
+            self._say(self._last_death)
+            self.lose(member)
+            return ""
+        except WorkerError as error:
+            return f"node {member.name} cannot collect: {error}"
+        member.facts, expected = facts, self._canary.expected
+        if facts.digest != expected.digest:
+            ours = {"processor": expected.cpu_model, **expected.versions}
+            why = difference(ours, {"processor": facts.cpu_model, **facts.versions})
+            fault = f"node {member.name} computes other bits than the agent ({why})"
+            if self._settings.mismatch == "error":
+                return f"{fault}; leave the node out, or accept that with sampler.mismatch=warn"
+            self._say(f"{fault}; results depend on the nodes (sampler.mismatch=warn)")
+        member.state = "live"
+        return ""
+
+    def _returned(self, member: Member, reference: Any) -> None:
+        """Lets a node that was set aside begin again; its answer is void."""
+        try:
+            self._connection.get(reference)
+            self._say(f"node {member.name} answers again; its answer came too late and is void")
+        except (NodeLostError, WorkerError):
+            self._say(f"node {member.name}, which was set aside, has ended")
+        self._leave(member)
+
+    def overdue(self, limit_s: float) -> list[Member]:
+        """The nodes that collect, and have owed an answer for longer than that."""
+        late = time.monotonic() - limit_s
+        return [m for m in self._in_state("live") if m.awaited and m.since < late]
+
+    def set_aside(self, member: Member) -> None:
+        """Gives a node no work until one of the answers that it owes has come."""
+        member.state = "aside"
+        self._count(member)
+
+    def lose(self, member: Member) -> None:
+        """Forgets a node that died; if it still lives, or again, it begins anew."""
+        self._leave(member)
+        self._count(member)
+
+    def _count(self, member: Member) -> None:
+        self._failures[member.node.identity] += 1
+        if self._failures[member.node.identity] > self._restarts:
+            self._refused.add(member.node.identity)
+            self._say(f"node {member.name} is not used again: sampler.restarts={self._restarts}")
+
+    def _leave(self, member: Member) -> None:
+        self._members.remove(member)
+        self._connection.kill(member.actor)
+
+    def close(self) -> None:
+        """Ends all actors."""
+        for member in self._members:
+            self._connection.kill(member.actor)
+        self._members = []

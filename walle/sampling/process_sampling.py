@@ -1,0 +1,293 @@
+"""Sampling by N processes, which an experience queue and a policy queue connect to the agent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from multiprocessing.connection import wait
+from typing import Any
+
+from walle.errors import Interrupted, WorkerError
+from walle.sampling.arena import Arena
+from walle.sampling.experience_queue import ExperienceQueue, Received
+from walle.sampling.lane_book import LaneBook
+from walle.sampling.lending import Records, borrower_of, cancel, clear_after
+from walle.sampling.messages import Failed
+from walle.sampling.policy_queue import PolicyQueue
+from walle.sampling.replacing import News, Restarts, Silence, begins_new_episodes
+from walle.sampling.rounds import Round, assemble_round, with_dropped
+from walle.sampling.sampler_process import SamplerTask, run_sampler
+from walle.sampling.sampling import OtherProcesses, Patience
+from walle.sampling.slots import RolloutShape
+from walle.system.forkserver import end_orphans
+from walle.system.signals import Signals
+from walle.system.worker import Worker, end_all
+from walle.system.workers import Watch, allow_files
+from walle.timing import SAMPLER_SECTIONS
+from walle.types import PolicySnapshot
+
+_GRACE_S = 2.0
+_FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
+
+
+class ProcessSampling:
+    """The agent's end of N sampler processes; implements `Sampling`."""
+
+    def __init__(
+        self,
+        tasks: Sequence[SamplerTask],
+        shapes: Sequence[RolloutShape],
+        *,
+        vector_length: int,
+        slots: int,
+        enough: int,
+        max_staleness: int | None = None,
+        signals: Signals,
+        patience: Patience,
+        others: OtherProcesses | None = None,
+    ) -> None:
+        """Starts the samplers, which build their lanes while the caller continues.
+
+        Args:
+            tasks: a task for each sampler.
+            shapes: the rollouts' shape of each sampler.
+            vector_length: length of a snapshot's vector.
+            slots: places for rollouts of each sampler, with the one that it is filling.
+            enough: environment steps that make a free-running round.
+            max_staleness: versions that a rollout of a free-running round may be old; None: any.
+            signals: signals that interrupt a wait.
+            patience: when samplers are replaced.
+            others: further processes whose death ends a wait.
+        """
+        self._tasks, self._slots, self._enough = list(tasks), slots, enough
+        self._max_staleness = max_staleness
+        self._lag, self._signals, self._others = tasks[0].lag, signals, others
+        allow_files(_FILES + _FILES_A_SAMPLER * len(tasks))
+        self._experience = ExperienceQueue(shapes, slots)
+        self._policies = PolicyQueue(vector_length, self._lag.depth)
+        self._boards = Arena([((2,), "int64")] * len(tasks))
+        self._board_rows = self._boards.arrays()
+        self._records = Records(shapes) if patience.balance and len(tasks) > 1 else None
+        self.owners = [task.index for task in tasks for _ in task.lanes]
+        self.lanes = LaneBook([task.blocks for task in tasks], saved=shapes[0].lane_state > 0)
+        self.news = News()
+        self._restarts = Restarts(patience.restarts)
+        self._silence = Silence(len(tasks), patience.timeout_s)
+        self._workers: list[Worker] = []
+        self._watch: Watch | None = None
+        try:
+            for task in tasks:
+                self._workers.append(self._started(task))
+                self._silence.update(task.index, owes=True)
+            self._forget_sampler_ends()
+            self._watch = Watch(self._sentinels, self._notice_death)
+        except BaseException:
+            self.close()
+            raise
+
+    def _started(self, task: SamplerTask) -> Worker:
+        ends = (self._experience.connect(task.index), self._policies.connect(task.index))
+        shared = (self._boards, self._experience.rings if self._records else [], self._records)
+        return Worker(task.name, run_sampler, (task, *ends, *shared))
+
+    def _forget_sampler_ends(self) -> None:
+        self._experience.forget_sampler_ends()
+        self._policies.forget_sampler_ends()
+
+    def wait_ready(self) -> None:
+        """See `Sampling`."""
+        while not self._experience.all_ready():
+            self._wait()
+
+    def busy(self) -> AbstractContextManager[None]:
+        """See `Sampling`."""
+        assert self._watch is not None
+        return self._watch.busy()
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """See `Sampling`."""
+        self._policies.put(snapshot)
+
+    def receive(self) -> Round:
+        """The oldest rollout of every sampler; in free-running mode the first `enough` steps."""
+        return self._first_to_arrive() if self._lag.free_running else self._next_round()
+
+    def _next_round(self) -> Round:
+        received = self.wait_round()
+        round_ = assemble_round(received, self._tasks)
+        for item in received:
+            self.release(item)
+        return round_
+
+    def wait_round(self) -> list[Received]:
+        """Waits for the oldest rollout of every sampler; see `receive` for the errors.
+
+        The slots belong to the caller until they are released.
+        """
+        while (received := self._experience.take_round()) is None:
+            self._wait()
+        return received
+
+    def _first_to_arrive(self) -> Round:
+        """Copies each slot when it arrives, so that fast samplers do not wait for slow ones.
+
+        A rollout that begins while this waits acts under the newest policy, so that never all of
+        them are too old.
+        """
+        received: list[Received] = []
+        dropped: list[Received] = []
+        steps = 0
+        while steps < self._enough:
+            item = self._experience.take_first()
+            if item is None:
+                self._wait()
+                continue
+            copy = item.copied()
+            self.release(item)
+            if self._is_too_old(copy):
+                dropped.append(copy)
+            else:
+                received.append(copy)
+                steps += copy.slot.rollout.env_steps
+        round_ = assemble_round(received, self._tasks)
+        if self._max_staleness is None:
+            return round_
+        return with_dropped(round_, dropped, self._tasks)
+
+    def _is_too_old(self, item: Received) -> bool:
+        if self._max_staleness is None:
+            return False
+        oldest = int(item.slot.rollout.policy_version.min())
+        return self._policies.newest - oldest > self._max_staleness
+
+    def release(self, item: Received) -> None:
+        """Notes where a rollout left its lanes, and gives the slot back to the sampler."""
+        self.lanes.turn(item.sampler, item.slot)
+        self._experience.release(item)
+
+    @property
+    def _sentinels(self) -> list[int]:
+        others = self._others.sentinels if self._others else []
+        return [*(worker.sentinel for worker in self._workers), *others]
+
+    def _wait(self) -> None:
+        """Waits for a message, a death, a signal or a sampler that is silent for too long."""
+        for sampler in range(len(self._tasks)):
+            self._silence.update(sampler, owes=self._owes(sampler))
+        ready = self._read_messages(
+            [*self._sentinels, self._signals.waitable], self._silence.wait_s()
+        )
+        if self._signals.waitable in ready:
+            raise Interrupted
+        for task, worker in zip(self._tasks, self._workers, strict=True):
+            if worker.sentinel in ready:
+                self._read_messages([], timeout_s=0.1)  # the sampler's traceback may arrive late
+                self._replace(task.index, worker.how_it_ended())
+        self._report_others()
+        self._look_after_silence()
+
+    def _owes(self, sampler: int) -> bool:
+        """Whether the sampler has all that it needs for a rollout: a slot and a policy."""
+        waiting = self._experience.pending(sampler)
+        round_ = self.lanes.round(sampler) + len(waiting)
+        rounds = self._tasks[sampler].rounds
+        unfinished = rounds is None or round_ < rounds
+        has_policy = self._policies.newest >= self._lag.oldest(round_)
+        starting = not self._experience.is_ready(sampler)
+        return starting or (unfinished and has_policy and len(waiting) < self._slots)
+
+    def _notice_death(self) -> None:
+        """Raises WorkerError unless `_wait` can replace who died."""
+        self._read_messages([], timeout_s=0.1)
+        self._report_others()
+        for sampler, worker in enumerate(self._workers):
+            round_ = self.lanes.round(sampler) + len(self._experience.pending(sampler))
+            if worker.ended() and (reason := self._restarts.reason_against(sampler, round_)):
+                raise WorkerError(f"{worker.how_it_ended()}; {reason}")
+
+    def _report_others(self) -> None:
+        if self._others and wait(self._others.sentinels, 0):
+            self._others.report()
+
+    def _look_after_silence(self) -> None:
+        for silent, seconds, remedy in self._silence.overdue():
+            sampler = self._culprit(silent)
+            name = self._tasks[sampler].name
+            doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
+            if remedy == "tell":
+                self.news.say(f"{name} {doing}; it is replaced after twice that time")
+            else:
+                self._workers[sampler].kill()
+                self._replace(sampler, f"{name} {doing}")
+
+    def _culprit(self, sampler: int) -> int:
+        """The sampler that steps lanes of the silent one, if one does, else the silent one."""
+        borrower = borrower_of(self._records.all()[sampler]) if self._records else None
+        return sampler if borrower is None else borrower
+
+    def _free_records(self, sampler: int) -> None:
+        """Frees what a dead sampler has borrowed and lent."""
+        if self._records:
+            records = self._records.all()
+            clear_after(records, sampler)
+            cancel(records[sampler], lambda other: not self._workers[other].ended())
+
+    def _doing(self, sampler: int) -> str:
+        """The section of its timer that a sampler is in."""
+        section, since_ns = self._board_rows[sampler].tolist()
+        if not since_ns:
+            return "it is still building its lanes"
+        seconds = (time.monotonic_ns() - since_ns) * 1e-9
+        return f"it is in {SAMPLER_SECTIONS[section]} for {seconds:.0f} s"
+
+    def _replace(self, sampler: int, how: str) -> None:
+        """Starts the sampler again before the round that it owes.
+
+        Raises:
+            WorkerError: there were too many replacements, or the fault comes back.
+        """
+        self._free_records(sampler)
+        start = self.lanes.after(sampler, self._experience.pending(sampler))
+        task = replace(self._tasks[sampler], start=start)
+        refused = self._restarts.refusal(sampler, task.first_round)
+        if refused:
+            raise WorkerError(f"{how}; {refused}")
+        exact = not self._lag.free_running
+        self.news.replaced(task.name, task.first_round, how, exact=exact)
+        self._board_rows[sampler][:] = 0
+        self._silence.heard(sampler)
+        dead, self._workers[sampler] = self._workers[sampler], self._started(task)
+        self._forget_sampler_ends()
+        if self._watch is not None:
+            self._watch.watch(self._sentinels)
+        dead.close()
+        end_orphans()
+
+    def _read_messages(self, others: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
+        """`ExperienceQueue.wait`, with a sampler's traceback as a WorkerError."""
+        try:
+            ready = self._experience.wait(others, timeout_s)
+        except Failed as failed:
+            name = self._tasks[failed.sampler].name
+            raise WorkerError(f"{name} failed:\n{failed.report}") from None
+        for sampler in self._experience.take_heard():
+            self._heard(sampler)
+        for sampler in self._experience.take_anew():
+            self.news.say(begins_new_episodes(self._tasks[sampler].name))
+        return ready
+
+    def _heard(self, sampler: int) -> None:
+        slots = self._experience.pending(sampler)
+        took_ns = int(slots[-1].sent_ns[0] - slots[-1].began_ns[0]) if slots else 0
+        self._silence.heard(sampler, took_ns * 1e-9)
+
+    def close(self) -> None:
+        """Asks the samplers to end; kills each that still runs after two seconds."""
+        if self._watch is not None:
+            self._watch.close()
+        self._experience.close()
+        self._policies.close()
+        end_all(self._workers, _GRACE_S)
+        self._workers = []

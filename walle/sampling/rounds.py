@@ -1,0 +1,102 @@
+"""A round: the experience of one update, assembled from the rollouts of all samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from walle.sampling.episodes import concatenate, unpack
+from walle.sampling.experience_queue import Received
+from walle.sampling.sampler_process import SamplerTask
+from walle.timing import SAMPLER_SECTIONS
+from walle.types import LANE_FIELDS, STEP_FIELDS, AnyArray, Rollout
+
+
+class Round(NamedTuple):
+    """The experience of one update.
+
+    Attributes:
+        rollout: all lanes side by side, or one after the other in one column where whole episodes
+            are packed; in lane order if the lag is finite.
+        sections_s: the sampler's name and the seconds of its sections, for each rollout.
+        began_ns: time at which the first sampler began to collect, on the monotonic clock.
+        last_sent_ns: time at which the last rollout was sent.
+        lanes: the same experience as rollouts with a column for each lane; one rollout a lane if
+            `rollout` is packed.
+        dropped: rollouts that arrived before the round was complete, and were too old to learn
+            from; None where no rollout is ever too old. `sections_s` has their seconds too.
+    """
+
+    rollout: Rollout
+    sections_s: list[tuple[str, dict[str, float]]]
+    began_ns: int
+    last_sent_ns: int
+    lanes: list[Rollout]
+    dropped: list[Rollout] | None = None
+
+    @property
+    def busy_s(self) -> list[float]:
+        """[rollouts] seconds that the sampler worked for each rollout, without waiting."""
+        idle = ("wait_policy", "wait_slot")
+        return [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
+
+
+def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
+    """The contiguous lanes of each sampler; the first samplers may have one lane more."""
+    return [tuple(int(i) for i in own) for own in np.array_split(range(lanes), samplers)]
+
+
+def assemble_round(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
+    """Copies the rollouts out of their slots: side by side, or concatenated if they are packed."""
+    rollouts = [item.slot.filled for item in received]
+    if len(received[0].slot.lane_steps):
+        rollout = concatenate(rollouts)
+        numbers = [lane for item in received for lane in tasks[item.sampler].lanes]
+        lanes = unpack(rollout, np.concatenate([i.slot.lane_steps for i in received]), numbers)
+    else:
+        rollout = _side_by_side(rollouts)
+        lanes = [rollout]
+    return Round(
+        rollout,
+        [(tasks[item.sampler].name, _sections(item)) for item in received],
+        began_ns=min(int(item.slot.began_ns[0]) for item in received),
+        last_sent_ns=max(int(item.slot.sent_ns[0]) for item in received),
+        lanes=lanes,
+    )
+
+
+def with_dropped(round_: Round, dropped: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
+    """The round with the rollouts that were too old for it."""
+    seconds = [(tasks[item.sampler].name, _sections(item)) for item in dropped]
+    return round_._replace(
+        dropped=[item.slot.filled for item in dropped], sections_s=[*seconds, *round_.sections_s]
+    )
+
+
+def _sections(item: Received) -> dict[str, float]:
+    return dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True))
+
+
+def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
+    axes = dict.fromkeys(STEP_FIELDS, 1) | dict.fromkeys(LANE_FIELDS, 0)
+    del axes["final_obs"]
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(rollout, name) for rollout in rollouts], axis)
+        for name, axis in axes.items()
+    }
+    return Rollout(**joined, final_obs=_final_obs(rollouts))
+
+
+def _final_obs(rollouts: Sequence[Rollout]) -> AnyArray:
+    """The `final_obs` of all lanes, copied only where an episode ended: elsewhere undefined."""
+    steps, _, *shape = rollouts[0].final_obs.shape
+    lanes = sum(rollout.final_obs.shape[1] for rollout in rollouts)
+    joined = np.empty((steps, lanes, *shape), rollouts[0].final_obs.dtype)
+    first = 0
+    for rollout in rollouts:
+        step, lane = np.nonzero(rollout.ended)
+        joined[step, first + lane] = rollout.final_obs[step, lane]
+        first += rollout.final_obs.shape[1]
+    return joined

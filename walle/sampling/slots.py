@@ -1,0 +1,179 @@
+"""The slots that hold rollouts in anonymous shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from walle.errors import ConfigError
+from walle.sampling.arena import Arena
+from walle.system.machine import memory_bytes
+from walle.timing import SAMPLER_SECTIONS
+from walle.types import LANE_FIELDS, STEP_FIELDS, ActionSpace, Rollout
+
+_SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
+
+
+class RolloutShape(NamedTuple):
+    """The arrays of one sampler's rollouts: T steps of L lanes.
+
+    `packed_lanes` lanes are packed into one column (L = 1), one after the other; 0
+    if each lane has a column. `state` is the width of the policy's memory, `lane_state` the most
+    bytes of a lane's state; 0 if lanes cannot give it, or need none.
+    """
+
+    steps: int
+    lanes: int
+    obs: tuple[int, ...]
+    obs_dtype: str
+    action: tuple[int, ...]
+    action_dtype: str
+    packed_lanes: int = 0
+    state: int = 0
+    lane_state: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        steps: int,
+        lanes: int,
+        obs_dim: int,
+        action_space: ActionSpace,
+        packed_lanes: int,
+        state: int,
+        lane_state: int = 0,
+        obs_dtype: str = "float32",
+    ) -> RolloutShape:
+        """Builds the shape from the spaces of an environment."""
+        continuous = isinstance(action_space, gym.spaces.Box)
+        return cls(
+            steps=steps,
+            lanes=lanes,
+            obs=(obs_dim,),
+            obs_dtype=obs_dtype,
+            action=action_space.shape or (),
+            action_dtype="float32" if continuous else "int64",
+            packed_lanes=packed_lanes,
+            state=state,
+            lane_state=lane_state,
+        )
+
+    def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of every array of a `Rollout` in a slot, in the order of its fields."""
+        T, L = self.steps, self.lanes
+        return {
+            "obs": ((T + 1, L, *self.obs), self.obs_dtype),
+            "final_obs": ((T, L, *self.obs), self.obs_dtype),
+            "action": ((T, L, *self.action), self.action_dtype),
+            "reward": ((T, L), "float32"),
+            "terminated": ((T, L), "bool"),
+            "truncated": ((T, L), "bool"),
+            "log_prob": ((T, L), "float32"),
+            "lane": ((L,), "int64"),
+            "policy_version": ((L,), "int64"),
+            "state": ((L, self.state), "float32"),
+            "begins": ((L,), "bool"),
+        }
+
+    @property
+    def bytes(self) -> int:
+        """The size of one rollout in bytes."""
+        return sum(math.prod(s) * np.dtype(dtype).itemsize for s, dtype in self.fields().values())
+
+
+class Slot(NamedTuple):
+    """A slot of the experience queue, as views of shared memory.
+
+    Attributes:
+        rollout: the experience.
+        began_ns: [1] time at which collection began, on the system's monotonic clock.
+        sent_ns: [1] time at which the slot was sent.
+        sections_s: [S] seconds of the sampler's sections since its previous rollout.
+        steps: [1] number of filled steps.
+        lane_steps: see `Filled`.
+        round: [1] number of the round.
+        state_bytes: [1] bytes of each lane's state that are filled; 0 if the states are left out.
+        lane_states: [L, W] the lanes' states after the rollout, see `Lanes.state`.
+        memory: [L, S] the policy's memory after the rollout.
+    """
+
+    rollout: Rollout
+    began_ns: npt.NDArray[np.int64]
+    sent_ns: npt.NDArray[np.int64]
+    sections_s: npt.NDArray[np.float64]
+    steps: npt.NDArray[np.int64]
+    lane_steps: npt.NDArray[np.int64]
+    round: npt.NDArray[np.int64]
+    state_bytes: npt.NDArray[np.int64]
+    lane_states: npt.NDArray[np.uint8]
+    memory: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Slot:
+        """Builds a slot from arrays in the order of `layout`."""
+        n = len(STEP_FIELDS + LANE_FIELDS)
+        return cls(Rollout(*arrays[:n]), *arrays[n:])
+
+    @classmethod
+    def empty(cls, shape: RolloutShape) -> Slot:
+        """A slot of zeros in private memory; all steps count as filled."""
+        slot = cls.of([np.zeros(size, dtype) for size, dtype in layout(shape)])
+        slot.steps[0] = shape.steps
+        return slot
+
+    @property
+    def filled(self) -> Rollout:
+        """The filled part of the rollout."""
+        return self.rollout.between(0, int(self.steps[0]))
+
+
+def layout(shape: RolloutShape) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and dtype of every array of a slot, in the order of its fields."""
+    number = ((1,), "int64")
+    header = [number, number, _SECTIONS, number, ((shape.packed_lanes,), "int64"), number, number]
+    states = [((shape.lanes, shape.lane_state), "uint8"), ((shape.lanes, shape.state), "float32")]
+    return [*shape.fields().values(), *header, *states]
+
+
+class Ring:
+    """The slots of one sampler, in shared memory."""
+
+    def __init__(self, shape: RolloutShape, slots: int) -> None:
+        """Makes `slots` slots for rollouts of `shape`."""
+        self.slots, self.steps = slots, shape.steps
+        self._per_slot = layout(shape)
+        self._arena = Arena(self._per_slot * slots)
+
+    def views(self) -> list[Slot]:
+        """All slots."""
+        arrays = self._arena.arrays()
+        width = len(self._per_slot)
+        return [Slot.of(arrays[i * width : (i + 1) * width]) for i in range(self.slots)]
+
+
+def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) -> None:
+    """Refuses rounds that need more memory than there is; the kernel would kill the run.
+
+    The slots lie in anonymous shared memory, which no size of /dev/shm bounds. The machine's memory
+    and the limits of control groups (containers, Slurm) do.
+
+    Args:
+        shapes: the rollouts' shape of each sampler.
+        slots: number of slots for each sampler.
+        batch_size: environment steps a round, for the message.
+
+    Raises:
+        ConfigError: the slots of all samplers are larger than that memory.
+    """
+    needed, there = slots * sum(shape.bytes for shape in shapes), memory_bytes()
+    if needed > there:
+        raise ConfigError(
+            f"batch_size={batch_size} with sampler.slots={slots} needs {needed / 1e9:,.0f} GB of "
+            f"shared memory, and this machine or its container has {there / 1e9:,.0f}; use a "
+            "smaller batch_size, or a smaller sampler.max_lag"
+        )

@@ -1,0 +1,110 @@
+"""Joins a Ray cluster, or starts a Ray of this process's own on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from walle.errors import ConfigError
+from walle.system.machine import usable_cores
+from walle.system.signals import ENDING, SAVING, blocked_signals
+
+_CONNECT_S = 10.0
+_CURE = (
+    "start a cluster with `ray start --head`; if there is one, set RAY_AUTH_MODE here as it was at "
+    "`ray start`"
+)
+_GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, *SAVING)
+
+
+def join(
+    address: str | None,
+    *,
+    setting: str,
+    without: str,
+    own: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> tuple[Any, bool]:
+    """Connects this process, unless the user's own program has done so.
+
+    Args:
+        address: of a running cluster; None for a Ray that lives as long as this process wants.
+        setting: the key that holds the address, for messages.
+        without: what asks for a Ray of its own, for messages.
+        own: further arguments of `ray.init` for a Ray of its own.
+        arguments: of `ray.init` in both cases.
+
+    Returns:
+        the module `ray`, and whether `leave` is to be called at the end.
+
+    Raises:
+        ConfigError: there is no cluster at the address, it has other versions, or it asks for a
+            token that this process does not show.
+    """
+    _check_reachable(address, setting)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
+    import ray
+
+    if ray.is_initialized():
+        return ray, False
+    local = {"num_cpus": len(usable_cores()), "include_dashboard": False, **(own or {})}
+    where = {"address": address} if address else {"address": "local", **local}
+    try:
+        with _signals_unchanged():
+            ray.init(**where, logging_level="WARNING", **arguments)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        asked = f"{setting}={address}" if address else without
+        cure = _CURE if address else "see /tmp/ray for its logs"
+        raise ConfigError(f"{asked}: no connection to Ray: {said}; {cure}") from error
+    return ray, True
+
+
+def leave(ray: Any) -> None:
+    """Disconnects; a Ray of its own ends."""
+    with blocked_signals(*_GROUP_SIGNALS):
+        ray.shutdown()
+
+
+def _check_reachable(address: str | None, setting: str) -> None:
+    """Refuses an address at which nobody listens; Ray would try for minutes.
+
+    Raises:
+        ConfigError: nobody answers there.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if not colon:  # auto, or a Ray of its own
+        return
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"{setting}={address}: no connection to Ray: {error}; start it there with `ray "
+            "start --head`, or use its address as `ray status` has it"
+        ) from None
+
+
+@contextmanager
+def _signals_unchanged() -> Iterator[None]:
+    """Keeps this process's handlers, and keeps signals to its group from what Ray starts.
+
+    Ray would end this process at a SIGTERM while it starts, and wait for half a minute before.
+    """
+    from unittest.mock import patch
+
+    from ray._private import utils
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in ENDING}
+    without = patch.object(utils, "set_sigterm_handler", lambda _: None, create=True)
+    with without, blocked_signals(*_GROUP_SIGNALS):
+        try:
+            yield
+        finally:
+            for number, handler in before.items() if main else ():
+                signal.signal(number, handler)
