@@ -14,19 +14,9 @@ from walle.agent.run_directory import (
     set_aside,
     set_aside_previous,
     update_status,
-    write_atomically,
 )
 from walle.errors import WorkerError
 from walle.system.locks import RUN_LOCK, run_directory
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
-    file = tmp_path / "file"
-    write_atomically(file, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(file, "new \ud800")
-    assert file.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_an_update_keeps_all_other_fields(tmp_path):

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from walle.agent.run_directory import write_atomically
+from walle.system.files import write_atomically
 from walle.system.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
 from walle.timing import timestamp
 

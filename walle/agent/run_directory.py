@@ -1,18 +1,17 @@
-"""The directory of a run: status.json, earlier attempts, and atomic writes."""
+"""The directory of a run: status.json and earlier attempts."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from walle.errors import ConfigError, cause_text
+from walle.system.files import write_atomically
 from walle.system.locks import RUN_LOCK, RunDirectory, refuse_used
 from walle.system.machine import usable_cores
 from walle.system.signals import stopped_by
@@ -24,21 +23,6 @@ _TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "rep
 _TYPES |= dict.fromkeys(("error", "reason", "signal", "started", "ended"), str)
 _CHECKPOINTS = ("last.pt", "previous.pt")
 _RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "videos")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the content of `path` atomically: a reader finds the old text or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:

@@ -14,10 +14,9 @@ from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple
 
-from walle.system.forkserver import start_fork_server
+from walle.system.forkserver import start_fork_server, without_collector
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.process_tree import mark_processes
-from walle.system.starting import without_collector
 
 if TYPE_CHECKING:
     from walle.sampling.cluster.answer import Bytes
