@@ -103,7 +103,6 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         longest_episode=None if limit is None else -(-limit // env.frame_skip),
         rounds_vary=config.rounds_vary,
         shards=config.shards,
-        separate=config.separate,
     )
     return problem, probed
 

@@ -19,7 +19,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from walle import algos
 from walle.config.checks import checked
 from walle.config.choices import algorithms, misplaced
-from walle.config.explaining import explain
+from walle.config.explaining import explain, not_a_setting
 from walle.config.places import config_directory
 from walle.config.schemas import GROUPS, NETS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
 from walle.config.variables import kept_references, unresolvable
@@ -149,7 +149,7 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
                 raise ConfigError(misplaced(str(key)))
             dot = f"{prefix}." if prefix else ""
             near = nearest(f"{dot}{key}", {dot + name for name in known})
-            raise ConfigError(f"{dot}{key} is not a setting; {near}")
+            raise ConfigError(not_a_setting(f"{dot}{key}", near))
 
 
 def _refuse_missing(composed: DictConfig) -> None:

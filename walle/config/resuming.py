@@ -10,6 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from walle.config.explaining import REMOVED
 from walle.config.loading import validate
 from walle.config.schemas import GROUPS, Config
 from walle.errors import ConfigError
@@ -81,6 +82,10 @@ def resumed_config(
         ConfigError: an override contradicts the run.
     """
     found = OmegaConf.create({"callbacks": [], **stored, "resume": None})
+    for key, removed in REMOVED.items():
+        if OmegaConf.select(found, key) == removed.unused:
+            group, _, name = key.rpartition(".")
+            OmegaConf.select(found, group).pop(name, None)
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):

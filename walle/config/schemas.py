@@ -95,7 +95,6 @@ class LearnerConfig:
     """Settings in conf/learner/."""
 
     n: int | None = positive()
-    divide: str = one_of("minibatches", "networks")
     shards: int | None = positive()
     restarts: int = not_negative()
     threads: int = positive()
@@ -208,11 +207,6 @@ class Config(TopLevel):
         """The number of parts of a minibatch."""
         assert self.learner.shards is not None
         return self.learner.shards
-
-    @property
-    def separate(self) -> bool:
-        """Whether learners divide the networks instead of the minibatches."""
-        return self.learner.divide == "networks"
 
     @property
     def whole_episodes(self) -> bool:

@@ -52,8 +52,6 @@ CASES = {
     ),
     "shards": ("learner.shards=4",),
     "uneven shards": ("learner.shards=3", "algo.minibatch_size=102"),
-    "by networks": ("learner.divide=networks",),
-    "by networks, bound on the norm": ("learner.divide=networks", "algo.max_grad_norm=0.01"),
     "wide observations and actions": (
         *("env=gym", "env.id=tests.toy:Wide-v0"),
         *("algo.normalize_rewards=false", "learner.shards=2"),
