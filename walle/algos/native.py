@@ -56,7 +56,8 @@ def ppo_epochs(algorithm: Any, adam: AdamSettings, kl_limit: float | None) -> PP
         correction=s.correction,
         normalize_advantages=s.normalize_advantages,
     )
-    return PPOEpochs(loss, adam, algorithm.problem.shards)
+    problem = algorithm.problem
+    return PPOEpochs(loss, adam, problem.shards)
 
 
 def actor_critic(algorithm: Any, critics: int) -> ActorCritic:

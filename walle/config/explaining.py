@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from io import TextIOWrapper
 from traceback import walk_tb
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
@@ -15,7 +15,7 @@ from yaml import YAMLError
 
 from walle.config.choices import algorithms, misplaced
 from walle.config.places import config_directory, sweeps_directory
-from walle.config.schemas import Config
+from walle.config.schemas import REMOVED, Config
 from walle.errors import nearest
 
 _LONGEST_LIST = 200  # characters
@@ -56,23 +56,6 @@ ELSEWHERE = {
 }
 
 
-class Removed(NamedTuple):
-    """A setting of earlier versions.
-
-    Attributes:
-        unused: its value in stored runs that did not use it, which can still be resumed.
-        instead: the advice for those who set it.
-    """
-
-    unused: Any
-    instead: str
-
-
-REMOVED = {
-    "learner.divide": Removed("minibatches", "learners divide minibatches alone: use learner.n"),
-}
-
-
 def explain(error: HydraException) -> str:
     """A one-line message for an error that Hydra raised, with the nearest real name."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -96,6 +79,8 @@ def explain(error: HydraException) -> str:
     key = getattr(error.__cause__, "full_key", None)
     if key and key.startswith("env.kwargs."):
         return f"{key} does not exist yet; add it: +{key}=..."
+    if key in REMOVED:
+        return f"{key} is no longer a setting: {REMOVED[key].instead}"
     if key in algorithms():
         return misplaced(key)
     if key and not key.startswith("hydra."):
@@ -106,20 +91,13 @@ def explain(error: HydraException) -> str:
             return (
                 f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}{own}"
             )
-        return not_a_setting(key, _suggestion(key))
+        return f"{key} is not a setting; {_suggestion(key)}"
     parent = getattr(error.__cause__, "parent_node", None)
     if key and isinstance(parent, DictConfig):
         dot = key.rpartition(".")[0]
         near = nearest(key, {f"{dot}.{name!s}" for name in parent})
         return f"{key} is not a setting; {near}"
     return f"{lines[0]} {_first_line(error.__cause__)}".strip()
-
-
-def not_a_setting(key: str, suggestion: str) -> str:
-    """Why a key is refused, with the replacement of one that earlier versions had."""
-    if key in REMOVED:
-        return f"{key} is not a setting any more; {REMOVED[key].instead}"
-    return f"{key} is not a setting; {suggestion}"
 
 
 def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
