@@ -34,7 +34,7 @@ def has_networks(algorithm: Any, net: NetSettings, problem: Problem) -> bool:
 def has_ppo(algorithm: Any) -> bool:
     """Whether `ppo_epochs` takes the passes of this PPO."""
     kinds = type(algorithm.policy), type(algorithm.critic), type(algorithm.rows)
-    plain = kinds == (GaussianPolicy, Critic, StepRows)
+    plain = kinds == (GaussianPolicy, Critic, StepRows) and not algorithm.problem.separate
     return plain and has_networks(algorithm, algorithm.net, algorithm.problem)
 
 
@@ -57,7 +57,7 @@ def ppo_epochs(algorithm: Any, adam: AdamSettings, kl_limit: float | None) -> PP
         normalize_advantages=s.normalize_advantages,
     )
     problem = algorithm.problem
-    return PPOEpochs(loss, adam, 0 if problem.separate else problem.shards)
+    return PPOEpochs(loss, adam, problem.shards)
 
 
 def actor_critic(algorithm: Any, critics: int) -> ActorCritic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from walle.errors import matching, not_negative, one_of, positive
 
@@ -248,3 +248,18 @@ VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("logger", "wandb"): WandbConfig,
     ("sampler", "ray"): RaySamplerConfig,
 }
+
+
+class Removed(NamedTuple):
+    """A setting of earlier versions.
+
+    Attributes:
+        usual: the values under which it changed nothing, so that a run that has it can be resumed.
+        instead: why it is gone, and what to use.
+    """
+
+    usual: tuple[Any, ...]
+    instead: str
+
+
+REMOVED: dict[str, Removed] = {}  # by key
