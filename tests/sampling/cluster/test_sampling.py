@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from walle.sampling.cluster.sampling import Request, RaySampling
+from walle.sampling.cluster.sampling import RaySampling, Request
 
 
 def test_only_the_first_answer_that_a_pool_owes_is_waited_for():
