@@ -6,17 +6,10 @@ import os
 
 import pytest
 
-from walle.agent.run_directory import (
-    FAILURE,
-    Status,
-    read_status,
-    remove_refused,
-    set_aside,
-    set_aside_previous,
-    update_status,
-)
+from walle.agent.run_directory import FAILURE, Status, remove_refused, set_aside_previous
 from walle.errors import WorkerError
 from walle.system.locks import RUN_LOCK, run_directory
+from walle.system.run_files import read_status, set_aside, update_status
 
 
 def test_an_update_keeps_all_other_fields(tmp_path):

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
-from walle.agent.provenance import command_line
-from walle.agent.run_directory import read_status
 from walle.launcher import composing
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
@@ -26,8 +24,10 @@ from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.launcher.texts import job_label
 from walle.launcher.timed.order import in_order, in_repeats, measures_time, repeat_numbers
+from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
 from walle.system.format import count_text
+from walle.system.run_files import read_status
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override

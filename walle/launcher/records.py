@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from walle.agent.run_directory import read_status
 from walle.errors import cause_text
 from walle.launcher.identity import Flat, Identity, common_part
 from walle.system.files import write_atomically
+from walle.system.run_files import read_status
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
 TAIL_BYTES = 8192

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from walle.agent.run_directory import read_status, update_status
 from walle.errors import cause_text
 from walle.launcher import attempts
 from walle.launcher.allocation import Allocator, Grant
@@ -28,6 +27,7 @@ from walle.launcher.texts import start_text
 from walle.launcher.timed.core_speeds import OthersClock, rounded
 from walle.system.format import count_text
 from walle.system.machine import clock_mhz, oom_kills
+from walle.system.run_files import read_status, update_status
 from walle.system.signals import leave_terminal
 from walle.timing import timestamp
 
