@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing import spawn
 from pathlib import Path
@@ -19,11 +18,10 @@ from walle.agent.callbacks.calling import make_callbacks, stop_reason
 from walle.agent.provenance import write_provenance
 from walle.agent.recorder import Film
 from walle.agent.run_directory import Status, set_aside_previous
-from walle.config import config_hash, to_dict, validate
+from walle.config import config_hash, to_dict
 from walle.config.remarks import crowded, late_episodes
 from walle.config.schemas import Config
 from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
-from walle.learning.cached_files import built
 from walle.parts import (
     Run,
     make_agent,
@@ -43,7 +41,7 @@ from walle.system.supervision import Restarts
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    pass
 
 
 class RunResult(NamedTuple):
@@ -139,43 +137,6 @@ def train(
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
         status.end_with(result.signal, stop_reason(result.stopped_by))
     return result
-
-
-def build_programs(composed: Sequence[DictConfig]) -> str | None:
-    """Compiles what the agents of such runs would compile, so that they find it in the cache.
-
-    What cannot be compiled is left to the runs, which say why.
-
-    Returns:
-        a line that says what was built; None if everything was in the cache.
-    """
-    begin_s, before, failed = time.monotonic(), built(), 0
-    for config in _compiled_differently(composed):
-        try:
-            torch.set_num_threads(config.learner.threads)  # the programs depend on it
-            make_algorithm(config, make_problem(config)[0]).warm_up()
-        except Exception:  # noqa: BLE001  the run meets the same one
-            traceback.print_exc()
-            failed += 1
-    programs, took_s = len(built() - before), time.monotonic() - begin_s
-    texts = {
-        "compiled programs built before the first job starts": programs,
-        "settings that could not be compiled, whose jobs say why": failed,
-    }
-    told = [f"{text}: {count}" for text, count in texts.items() if count]
-    return "; ".join([*told, f"{took_s:.0f} s"]) if told else None
-
-
-def _compiled_differently(composed: Sequence[DictConfig]) -> Iterable[Config]:
-    """One configuration for each program; none for runs that are not to compile."""
-    found: dict[str, Config] = {}
-    for config in map(validate, composed):
-        sizes = config.lanes, config.batch_size, config.total_steps, config.schedule_steps
-        learning = config.shards, config.learner.threads, config.device
-        parts = config.algo, config.net, config.env, config.sampler.collect, config.rounds_vary
-        if getattr(config.algo, "compile", "false") != "false":
-            found.setdefault(repr((*parts, *sizes, *learning)), config)
-    return found.values()
 
 
 def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Path) -> None:

@@ -10,7 +10,7 @@ from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import RoundData
 from walle.algos.on_policy.trpo import TRPO
 from walle.config import compose
-from walle.learning.sharing.memory import get, put
+from walle.learning.sharing.team import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.parts import make_problem
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.algos.on_policy.test_ppo import trained
-from walle.learning.gradient_steps import leaves
+from walle.learning.trees import leaves
 
 NAMES = ("ddpg", "td3", "sac", "dqn")
 SMALL = (

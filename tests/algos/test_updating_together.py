@@ -10,8 +10,8 @@ from walle import algos
 from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import Draw
 from walle.config import compose
-from walle.learning.gradient_steps import leaves
-from walle.learning.sharing.memory import get, put
+from walle.learning.trees import leaves
+from walle.learning.sharing.team import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.parts import make_problem
 

@@ -18,7 +18,7 @@ from walle.learning import compiled
 from walle.learning import onednn as products
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.compiled import compile_function
-from walle.learning.optimizer import Optimizer
+from walle.learning.step import Optimizer
 from walle.system.files import cache_directory
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

@@ -6,7 +6,7 @@ import torch
 
 from tests.conftest import own_cache
 from walle.config import compose
-from walle.learning.gradient_steps import leaves, rebuild
+from walle.learning.trees import leaves, rebuild
 from walle.learning.off_policy_updates import (
     TrainState,
     Updates,

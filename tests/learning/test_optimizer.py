@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.optimizer import Optimizer
+from walle.learning.step import Optimizer
 
 
 class Data(NamedTuple):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.optimizer import Optimizer
+from walle.learning.step import Optimizer
 from walle.learning.shards import ShardedStep, bounds
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 

@@ -18,7 +18,7 @@ from walle.agent.iteration_rows import Collection
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.errors import Interrupted
-from walle.learning.optimizer import draw_ahead
+from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Sampling

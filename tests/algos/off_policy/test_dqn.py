@@ -7,7 +7,7 @@ from tests.test_training import learned
 from walle.algos.off_policy.dqn import DQNState
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.learning.off_policy_updates import TrainState
+from walle.learning.adam import TrainState
 from walle.learning.replay import Transitions, row_width
 from walle.parts import make_algorithm, make_problem
 from walle.training import train

@@ -3,7 +3,7 @@ import torch
 
 from tests.algos.off_policy.test_base import made
 from tests.algos.off_policy.test_sac import GAMMA, a_batch, aimed
-from walle.learning.gradient_steps import leaves
+from walle.learning.trees import leaves
 
 AIM = ("env=gym", "env.id=tests.toy:Aim-v0")
 

@@ -19,7 +19,7 @@ from walle.algos.on_policy.experience import normalized
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, ppo_epochs, ppo_library
-from walle.learning.sharing.memory import get, put
+from walle.learning.sharing.team import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.nets.normalize import batch_moments
 from walle.types import ObsLayout

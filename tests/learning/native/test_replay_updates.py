@@ -12,9 +12,9 @@ from walle import algos
 from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.errors import WorkerDeathError
-from walle.learning.gradient_steps import leaves
+from walle.learning.trees import leaves
 from walle.learning.native.replay_updates import NativeUpdates
-from walle.learning.sharing.memory import get, put
+from walle.learning.sharing.team import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.parts import make_problem
 

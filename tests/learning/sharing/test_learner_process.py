@@ -14,7 +14,7 @@ from walle.learning.sharing.learner_process import (
     _learn,
     checksum,
 )
-from walle.learning.sharing.memory import put
+from walle.learning.sharing.team import put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 
 LIMIT_S = 20

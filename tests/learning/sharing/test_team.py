@@ -8,7 +8,7 @@ import torch
 
 from walle.learning.sharing import barrier as barrier_module
 from walle.learning.sharing.barrier import Barrier
-from walle.learning.sharing.memory import GrowingMemory, get, put
+from walle.learning.sharing.team import GrowingMemory, get, put
 from walle.learning.sharing.team import ALONE, SharedMemory, SharedTeam, dealt, map_rows
 from walle.types import Rollout
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.engines import Part
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
 from walle.algos.on_policy.experience import Experience
@@ -35,10 +35,9 @@ from walle.algos.on_policy.rows import StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings
-from walle.learning.gradient_steps import Info
-from walle.learning.optimizer import Optimizer
+from walle.learning.adam import AdamSettings, TrainState
 from walle.learning.sharing.team import map_rows
+from walle.learning.step import Info, Optimizer
 from walle.nets.actor_critic import ActorCritic
 from walle.types import Rollout
 
@@ -71,11 +70,6 @@ class A2C(OnPolicy):
             AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
             shards=problem.shards,
         )
-        step = Compilable(
-            "learning", problem.rounds, problem.batch_size, self.compile, problem.rounds_vary
-        )
-        described = describe(self, net, problem)
-        self.compiling = Compiling(settings.compile, problem.device, [step], description=described)
 
     def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
@@ -90,10 +84,15 @@ class A2C(OnPolicy):
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
-    def compile(self, description: str | None) -> None:
-        """Compiles the gradient step."""
+    def parts(self) -> list[Part]:
+        """The gradient step of a round."""
+        compile_step = None if self.problem.rounds_vary else self.compile
+        return [Part("learning", self.problem.rounds, None, compile_step)]
+
+    def compile(self) -> None:
+        """Compiles the gradient of a round."""
         example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(self.vector, example, len(example.obs), description)
+        self.optimizer.compile(TrainState(self.vector, self.adam), example, len(example.obs))
 
     def features(self, experience: Experience) -> Experience:
         """The round with what the policy sees, if there are images, instead of observations."""

@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compiling
-from walle.algos.networks import NetSettings
+from walle.algos.engines import Part
 from walle.algos.on_policy.a2c import A2C, A2CSettings
-from walle.algos.problem import Problem
 from walle.errors import ConfigError
 
 
@@ -53,8 +51,6 @@ class A3C(A2C):
         images=True,
     )
 
-    def __init__(self, settings: A3CSettings, net: NetSettings, problem: Problem) -> None:
-        """Draws the initial parameters; compiles nothing."""
-        super().__init__(settings, net, problem)
-        reason = "learning eager: the number of rows differs from sampler to sampler"
-        self.compiling = Compiling(settings.compile, problem.device, [], without_parts=reason)
+    def parts(self) -> list[Part]:
+        """The gradient step of a rollout, whose rows differ from sampler to sampler."""
+        return [Part("learning", self.problem.rounds, None, None)]

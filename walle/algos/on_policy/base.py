@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.algos import engines
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.compiling import Compiling
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
-from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import ALONE, Team
+from walle.learning.step import Divisible
 from walle.nets.critics import Critic
 from walle.types import PolicySnapshot, Rollout
 
@@ -107,21 +107,19 @@ class RoundData(NamedTuple):
 class OnPolicy(ABC):
     """Base of the algorithms that learn from one round at a time and then drop it.
 
-    A subclass adds its loss, `learn`, `optimizer`, and further state.
+    A subclass adds its loss, `learn`, `parts`, `optimizer`, and further state.
 
     Attributes:
         vector: the parameters; the policy's [P] come first.
         adam: Adam's state for `vector`.
-        optimizer: takes the gradient steps on `vector`.
-        compiling: which parts are compiled.
+        optimizer: takes the gradient steps on `vector`, in PyTorch or in C++.
         gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
         team: the learners that take the gradient steps together.
     """
 
     capabilities: ClassVar[Capabilities]
     replay = None
-    optimizer: Optimizer
-    compiling: Compiling
+    optimizer: Any
 
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, critic: Critic | None = None
@@ -139,7 +137,7 @@ class OnPolicy(ABC):
         parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
         initial = torch.cat([part.init(self.generator) for part in parts])
         self.vector = initial.to(problem.device)
-        self.adam = AdamState.zeros_like(self.vector)
+        self.adam: Any = AdamState.zeros_like(self.vector)
 
     @property
     def policy_vector(self) -> Tensor:
@@ -156,7 +154,11 @@ class OnPolicy(ABC):
             rollout: the round before normalisation, without its observations and actions.
         """
 
-    def optimizers(self) -> Sequence[Optimizer]:
+    @abstractmethod
+    def parts(self) -> Sequence[engines.Part]:
+        """The parts of learning that can leave eager PyTorch."""
+
+    def optimizers(self) -> Sequence[Divisible]:
         """The optimizers that several learners can share."""
         return [self.optimizer]
 
@@ -186,7 +188,7 @@ class OnPolicy(ABC):
     def skip(self, rollout: Rollout) -> None:
         """Updates the normalisers with a rollout that is too old to learn from.
 
-        The lanes' running returns, on which the scale of rewards depends, have no gaps so.
+        This keeps each lane's running return, and hence the reward scale, gapless.
         """
         self.normalizers.experience(rollout)
         self.normalizers.update(rollout)
@@ -229,13 +231,8 @@ class OnPolicy(ABC):
         return Estimates(advantage, target, value)
 
     def warm_up(self) -> str:
-        """Compiles the parts that repay it; returns one line: what was compiled, and why.
-
-        The other learners compile too, and all wait for each other.
-        """
-        line = self.compiling.run()
-        self.compiling.meet(self.team)
-        return line
+        """Chooses the engine of each part; returns one line: the choices, and why."""
+        return engines.choose(self.settings.compile, self.problem.device, self.parts(), self.team)
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's parameters and the normaliser."""
@@ -254,7 +251,7 @@ class OnPolicy(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         self.vector = state["vector"].to(self.problem.device)
-        self.adam = AdamState.restored(state["adam"], self.problem.device)
+        self.adam = self.adam.restored(state["adam"], self.problem.device)
         self.normalizers.load_state_dict(state["normalizers"])
         self.generator.set_state(state["generator"])
         self.env_steps = state["env_steps"]

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.compiling import Compilable
+from walle.algos.engines import Part
 from walle.algos.problem import Problem
-from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.gradient_steps import Info
+from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.losses import value_loss
-from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import map_rows
+from walle.learning.step import Info, Optimizer
 from walle.nets.critics import Critic
 
 
@@ -73,17 +72,17 @@ class NeuralBaseline:
         """The network's optimizer."""
         return [self._optimizer]
 
-    def compilable(self, problem: Problem, rounds: int = 1) -> list[Compilable]:
+    def parts(self, problem: Problem, rounds: int = 1) -> list[Part]:
         """The gradient step, for fits to the data of `rounds` rounds."""
         rows, size = rounds * problem.batch_size, self._settings.minibatch_size
 
-        def compile_step(description: str | None) -> None:
+        def compile_step() -> None:
             obs = torch.zeros(rows, problem.obs_dim, device=self.vector.device)
             example = FitBatch(obs, torch.zeros(rows, device=self.vector.device))
-            self._optimizer.compile(self.vector, example, size, description)
+            self._optimizer.compile(TrainState(self.vector, self._adam), example, size)
 
         steps = problem.rounds * self._settings.epochs * -(-rows // size)
-        return [Compilable("value function", steps, size, compile_step)]
+        return [Part("value function", steps, None, compile_step)]
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""
@@ -127,8 +126,8 @@ class LinearBaseline:
         """No optimizer: a linear baseline takes no gradient steps."""
         return []
 
-    def compilable(self, problem: Problem) -> list[Compilable]:  # noqa: ARG002
-        """No part that can be compiled."""
+    def parts(self, problem: Problem) -> list[Part]:  # noqa: ARG002
+        """No part: a linear baseline takes no gradient steps."""
         return []
 
     def state_dict(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -35,14 +35,7 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.compiling import (
-    GRADIENT_STEP,
-    NATIVE_STEP,
-    Compilable,
-    Compiling,
-    describe,
-    sequence_cost,
-)
+from walle.algos.engines import Part
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.on_policy.experience import Experience
@@ -50,11 +43,9 @@ from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.gradient_steps import Info
-from walle.learning.native.ppo_epochs import Learned, PPOEpochs
-from walle.learning.optimizer import Optimizer
-from walle.learning.sharing.team import Team, map_rows
+from walle.learning.adam import AdamSettings, AdamState, TrainState
+from walle.learning.sharing.team import map_rows
+from walle.learning.step import Info, Learned, Optimizer
 from walle.nets.actor_critic import ActorCritic
 from walle.nets.mlp import Params
 from walle.nets.policies import log_std_params
@@ -119,6 +110,7 @@ class PPO(OnPolicy):
     """PPO: policy and critic share one vector and one optimizer."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True, images=True)
+    draw_ahead: Callable[[], None]  # only in C++: the orders of the next round's rows
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -134,20 +126,14 @@ class PPO(OnPolicy):
         self.adam_settings = AdamSettings(
             beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
         )
-        self.native: PPOEpochs | None = None
-        self.optimizer = Optimizer(
+        self.pytorch = Optimizer(
             self.loss,
             self.adam_settings,
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
         )
-        minibatches = -(-problem.batch_size // settings.minibatch_size)
-        steps = problem.rounds * settings.epochs * minibatches
-        cost = sequence_cost(net.memory.sequence) if net.memory else GRADIENT_STEP
-        cost = NATIVE_STEP if native.has_ppo(self) else cost
-        parts = [Compilable("learning", steps, self.rows.minibatch_size, self.compile, cost=cost)]
-        described = describe(self, net, problem)
-        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
+        self.optimizer = self.pytorch
+        self.passes: Callable[..., Learned] = self.passes_in_pytorch
 
     def loss(self, vector: Tensor, batch: PPOBatch) -> tuple[Tensor, Info]:
         """L = L_clip + c_v L_value - c_h H, over a minibatch."""
@@ -164,31 +150,31 @@ class PPO(OnPolicy):
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
 
-    def compile(self, description: str | None) -> None:
-        """Compiles the gradient step, or whole passes over a round in C++ where there are any."""
-        if native.has_ppo(self):
-            target = self.settings.target_kl
-            limit = None if target is None else TOO_FAR * target
-            self.native = native.ppo_epochs(self, self.adam_settings, limit)
-            self.native.team = self.team
-            self.normalizers.use(self.native.moments, self.native.normalized)
-            return
+    def parts(self) -> list[Part]:
+        """The passes over a round."""
+        minibatches = -(-self.problem.batch_size // self.settings.minibatch_size)
+        steps = self.problem.rounds * self.settings.epochs * minibatches
+        load = self.load_native if native.has_ppo(self) else None
+        return [Part("learning", steps, load, self.compile)]
+
+    def load_native(self) -> None:
+        """Takes all later passes in C++."""
+        s, rows = self.settings, self.problem.batch_size
+        limit = None if s.target_kl is None else TOO_FAR * s.target_kl
+        self.optimizer = native.ppo_epochs(self, self.adam_settings, limit)
+        self.optimizer.join_team(self.team)
+        self.passes = self.optimizer.minimise
+        self.normalizers.use(self.optimizer.moments, self.optimizer.normalized)
+        if not self.problem.rounds_vary and self.rows.minibatch_size < rows:
+            draw = self.optimizer.draw_ahead
+            self.draw_ahead = partial(draw, s.epochs, rows, self.generator)
+
+    def compile(self) -> None:
+        """Compiles the gradient of a minibatch."""
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
-        self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
-
-    def join(self, team: Team) -> None:
-        """See `OnPolicy.join`."""
-        super().join(team)
-        if self.native is not None:
-            self.native.team = team
-
-    def draw_ahead(self) -> None:
-        """See `DrawsAhead`: the orders in which the next round's rows are taken."""
-        rows = self.problem.batch_size
-        if self.native is None or self.problem.rounds_vary or self.rows.minibatch_size >= rows:
-            return
-        self.native.draw_ahead(self.settings.epochs, rows, self.generator)
+        state = TrainState(self.vector, self.adam)
+        self.pytorch.compile(state, example, self.rows.minibatch_size)
 
     def features(self, experience: Experience) -> Experience:
         """The round with features, of a memory or of images, instead of observations."""
@@ -221,8 +207,7 @@ class PPO(OnPolicy):
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        passes = self.passes if self.native is None else self.native.minimise
-        result, value, target = passes(
+        result, value, target = self.passes(
             self.vector,
             self.adam,
             experience,
@@ -238,10 +223,10 @@ class PPO(OnPolicy):
             **result.info,
             "explained_variance": losses.explained_variance(value, target),
             "learning_rate": rate,
-            "minibatches": result.minibatches,
+            "gradient_steps": result.gradient_steps,
         }
 
-    def passes(
+    def passes_in_pytorch(
         self,
         vector: Tensor,
         state: AdamState,
@@ -250,10 +235,10 @@ class PPO(OnPolicy):
         recompute: bool,
         **settings: Any,
     ) -> Learned:
-        """`PPOEpochs.minimise` in PyTorch, eager or compiled."""
+        """`PPOEpochs.minimise` in PyTorch."""
         first = self.batch(experience, vector)
         again = partial(self.batch, experience, old_value=first.value) if recompute else None
-        result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)
+        result = self.pytorch.minimise(vector, state, first, recompute=again, **settings)
         return Learned(result, first.value, first.target)
 
     def with_fixed_noise(self, policy: Params) -> Params:

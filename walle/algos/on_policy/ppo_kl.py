@@ -54,7 +54,7 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.engines import Part
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
@@ -62,9 +62,8 @@ from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.gradient_steps import Info
-from walle.learning.optimizer import Optimizer, Result
+from walle.learning.adam import AdamSettings, TrainState, adam_step, clip_by_norm
+from walle.learning.step import Divisible, Info, Optimizer, Result, UpdateRule
 from walle.types import Rollout
 
 BETA_MAX = 35.0
@@ -119,6 +118,47 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
     return beta, rate
 
 
+class AMSGradState(NamedTuple):
+    """Moments of the gradient and the largest second moment so far, [P] each; steps taken, []."""
+
+    mean: Tensor
+    square: Tensor
+    steps: Tensor
+    largest: Tensor
+
+    @classmethod
+    def zeros_like(cls, vector: Tensor) -> AMSGradState:
+        """The state before the first step."""
+        zero = torch.zeros_like(vector)
+        return cls(zero, zero.clone(), torch.zeros((), device=vector.device), zero.clone())
+
+    @classmethod
+    def restored(cls, state: dict[str, Any], device: torch.device | str) -> AMSGradState:
+        """The state that `state_dict` returned, moved to `device`."""
+        return cls(**{name: value.to(device) for name, value in state.items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {name: x.clone() for name, x in self._asdict().items()}
+
+
+def amsgrad_step(
+    state: TrainState, grad: Tensor, rate: float | Tensor, settings: AdamSettings
+) -> tuple[TrainState, Tensor]:
+    """One step of AMSGrad: Adam with the largest second moment, without correction of the bias.
+
+    Reddi, Kale & Kumar 2018, "On the convergence of Adam and beyond", algorithm 2, to which ε is
+    added as WALL-E's code adds it.
+    """
+    vector, adam = state
+    grad, norm = clip_by_norm(grad, settings.max_grad_norm)
+    mean = torch.lerp(adam.mean, grad, 1 - settings.beta1)
+    square = torch.lerp(adam.square, grad * grad, 1 - settings.beta2)
+    largest = torch.maximum(adam.largest, square)
+    step = rate * mean / (largest.sqrt() + settings.epsilon)
+    return TrainState(vector - step, AMSGradState(mean, square, adam.steps + 1, largest)), norm
+
+
 def per_root_width(rate: float, hidden: Sequence[int]) -> float:
     """α / √h for the middle one of the hidden layers, of width h; α without hidden layers.
 
@@ -141,14 +181,10 @@ class PPOKL(OnPolicy):
             self.learning_rate = per_root_width(self.learning_rate, net.policy_widths(problem))
         fit = FitSettings(settings.value_epochs, settings.value_minibatch_size, value_rate)
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
-        adam = AdamSettings(amsgrad=settings.optimizer == "amsgrad")
-        self.adam = AdamState.zeros_like(self.vector, amsgrad=adam.amsgrad)
-        self.optimizer = Optimizer(self.loss, adam, stop=self.too_far)
-        steps = problem.rounds * settings.epochs
-        policy = Compilable("policy", steps, problem.batch_size, self.compile, problem.rounds_vary)
-        parts = [policy, *self.value.compilable(problem, rounds=2)]
-        described = describe(self, net, problem)
-        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
+        step: UpdateRule = adam_step
+        if settings.optimizer == "amsgrad":
+            step, self.adam = amsgrad_step, AMSGradState.zeros_like(self.vector)
+        self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far, step=step)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
 
@@ -167,14 +203,21 @@ class PPOKL(OnPolicy):
         )
         return loss, {**info, "policy_loss": loss, "entropy": self.policy.entropy(dist).mean()}
 
-    def optimizers(self) -> Sequence[Optimizer]:
+    def parts(self) -> list[Part]:
+        """The policy's steps and the value function's."""
+        compile_step = None if self.problem.rounds_vary else self.compile
+        policy = Part("policy", self.problem.rounds * self.settings.epochs, None, compile_step)
+        return [policy, *self.value.parts(self.problem, rounds=2)]
+
+    def optimizers(self) -> Sequence[Divisible]:
         """The value function's optimizer; the policy's hinge loss is no mean over the rows."""
         return self.value.optimizers()
 
-    def compile(self, description: str | None) -> None:
-        """Compiles the policy's gradient step."""
+    def compile(self) -> None:
+        """Compiles the policy's gradient."""
         example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(self.vector, example, len(example.steps.obs), description)
+        state = TrainState(self.vector, self.adam)
+        self.optimizer.compile(state, example, len(example.steps.obs))
 
     @torch.no_grad()
     def batch(self, experience: Experience) -> PPOKLBatch:
@@ -202,12 +245,12 @@ class PPOKL(OnPolicy):
             **used,
             "explained_variance_old": losses.explained_variance(steps.value, steps.target),
             "explained_variance": losses.explained_variance(self.value(steps.obs), steps.target),
-            "epochs": result.minibatches,
+            "gradient_steps": result.gradient_steps,
         }
 
     def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
         """Takes at most `epochs` full-batch steps; stops when the KL is too large."""
-        result = self.optimizer.minimise(
+        result: Result = self.optimizer.minimise(
             self.vector,
             self.adam,
             batch,

@@ -44,7 +44,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compiling, describe
+from walle.algos.engines import Part
 from walle.algos.episodes import EpisodeClock
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
@@ -54,7 +54,7 @@ from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.optimizer import Optimizer
+from walle.learning.step import Divisible
 from walle.learning.trust_region import full_step, hessian_product, line_search
 from walle.types import PolicySnapshot, Rollout
 
@@ -129,15 +129,6 @@ class TRPO(OnPolicy):
         )
         if settings.advantage == "monte_carlo":
             self.gae_lambda = 1.0
-        parts = self.baseline.compilable(problem)
-        reason = "learning eager: a linear baseline takes no gradient steps"
-        self.compiling = Compiling(
-            settings.compile,
-            problem.device,
-            parts,
-            without_parts=reason,
-            description=describe(self, net, problem),
-        )
 
     def make_baseline(self) -> Baseline:
         """The value function that `algo.baseline` names."""
@@ -147,7 +138,11 @@ class TRPO(OnPolicy):
         fit = FitSettings(s.value_epochs, s.value_minibatch_size, s.value_learning_rate)
         return NeuralBaseline(self.net.critic(problem), fit, self.generator, problem)
 
-    def optimizers(self) -> Sequence[Optimizer]:
+    def parts(self) -> list[Part]:
+        """The steps of a neural value function."""
+        return self.baseline.parts(self.problem)
+
+    def optimizers(self) -> Sequence[Divisible]:
         """The value function's optimizers; the policy takes only one step a round."""
         return self.baseline.optimizers()
 

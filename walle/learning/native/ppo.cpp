@@ -1,6 +1,6 @@
 // Passes of PPO over a round, in minibatches, for fully connected policies of Gaussian actions.
 //
-// The loss is that of walle/algos/on_policy/ppo.py, the order of shards that of walle/learning/shards.py.
+// The loss is that of walle/algos/on_policy/ppo.py, the order of shards that of walle/learning/step.py.
 // walle/learning/native/ppo_epochs.py calls the functions at the end.
 
 #include <algorithm>

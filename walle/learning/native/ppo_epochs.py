@@ -31,24 +31,10 @@ from walle.learning.native.ppo_library import (
     rows_of,
 )
 from walle.learning.native.structures import ACTIVATIONS, address, ints, widths
-from walle.learning.optimizer import Result
 from walle.learning.sharing.team import ALONE, Exchange, Team
+from walle.learning.step import Learned, Result
 from walle.nets.normalize import BatchMoments
 from walle.types import FloatArray
-
-
-class Learned(NamedTuple):
-    """What `PPOEpochs.minimise` gives.
-
-    Attributes:
-        result: new parameters, Adam's state and the numbers.
-        value: [N] estimates of the first critic.
-        target: [N] what the first critic's targets were.
-    """
-
-    result: Result
-    value: Tensor
-    target: Tensor
 
 
 class Orders(NamedTuple):
@@ -119,6 +105,10 @@ class PPOEpochs:
         """Frees the library's memory."""
         if hasattr(self, "_learner"):  # else the library was not loaded
             self._library.ppo_delete(self._learner)
+
+    def join_team(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        self.team = team
 
     def draw_ahead(self, epochs: int, count: int, generator: torch.Generator) -> None:
         """Draws the orders of the next `minimise` of N rows; leaves the generator as it is."""
