@@ -83,7 +83,7 @@ def find_checkpoint(path: Path, which: str | None = None) -> Path:
 def _hint(path: Path) -> str:
     runs = sorted(found.parent for found in path.glob("*/checkpoints"))
     if not runs and (path / "run.json").exists():
-        from walle.agent.provenance import command_of
+        from walle.system.commands import command_of
 
         again = f"`{command_of('run')} resume={shlex.quote(str(path))}`"
         return (
