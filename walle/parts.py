@@ -19,13 +19,14 @@ from walle.agent.progress import make_progress
 from walle.agent.recorder import Film, Outputs, Recorder
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.config import to_dict, with_variables
 from walle.config.schemas import Config, RaySamplerConfig
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError
+from walle.nets.factory import NetSettings
+from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
@@ -283,6 +284,7 @@ def make_agent(
         run.timer,
         directory=run.directory,
         config=to_dict(config),
+        policy=stored_policy(algorithm, run.probed.lane),
         lag=lag,
         quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
         should_evaluate=Every(config.eval.every, env_steps),

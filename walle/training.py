@@ -266,7 +266,7 @@ def _make_film(run: Run) -> Film | None:
 
     config = run.config
     origin = Origin(run.directory, config.algo.name, 0, config.seed)
-    policy = policy_from(run.algorithm, run.probed.env, origin)
+    policy = policy_from(run.algorithm, run.probed.env, run.probed.lane, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
     return Filming(run.directory, ending, due, policy, config.logger.video_steps)
