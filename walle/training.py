@@ -32,7 +32,7 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
-from walle.sampling.replacing import News
+from walle.sampling.sampling import News
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
 from walle.system.locks import run_directory
@@ -227,7 +227,7 @@ def _make_film(run: Run) -> Film | None:
 
     config = run.config
     origin = Origin(run.directory, config.algo.name, 0, config.seed)
-    policy = policy_from(run.algorithm, run.probed.env, origin)
+    policy = policy_from(run.algorithm, run.probed.env, run.probed.lane, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
     return Filming(run.directory, ending, due, policy, config.logger.video_steps)

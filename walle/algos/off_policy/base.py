@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from walle.algos import engines, native
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, positive, within
 from walle.learning.adam import AdamSettings, TrainState, adam_step
@@ -24,8 +22,7 @@ from walle.learning.replay import Replay, Transitions, row_width
 from walle.learning.sharing.team import ALONE, Team
 from walle.learning.step import Divisible, Stage, Updates
 from walle.learning.trees import leaves, rebuild
-from walle.nets.bounded_policies import RandomFirst
-from walle.nets.mlp import activation
+from walle.nets.factory import NetSettings
 from walle.nets.normalize import ObservationNormalizer
 from walle.system.machine import memory_bytes
 from walle.types import PolicySnapshot, Rollout
@@ -325,8 +322,9 @@ class ContinuousOffPolicy(OffPolicy):
         settings: Any,
         net: NetSettings,
         problem: Problem,
-        policy: Callable[..., Any],
+        kind: str,
         *,
+        exploration: float = 0.0,
         critics: int,
         draws: int,
         updates: int = 1,
@@ -337,19 +335,15 @@ class ContinuousOffPolicy(OffPolicy):
             settings: settings of the algorithm.
             net: settings of the networks.
             problem: spaces and sizes of the run.
-            policy: makes the policy from O, A, hidden widths, an activation and an `encoder`;
-                picklable.
+            kind: of the policy, see `nets.factory.PolicySpec`.
+            exploration: standard deviation of a deterministic policy's noise.
             critics: number of critics.
             draws: M, how often an update draws noise [B, A].
             updates: K, the updates in a block.
         """
         actions = continuous_actions(settings.name, problem)
-        net.encoder(problem)  # refuses images
-        layers = (net.policy_widths(problem), activation(net.activation))
-        width, own = net.encoded(problem), net.own_encoder(problem)
-        make = partial(policy, width, actions, *layers, encoder=own)
-        self.policy, self.critics = make(), critics
-        self.policy_factory = partial(_random_first, make, actions)
+        self.policy_factory = net.policy_factory(problem, kind, exploration)
+        self.policy, self.critics = self.policy_factory().policy, critics
         self.critic = net.q_functions(problem, actions, critics)
         generator = problem.generator()
         policy_vector, critic_vector = (
@@ -373,10 +367,6 @@ class ContinuousOffPolicy(OffPolicy):
         """The policy's parameters."""
         vector: Tensor = self.state.policy.vector
         return vector
-
-
-def _random_first(make: Callable[[], Any], action_dim: int) -> RandomFirst:
-    return RandomFirst(make(), action_dim)  # a function, so that `partial` can be pickled
 
 
 def continuous_actions(name: str, problem: Problem) -> int:

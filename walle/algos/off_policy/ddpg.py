@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -25,7 +24,6 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import (
     ContinuousOffPolicy,
     OffPolicySettings,
@@ -38,7 +36,7 @@ from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.replay_updates import NativeUpdates, ddpg_updates
 from walle.learning.step import Stage, gradient_of
-from walle.nets.bounded_policies import DeterministicPolicy
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -76,8 +74,9 @@ class DDPG(ContinuousOffPolicy):
         self, settings: DDPGSettings, net: NetSettings, problem: Problem, **sizes: int
     ) -> None:
         """Builds one critic; `sizes` overrides the sizes that `OffPolicy` gets."""
-        policy = partial(DeterministicPolicy, exploration=settings.exploration)
-        super().__init__(settings, net, problem, policy, **{"critics": 1, "draws": 0, **sizes})
+        sizes = {"critics": 1, "draws": 0, **sizes}
+        exploration = settings.exploration
+        super().__init__(settings, net, problem, "deterministic", exploration=exploration, **sizes)
 
     @property
     def smoothing(self) -> tuple[float, float] | None:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -35,7 +34,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.algos.base import Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample, polyak_update
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, one_of, positive, within
@@ -43,7 +41,7 @@ from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState
 from walle.learning.step import Stage, gradient_of
 from walle.nets.discrete_policies import EpsilonGreedyPolicy
-from walle.nets.mlp import activation
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -74,16 +72,9 @@ class DQN(OffPolicy):
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""
-        self.policy_factory = partial(
-            EpsilonGreedyPolicy,
-            net.encoder(problem),
-            net.encoded(problem),
-            discrete_actions(settings.name, problem),
-            net.policy_widths(problem),
-            activation(net.activation),
-            own=net.own_encoder(problem),
-        )
-        self.policy = self.policy_factory()
+        discrete_actions(settings.name, problem)
+        self.policy_factory = net.policy_factory(problem, "epsilon_greedy")
+        self.policy: EpsilonGreedyPolicy = self.policy_factory()
         generator = problem.generator()
         initial = self.policy.init_values(generator).to(problem.device)
         updates = torch.zeros((), dtype=torch.int64, device=problem.device)

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import (
     ContinuousOffPolicy,
     OffPolicySettings,
@@ -33,7 +32,7 @@ from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.replay_updates import NativeUpdates, sac_updates
 from walle.learning.step import Stage, gradient_of
-from walle.nets.bounded_policies import SquashedGaussianPolicy
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -61,7 +60,7 @@ class SAC(ContinuousOffPolicy):
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
         """Builds two critics; the default target entropy is -A."""
-        super().__init__(settings, net, problem, SquashedGaussianPolicy, critics=2, draws=2)
+        super().__init__(settings, net, problem, "squashed", critics=2, draws=2)
         self.target_entropy = -float(self.policy.action_dim)
         if settings.target_entropy is not None:
             self.target_entropy = settings.target_entropy

@@ -36,7 +36,6 @@ from torch import Tensor
 from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.engines import Part
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
@@ -46,7 +45,8 @@ from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.sharing.team import map_rows
 from walle.learning.step import Info, Learned, Optimizer
-from walle.nets.actor_critic import ActorCritic
+from walle.nets.critics import PolicyAndCritic
+from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
 from walle.nets.policies import log_std_params
 from walle.types import Rollout
@@ -116,7 +116,7 @@ class PPO(OnPolicy):
         """Draws the initial parameters."""
         self.critic = net.critic(problem)
         super().__init__(settings, net, problem, self.critic)
-        self.networks = ActorCritic(self.policy, self.critic)
+        self.networks = PolicyAndCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, settings.minibatch_size)
         if settings.log_std_end is not None and not net.has_log_std(problem.action_space):
             raise ConfigError(

@@ -55,7 +55,6 @@ from torch import Tensor
 
 from walle.algos.base import Capabilities
 from walle.algos.engines import Part
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
@@ -64,6 +63,7 @@ from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step, clip_by_norm
 from walle.learning.step import Divisible, Info, Optimizer, Result, UpdateRule
+from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
 BETA_MAX = 35.0
