@@ -246,6 +246,7 @@ class Optimizer:
     def compile(self, state: TrainState, data: Batch, minibatch_size: int) -> None:
         """Compiles the gradient of a full minibatch's shard; `data` is an example of a batch."""
         first = next(minibatches(data, None, minibatch_size, self._shards, self.team))
+        self._gradient(state, first.shards[0])  # eagerly, for the names of its numbers
         self._stage = compiled(self._stage, state, first.shards[0])
 
     def minimise(
@@ -285,7 +286,6 @@ class Optimizer:
             order = torch.randperm(rows, generator=generator) if minibatch_size < rows else None
             for minibatch in minibatches(data, order, minibatch_size, self._shards, self.team):
                 after, numbers = take_step(self._stage, train, minibatch, self.team)
-                self._names = self._names or self._named_by(vector, minibatch.shards[0])
                 infos.append(numbers)
                 if self._stop is not None and self._stop(self._named(numbers)):
                     stopped = True
@@ -307,6 +307,8 @@ class Optimizer:
     def _gradient(self, state: TrainState, batch: Batch) -> tuple[Tensor, Tensor]:
         def loss(vector: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
             value, info = self._loss(vector, batch)
+            if not torch.compiler.is_compiling():
+                self._names = ("loss", "grad_norm", *info)
             return value, tuple(info.values())
 
         return gradient_of(loss, state.vector)
@@ -314,10 +316,6 @@ class Optimizer:
     def _apply(self, state: TrainState, grad: Tensor, numbers: Tensor) -> tuple[TrainState, Tensor]:
         after, norm = self._update(state, grad, self._rate, self._settings)
         return after, torch.cat((numbers[:1], norm.unsqueeze(0), numbers[1:]))
-
-    @torch.no_grad()
-    def _named_by(self, vector: Tensor, batch: Batch) -> tuple[str, ...]:
-        return ("loss", "grad_norm", *self._loss(vector, batch)[1])
 
     def _named(self, numbers: Tensor) -> dict[str, float]:
         return dict(zip(self._names, numbers.tolist(), strict=True))

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import os
 import pickle
 import re
-import shutil
 import signal
-import subprocess
-import sys
-from datetime import datetime
 from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-import walle.training
-from tests.conftest import own_cache
-from walle.config import config_directory
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
@@ -31,7 +20,6 @@ from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
 from walle.launcher.resources import Resources
 from walle.launcher.timed.building import build_first
-from walle.training import build_programs
 
 ROOT = Path(__file__).resolve().parents[3]
 CPU = Need()
@@ -147,66 +135,3 @@ def test_ctrl_c_while_building_starts_no_job_and_leaves_nothing(app):
     assert app.ran() == []
     assert "0 of 2 jobs are complete" in app.said()
     app.wait_until(lambda: not app.processes())
-
-
-def composed(*overrides):
-    small = ["env=cartpole", "batch_size=64", "sampler.lanes=8", "algo.minibatch_size=32"]
-    with initialize_config_dir(str(config_directory()), version_base="1.3"):
-        return compose("config", overrides=[*small, *overrides])
-
-
-def test_settings_of_equal_programs_are_tried_once_and_eager_ones_never(monkeypatch):
-    tried = []
-
-    def make(config, problem):
-        tried.append(config.batch_size)
-        raise RuntimeError
-
-    monkeypatch.setattr(walle.training, "make_algorithm", make)
-    monkeypatch.setattr(walle.training, "make_problem", lambda config: [None])
-    same = [composed(f"sampler.n={n}", f"seed={n}", "algo.compile=true") for n in (1, 2)]
-    other = composed("batch_size=128", "algo.compile=auto")
-    line = build_programs([*same, other, composed("algo.compile=false", "batch_size=256")])
-    assert tried == [64, 128]
-    assert "whose jobs say why: 2" in line
-
-
-def test_runs_that_auto_leaves_eager_build_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache(tmp_path)))
-    assert build_programs([composed("total_steps=128", "algo.compile=auto")]) is None
-    assert list(tmp_path.rglob("*.pt2")) == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_sweep_compiles_once_before_its_first_job(tmp_path):
-    cache = own_cache(tmp_path)
-    tiny = ["env=cartpole", "total_steps=64", "batch_size=32", "sampler.lanes=4", "name=both"]
-    learning = [
-        "algo=a2c",
-        "algo.compile=true",
-        "net.policy_hidden=[8]",
-        "net.critic_hidden=[8]",
-        "eval.every=null",
-    ]
-    ran = subprocess.run(
-        [sys.executable, "-m", "walle.run", "-m", *tiny, *learning, "sampler.n=1,2"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    output = ran.stdout + ran.stderr
-    assert ran.returncode == 0, output
-    assert "compiled programs built before the first job starts: 1" in output
-    (program,) = cache.rglob("*.pt2")  # every build would have left another time here
-    jobs = sorted((tmp_path / "multirun" / "both").glob("*/status.json"))
-    assert len(jobs) == 2
-    for path in jobs:
-        started = datetime.fromisoformat(json.loads(path.read_text())["started"])
-        assert program.stat().st_mtime < started.timestamp()
-        with (path.parent / "iterations.csv").open() as file:
-            rows = list(csv.DictReader(file))
-        assert [float(row["compile_s"]) < 5 for row in rows] == [True, True]  # a build takes ten

@@ -19,8 +19,7 @@ from walle.algos.on_policy.experience import normalized
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, ppo_epochs, ppo_library
-from walle.learning.sharing.team import get, put
-from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
 from walle.nets.normalize import batch_moments
 from walle.types import ObsLayout
 
@@ -78,7 +77,7 @@ def check_against_eager_steps(case):
     eager, adam, drawn = algorithm.vector, algorithm.adam, algorithm.generator.get_state()
     algorithm.load_state_dict(copied(before))
     algorithm.warm_up()
-    assert algorithm.native is not None
+    assert isinstance(algorithm.optimizer, ppo_epochs.PPOEpochs)
     found = algorithm.learn(*round_of(rollout, algorithm))
     assert found.keys() == expected.keys()
     assert found == pytest.approx(expected, rel=2e-4, abs=2e-5)
@@ -89,7 +88,7 @@ def check_against_eager_steps(case):
     assert algorithm.adam.steps == adam.steps
     assert algorithm.generator.get_state().equal(drawn)  # also where passes end early
     if case == "target KL":
-        assert found["minibatches"] < 24
+        assert found["gradient_steps"] < 24
 
 
 @pytest.mark.slow
@@ -107,7 +106,7 @@ def test_the_moments_are_those_of_numpy(shape):
     algorithm, _ = trained(0, *SMALL, "algo.compile=true")
     algorithm.warm_up()
     samples = np.random.default_rng(0).normal(5, 2, shape).astype(np.float32)
-    found, expected = algorithm.native.moments(samples), batch_moments(samples)
+    found, expected = algorithm.optimizer.moments(samples), batch_moments(samples)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(found.m2, expected.m2, rtol=1e-12)
 
@@ -123,7 +122,7 @@ def test_observations_are_normalised_to_the_bits_of_torch(clip, rows, width):
     parts[0][1, 0] = math.nan
     moments = [draw(1, 0.1, width).astype(np.float32) for _ in ("mean", "inv_std")]
     expected = normalized(ObsLayout(width), parts, *moments, clip)
-    found = algorithm.native.normalized(parts, *moments, clip)
+    found = algorithm.optimizer.normalized(parts, *moments, clip)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
@@ -180,7 +179,7 @@ def passes(algorithm, experience, **settings):
     """Passes of the algorithm's library over a round."""
     state = AdamState.zeros_like(algorithm.vector)
     settings = PASSES | settings
-    return algorithm.native.minimise(algorithm.vector, state, experience, **settings)
+    return algorithm.optimizer.minimise(algorithm.vector, state, experience, **settings)
 
 
 @pytest.mark.parametrize("correction", ["none", "truncated", "vtrace"])
@@ -197,8 +196,8 @@ def test_the_estimates_are_those_of_the_critic(correction, normalized):
     algorithm.warm_up()
     learned = passes(algorithm, experience, learning_rate=0.0)
     value, advantage, target = found = torch.empty(3, len(expected.value))
-    algorithm.native.begin(ppo_library.round_of(experience))
-    algorithm.native.estimate(ppo_library.places_of(found), None)
+    algorithm.optimizer.begin(ppo_library.round_of(experience))
+    algorithm.optimizer.estimate(ppo_library.places_of(found), None)
     torch.testing.assert_close(value, expected.value, atol=2e-6, rtol=0)
     torch.testing.assert_close(advantage, expected.advantage, atol=2e-5, rtol=0)
     torch.testing.assert_close(target, expected.target, atol=1e-5, rtol=0)
@@ -236,7 +235,7 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(options, sizes):
     expected, numbers = learner(0, None, lambda: whole)
     for size in sizes:
         made = [trained(0, *options)[0] for _ in range(size)]
-        memory = SharedMemory(size)
+        memory = TeamMemory(size)
         places = put(memory.round, whole)
         shared = lambda: get(memory.round, places, "cpu")  # noqa: B023, E731
         for found, metrics in in_threads(size, lambda rank: learner(rank, memory, shared)):  # noqa: B023
@@ -261,7 +260,7 @@ def test_a_signal_while_a_learner_waits_is_heard():
     algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
     experience = round_of(rollout, algorithm).experience
     algorithm.warm_up()
-    algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", nothing)
+    algorithm.optimizer.team = SharedTeam(0, TeamMemory(2), "cpu", nothing)
     interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
@@ -286,7 +285,7 @@ def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
     def while_waiting():
         raise WorkerDeathError("learner-1 was killed")
 
-    algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", while_waiting)
+    algorithm.optimizer.team = SharedTeam(0, TeamMemory(2), "cpu", while_waiting)
     with pytest.raises(WorkerDeathError, match="learner-1 was killed"):
         passes(algorithm, experience)
 
