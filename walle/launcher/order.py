@@ -1,8 +1,8 @@
 """The order of a sweep's jobs, and the blocks in which a sweep that measures time runs them.
 
 A machine drifts: for minutes a neighbour takes a part of a core, or a hot core slows down. A sweep
-that ran all seeds of one value before the next value would take such a drift for an effect of the
-value. In blocks, every value runs once before any runs a second time, so that a drift meets all of
+that ran all seeds of one value before the next value would mistake such a drift for an effect of
+the value. In blocks, every value runs once before any runs a second time: a drift meets all of
 them, and the values of one block can be compared with each other.
 """
 
@@ -24,7 +24,7 @@ def measures_time(
 ) -> bool:
     """True when the times of the jobs are worth comparing, so that each job has to run alone.
 
-    This is so when they differ in a key that changes their speed, and when each of several jobs
+    They are when the jobs differ in a key that changes their speed, and when each of several jobs
     takes all cores.
 
     Args:
@@ -41,21 +41,8 @@ def measures_time(
     )
 
 
-def compares_times(swept: Collection[str], *, exclusive: bool, asked: bool | None) -> bool:
-    """Whether jobs run one at a time for their times, and not only because each takes all cores.
-
-    Times of different nodes are hard to compare, so such jobs stay on one node.
-
-    Args:
-        swept: as above.
-        exclusive: whether the jobs run one at a time.
-        asked: whether the user asked for it; None if the launcher decided.
-    """
-    return exclusive and bool(asked or set(swept).intersection(KEYS_OF_SPEED))
-
-
 def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) -> list[int]:
-    """Numbers the repeats of a sweep, from 0; gives each job the number of its repeat.
+    """Numbers the repeats of a sweep, from 0; returns the number of each job's repeat.
 
     Args:
         configs: of the jobs.
@@ -94,18 +81,18 @@ def in_order(repeats: Sequence[int], order: str) -> list[int]:
         repeats: the number of each job's repeat, in the order given by the sweeper.
         order: `given`; `interleaved`, all jobs of the first repeat, then all jobs of the second,
             as given; `blocks`, the same with the jobs of every repeat in an order of its own;
-            `shuffled`, a random order. What is random is the same in every launch.
+            `shuffled`, a random order. Random orders are the same in every launch.
     """
+
+    def shuffled(indices: Sequence[int], seed: int) -> list[int]:
+        return random.Random(seed).sample(indices, len(indices))
+
     indices = list(range(len(repeats)))
     if order == "shuffled":
-        return _shuffled(indices, SHUFFLE_SEED)
+        return shuffled(indices, SHUFFLE_SEED)
     if order == "given":
         return indices
     blocks = {number: [i for i in indices if repeats[i] == number] for number in repeats}
     if order == "blocks":
-        blocks = {number: _shuffled(jobs, number) for number, jobs in blocks.items()}
+        blocks = {number: shuffled(jobs, number) for number, jobs in blocks.items()}
     return [index for number in sorted(blocks) for index in blocks[number]]
-
-
-def _shuffled(indices: Sequence[int], seed: int) -> list[int]:
-    return random.Random(seed).sample(indices, len(indices))
