@@ -35,11 +35,10 @@ from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
-from walle.system.exits import exits_told
 from walle.system.machine import usable_cores
 from walle.system.run_files import update_status
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Watchdog
 from walle.timing import Timer, TraceFile, timestamp
 from walle.types import Lag
 
@@ -103,7 +102,6 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         longest_episode=None if limit is None else -(-limit // env.frame_skip),
         rounds_vary=config.rounds_vary,
         shards=config.shards,
-        separate=config.separate,
     )
     return problem, probed
 
@@ -111,7 +109,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
 def _probed(env: EnvSpec, seed: int) -> Probe:
     """Tries the environment; one that hangs is named after a minute and given up after two."""
     watched = Watchdog(None, print, lambda _: None).over("the trial of the environment")
-    with exits_told(f"env.id={env.id}"), watched:
+    with watched:
         return probe(env, seed)
 
 

@@ -23,7 +23,7 @@ from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Sampling
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Watchdog
 from walle.timing import Timer
 from walle.types import Lag, PolicySnapshot
 

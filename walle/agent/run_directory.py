@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from walle.errors import ConfigError, cause_text
+from walle.system.files import write_atomically
 from walle.system.locks import RUN_LOCK, RunDirectory, refuse_used
 from walle.system.machine import usable_cores
 from walle.system.run_files import (
@@ -18,7 +19,6 @@ from walle.system.run_files import (
     remove_empty,
     set_aside,
     update_status,
-    write_atomically,
     write_status,
 )
 from walle.system.signals import stopped_by

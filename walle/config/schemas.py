@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from walle.errors import matching, not_negative, one_of, positive
 
@@ -95,7 +95,6 @@ class LearnerConfig:
     """Settings in conf/learner/."""
 
     n: int | None = positive()
-    divide: str = one_of("minibatches", "networks")
     shards: int | None = positive()
     restarts: int = not_negative()
     threads: int = positive()
@@ -210,11 +209,6 @@ class Config(TopLevel):
         return self.learner.shards
 
     @property
-    def separate(self) -> bool:
-        """Whether learners divide the networks instead of the minibatches."""
-        return self.learner.divide == "networks"
-
-    @property
     def whole_episodes(self) -> bool:
         """Whether rounds have whole episodes."""
         return self.sampler.collect == "episodes"
@@ -247,4 +241,23 @@ VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("net", "cnn"): CNNConfig,
     ("logger", "wandb"): WandbConfig,
     ("sampler", "ray"): RaySamplerConfig,
+}
+
+
+class Removed(NamedTuple):
+    """A setting of earlier versions.
+
+    Attributes:
+        usual: the values under which it changed nothing, so that a run that has it can be resumed.
+        instead: why it is gone, and what to use.
+    """
+
+    usual: tuple[Any, ...]
+    instead: str
+
+
+REMOVED: dict[str, Removed] = {  # by key
+    "learner.divide": Removed(
+        ("minibatches",), "learners divide minibatches alone; use learner.n and learner.shards"
+    ),
 }

@@ -2,12 +2,11 @@
 
     settings.py      every key of hydra.launcher
     launch.py        a launch from start to end
-    planning.py      decides which jobs run, which are complete, which are refused
+    planning.py      which jobs run, in which order, which are complete, which are refused
     composing.py     the jobs' configs
     fast_compose.py  composes jobs that differ only in values from one config in common
     choices.py       settings of single choices of a group, such as `ppo.clip=0.1`
     identity.py      recognises a job by its config
-    order.py         the order of jobs; blocks, where times are measured
     resources.py     the cores, GPUs and threads of a sweep
     allocation.py    what each job needs and gets
     machine_check.py how fast and how quiet the cores are

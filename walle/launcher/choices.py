@@ -58,7 +58,7 @@ class ChoiceSettings:
         for signs, name, setting, value in (match.groups() for match in matches.values()):
             if name == choice:
                 added = "+" if signs == "+" else ""
-                key = self._key(config, choice, setting, f"{added}{choice}.{setting}={value}")
+                key = self._key(config, name, setting, f"{added}{name}.{setting}={value}")
                 plain = [text for text in plain if text.lstrip("+").partition("=")[0] != key]
                 plain.append(f"{added}{key}={value}")
         return plain

@@ -42,7 +42,9 @@ from walle.launcher.records import (
     write_manifest,
 )
 from walle.launcher.settings import BackendError, WalleLauncherConf, check_settings
-from walle.launcher.workers.backend import make_backend
+from walle.launcher.workers.backend import Backend, LocalBackend
+from walle.launcher.workers.ray_cluster.backend import RayBackend
+from walle.launcher.workers.slurm_backend import SlurmBackend
 from walle.system.format import count_text
 from walle.system.run_files import remove_empty
 from walle.system.signals import ENDING, FOR_AGENT, SAVING, signal_handlers
@@ -218,6 +220,17 @@ class Launch:
             raise SystemExit(128 + signals[0] if signals else 1)
         ends |= {i: Verdict("completed", value=value) for i, value in plan.done.items()}
         return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]
+
+
+def make_backend(settings: WalleLauncherConf) -> Backend:
+    """The backend of `hydra.launcher.backend`.
+
+    Raises:
+        ValueError: it cannot work with the settings.
+    """
+    backends: dict[str, type[LocalBackend | SlurmBackend | RayBackend]]
+    backends = {"local": LocalBackend, "slurm": SlurmBackend, "ray": RayBackend}
+    return backends[settings.backend](settings)
 
 
 def check_system() -> None:

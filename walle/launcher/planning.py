@@ -1,11 +1,18 @@
-"""From lists of overrides to a plan: which jobs run, which are complete, which are refused."""
+"""From lists of overrides to a plan: which jobs run, in which order, which are complete.
+
+A machine drifts: for minutes a neighbour takes a part of a core, or a hot core slows down. A sweep
+that ran all seeds of one value before the next value would mistake such a drift for an effect of
+the value. In blocks, every value runs once before any runs a second time: a drift meets all of
+them, and the values of one block can be compared with each other.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +23,8 @@ from walle.launcher import composing
 from walle.launcher.choices import ChoiceSettings
 from walle.launcher.composing import Composed, Job, PlanError
 from walle.launcher.fast_compose import fast_loader
-from walle.launcher.identity import as_json, assign_numbers, refuse_other_base
+from walle.launcher.identity import Flat, as_json, assign_numbers, flatten, refuse_other_base
 from walle.launcher.messages import job_label
-from walle.launcher.order import in_order, in_repeats, measures_time, repeat_numbers
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
@@ -29,6 +35,9 @@ from walle.system.run_files import has_checkpoint, read_status
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override
+SHUFFLE_SEED = 0
+# Jobs that differ in one of these keys differ in how fast they are.
+KEYS_OF_SPEED = ("sampler.n", "sampler.max_lag", "learner.n", "learner.threads")
 
 
 class Plan(NamedTuple):
@@ -205,7 +214,10 @@ class Planner:
         name = self._config.get("name")
         to_resume: list[str] = []  # a named sweep resumes without further overrides
         if not (self._resumes and name and str(name) in self._sweep.parts):
-            to_resume = [f"hydra.sweep.dir={quoted(str(self._sweep))}", "hydra.launcher.resume=true"]
+            to_resume = [
+                f"hydra.sweep.dir={quoted(str(self._sweep))}",
+                "hydra.launcher.resume=true",
+            ]
         launch = {
             "started": timestamp(),
             "command": command_line(),
@@ -280,3 +292,82 @@ def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:
 def _is_oversubscribed(job: Job, resources: Resources) -> bool:
     """Whether it needs more cores than there are; a worker elsewhere has cores for its jobs."""
     return bool(resources.cores) and (job.need.cores or 0) > len(resources.cores)
+
+
+def measures_time(
+    jobs: Sequence[Composed], needs: Sequence[int | None], swept: Collection[str]
+) -> bool:
+    """True when the times of the jobs are worth comparing, so that each job has to run alone.
+
+    They are when the jobs differ in a key that changes their speed, and when each of several jobs
+    takes all cores.
+
+    Args:
+        jobs: of this launch.
+        needs: the number of cores of each job; None for all.
+        swept: names of the overrides along which the sweep's jobs differ, now or earlier.
+    """
+    if len(jobs) > 1 and all(need is None for need in needs):
+        return True
+    configs = [flatten(job.values) for job in jobs]
+    return any(
+        key in swept or len({as_json(config.get(key)) for config in configs}) > 1
+        for key in KEYS_OF_SPEED
+    )
+
+
+def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) -> list[int]:
+    """Numbers the repeats of a sweep, from 0; returns the number of each job's repeat.
+
+    Args:
+        configs: of the jobs.
+        key: the key in which repeats differ, as `seed`; jobs without it belong to one repeat.
+        known: numbers that repeats have already, by the key's value as JSON.
+    """
+    numbers = dict(known)
+    free = max(numbers.values(), default=-1) + 1
+    for config in configs:
+        value = as_json(config.get(key))
+        if value not in numbers:
+            numbers[value], free = free, free + 1
+    return [numbers[as_json(config.get(key))] for config in configs]
+
+
+def in_repeats(
+    jobs: Sequence[Job], repeats: Sequence[int], *, blocks: bool, exclusive: bool
+) -> list[Job]:
+    """The jobs with the numbers of their blocks, if they run in blocks.
+
+    If they run one at a time, each repeat also has its turn of the cores (allocation.in_turn).
+    """
+    return [
+        job._replace(
+            block=repeat if blocks else None,
+            need=job.need._replace(turn=repeat if exclusive else 0),
+        )
+        for job, repeat in zip(jobs, repeats, strict=True)
+    ]
+
+
+def in_order(repeats: Sequence[int], order: str) -> list[int]:
+    """Indices of the jobs in the order to run them.
+
+    Args:
+        repeats: the number of each job's repeat, in the order given by the sweeper.
+        order: `given`; `interleaved`, all jobs of the first repeat, then all jobs of the second,
+            as given; `blocks`, the same with the jobs of every repeat in an order of its own;
+            `shuffled`, a random order. Random orders are the same in every launch.
+    """
+
+    def shuffled(indices: Sequence[int], seed: int) -> list[int]:
+        return random.Random(seed).sample(indices, len(indices))
+
+    indices = list(range(len(repeats)))
+    if order == "shuffled":
+        return shuffled(indices, SHUFFLE_SEED)
+    if order == "given":
+        return indices
+    blocks = {number: [i for i in indices if repeats[i] == number] for number in repeats}
+    if order == "blocks":
+        blocks = {number: shuffled(jobs, number) for number, jobs in blocks.items()}
+    return [index for number in sorted(blocks) for index in blocks[number]]

@@ -85,7 +85,7 @@ def run(request: Request, state: HydraState, result_fd: int) -> int | str | None
             job_subdir_key="hydra.sweep.subdir",
         )
         if returned.status != JobStatus.COMPLETED:
-            raise returned._return_value
+            raise returned._return_value  # noqa: TRY301  handled as the function's own exception
         _write(result_fd, JobResult(value=returned.return_value))
     except SystemExit as error:
         _write(result_fd, JobResult(error=f"SystemExit: {error.code}"))

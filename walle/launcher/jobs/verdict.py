@@ -78,7 +78,9 @@ def judge(ended: Ended, around: Circumstances) -> Verdict:
         return verdict._replace(state="interrupted", error="stopped before its end")
     if ended.signal == signal.SIGKILL and around.out_of_memory:
         peak_gib = ended.peak_memory_bytes / 2**30
-        return verdict._replace(error=f"killed by the kernel: out of memory (peak {peak_gib:.1f} GiB)")
+        return verdict._replace(
+            error=f"killed by the kernel: out of memory (peak {peak_gib:.1f} GiB)"
+        )
     if around.own_state == "failed" and around.own_error:
         reason = around.own_error
     elif result is not None and result.error is not None:

@@ -3,7 +3,8 @@
     backend.py        the backend of this machine, and what those of Slurm and Ray have in common
     slurm_backend.py  the backend of Slurm: its batch script and its number of workers
     ray_cluster/      the backend of Ray: starts workers on the nodes of a cluster
-    submission.py     a submission in files: the plan for the workers, their names, how they are
+    submission.py     a submission: its directory, the names of its workers, how these are
+    stored_plan.py    its plan, in files for the workers
     follower.py       follows the jobs of a submission from where the command was typed
     claims.py         which worker runs which job, and which jobs to stop, in shared files
     worker.py         the worker's process

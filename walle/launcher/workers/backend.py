@@ -18,11 +18,10 @@ from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.locks import jobs_locked, launcher_locked, locked
 from walle.launcher.machine_check import MachineCheck
-from walle.launcher.order import KEYS_OF_SPEED
-from walle.launcher.planning import Plan
+from walle.launcher.planning import KEYS_OF_SPEED, Plan
 from walle.launcher.resources import Resources, sweep_cores, visible_gpus
 from walle.launcher.runner import runner
-from walle.launcher.screen import Screen, open_screen
+from walle.launcher.screen import open_screen
 from walle.launcher.settings import (
     BackendError,
     RayConf,
@@ -32,7 +31,8 @@ from walle.launcher.settings import (
 )
 from walle.launcher.workers import slurm
 from walle.launcher.workers.follower import Follower
-from walle.launcher.workers.submission import Submission, new_directory, store, unfinished
+from walle.launcher.workers.stored_plan import store
+from walle.launcher.workers.submission import Submission, new_directory, unfinished
 from walle.system.format import ranges_text
 from walle.system.signals import leave_terminal
 
@@ -266,20 +266,3 @@ class WorkersBackend(Backend):
         """
         speed = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
         return plan.exclusive and bool(self._settings.exclusive or speed)
-
-
-def make_backend(settings: WalleLauncherConf) -> Backend:
-    """The backend of `hydra.launcher.backend`.
-
-    Raises:
-        ValueError: it cannot work with the settings.
-    """
-    if settings.backend == "slurm":
-        from walle.launcher.workers.slurm_backend import SlurmBackend
-
-        return SlurmBackend(settings)
-    if settings.backend == "ray":
-        from walle.launcher.workers.ray_cluster.backend import RayBackend
-
-        return RayBackend(settings)
-    return LocalBackend(settings)

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from walle.launcher.allocation import Allocator, Grant, Need
-from walle.launcher.composing import Job
 from walle.launcher.resources import Resources
 from walle.system.files import write_atomically
+
+if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the claims and starts without Hydra
+    from walle.launcher.composing import Job
 
 RELEASED = "released"
 CLAIMS, ALIVE, STOPS = "claims", "alive", "stops"

@@ -1,35 +1,23 @@
-"""The submissions of a sweep in files: the plan for the workers, their names, how they are."""
+"""The submissions of a sweep: their directories, the names of their workers, how these are."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import pickle
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple
 
-import cloudpickle
-from omegaconf import open_dict, read_write
-
-from walle.launcher.allocation import Need
-from walle.launcher.composing import Job
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
-from walle.launcher.settings import BackendError, WalleLauncherConf
+from walle.launcher.settings import BackendError
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claims
-from walle.system.commands import command_line
 from walle.system.files import write_atomically
 from walle.system.format import count_text
 
 log = logging.getLogger(__name__)
 
-WORKERS, SUBMITTED, LOGS, COMMON, JOBS = ".workers", "submitted.json", "logs", "common.pkl", "jobs"
+WORKERS, SUBMITTED, LOGS = ".workers", "submitted.json", "logs"
 LIVING = ("RUNNING", "COMPLETING", "SUSPENDED")  # a worker in such a state still has its cores
 
 
@@ -107,104 +95,6 @@ def unfinished(sweep: Path) -> Submission | None:
     if newest is None or Claims(newest.directory).all_over(newest.nums):
         return None
     return newest
-
-
-class StoredPlan(NamedTuple):
-    """What all workers of a submission need.
-
-    Attributes:
-        sweep: the sweep's directory.
-        nums: the number of each job, by index.
-        needs: of each job.
-        order: indices of the jobs to run.
-        resumed: indices of those that resume from a checkpoint.
-        exclusive: one job at a time.
-        settings: of the launcher.
-        preparation: what the jobs import.
-        command: the command that started the sweep.
-        cwd: its working directory.
-        path: its `sys.path`.
-    """
-
-    sweep: Path
-    nums: list[int]
-    needs: list[Need]
-    order: list[int]
-    resumed: list[int]
-    exclusive: bool
-    settings: WalleLauncherConf
-    preparation: Preparation
-    command: str
-    cwd: str
-    path: list[str]
-
-    @staticmethod
-    def read(directory: Path) -> StoredPlan:
-        """Reads the plan from a submission's directory."""
-        stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
-        return stored
-
-    def plan(self, directory: Path) -> Plan:
-        """The plan, whose jobs are read from the submission's directory when they are needed."""
-        jobs: Any = StoredJobs(directory, self.nums)
-        empty = Manifest((), {}, (), ())
-        return Plan(jobs, {}, self.order, self.resumed, empty, self.exclusive)
-
-
-class StoredJobs(Sequence[Job]):
-    """The jobs of a submission, each in a file of its own: a worker reads those that it runs."""
-
-    def __init__(self, directory: Path, nums: Sequence[int]) -> None:
-        """Reads nothing yet; `nums` are the numbers of the jobs."""
-        self._directory, self._nums = directory, nums
-
-    def __len__(self) -> int:
-        return len(self._nums)
-
-    @overload
-    def __getitem__(self, index: int) -> Job: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Job]: ...
-
-    def __getitem__(self, index: int | slice) -> Job | list[Job]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(len(self))[index]]
-        content = (self._directory / JOBS / f"{self._nums[index]}.pkl").read_bytes()
-        job: Job = pickle.loads(content)
-        return job
-
-
-def store(
-    directory: Path,
-    sweep: Path,
-    plan: Plan,
-    settings: WalleLauncherConf,
-    preparation: Preparation,
-) -> None:
-    """Writes the plan into a submission's directory, which it makes."""
-    (directory / JOBS).mkdir(parents=True)
-    (directory / LOGS).mkdir()
-    for index in plan.order:
-        job = plan.jobs[index]
-        with read_write(job.config.hydra), open_dict(job.config.hydra):
-            # A worker runs none of the application's code, so it can resolve nothing.
-            job.config.hydra.sweep.dir = str(job.config.hydra.sweep.dir)
-        (directory / JOBS / f"{job.num}.pkl").write_bytes(cloudpickle.dumps(job))
-    stored = StoredPlan(
-        sweep.absolute(),
-        [job.num for job in plan.jobs],
-        [job.need for job in plan.jobs],
-        plan.order,
-        plan.resumed,
-        plan.exclusive,
-        settings,
-        preparation,
-        command_line(),
-        os.getcwd(),
-        sys.path,
-    )
-    (directory / COMMON).write_bytes(cloudpickle.dumps(stored))
 
 
 class WorkerStatus(NamedTuple):

@@ -21,7 +21,8 @@ from walle.launcher.runner import runner
 from walle.launcher.settings import STALE_BEATS
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, Stops
-from walle.launcher.workers.submission import StoredPlan, read_submission
+from walle.launcher.workers.stored_plan import StoredPlan
+from walle.launcher.workers.submission import read_submission
 from walle.system.locks import RUN_LOCK, is_locked
 from walle.system.machine import usable_cores
 from walle.system.signals import ENDING, signal_handlers

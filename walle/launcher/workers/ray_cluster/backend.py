@@ -30,7 +30,8 @@ from walle.launcher.workers.ray_cluster.supervisor import (
     digest,
     obstacle,
 )
-from walle.launcher.workers.submission import COMMON, Submission
+from walle.launcher.workers.stored_plan import COMMON
+from walle.launcher.workers.submission import Submission
 from walle.system.cluster.connecting import join, leave
 from walle.system.format import count_text
 

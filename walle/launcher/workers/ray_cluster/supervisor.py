@@ -129,13 +129,14 @@ class Supervisor:
         """
         task = self._task
         program = [task.python, "-m", "walle.launcher.workers.ray_cluster.program"]
+        arguments = [str(task.directory), task.name, str(task.cores), str(os.getpid())]
         with (task.directory / LOGS / f"{task.name}.log").open("ab") as log:
             for _ in range(1 + RESTARTS):
                 with self._lock:
                     if not self._may_start:
                         return
                     self._process = subprocess.Popen(
-                        [*program, str(task.directory), task.name, str(task.cores), f"{os.getpid()}"],
+                        [*program, *arguments],
                         cwd=task.cwd,
                         env=task.environ | {"CUDA_VISIBLE_DEVICES": gpus},
                         stdin=subprocess.DEVNULL,
