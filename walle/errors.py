@@ -149,16 +149,6 @@ def positive(default: Any = MISSING) -> Any:
     return _bounded(holds, lambda _: "must be positive", default)
 
 
-def matching(pattern: str, demand: str, default: Any = MISSING) -> Any:
-    """A field whose value, or every entry of it, must match a pattern as text."""
-
-    def holds(value: Any) -> bool:
-        entries = value if isinstance(value, list) else [value]
-        return all(re.fullmatch(pattern, str(entry)) for entry in entries)
-
-    return _bounded(holds, lambda _: demand, default)
-
-
 def not_negative(default: Any = MISSING) -> Any:
     """A field whose value must be 0 or above."""
     return _bounded(lambda value: value >= 0, lambda _: "must not be negative", default)

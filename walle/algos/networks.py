@@ -7,11 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-from gymnasium.spaces import flatdim
 
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
-from walle.nets import widths
 from walle.nets.critics import Critic, QFunctions
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.encoders import EncodedPolicy, Encoder
@@ -35,31 +33,25 @@ class NetSettings(NamedTuple):
     """The `net` group.
 
     Attributes:
-        policy_hidden: widths of the policy's hidden layers, see `nets.widths`.
+        policy_hidden: widths of the policy's hidden layers.
         critic_hidden: widths of the critic's hidden layers.
         activation: the function between layers.
         log_std: initial log standard deviation of a Gaussian policy.
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
-        own: makes a net of the user's own; None without one.
+        own: makes a net of the user's own, see `nets.own`; None without one.
         image_features: features of each image, if the observations have images; else 0.
-        policy_init: how the policy's weights are drawn, a key of `nets.mlp.INITS`.
-        critic_init: the same for the critic.
-        log_std_copies: number of parameters whose sum is a log standard deviation, or K*act.
     """
 
-    policy_hidden: tuple[int | str, ...]
-    critic_hidden: tuple[int | str, ...]
+    policy_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
     activation: str
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
     own: OwnFactory | None = None
     image_features: int = 0
-    policy_init: str = "orthogonal"
-    critic_init: str = "orthogonal"
-    log_std_copies: int | str = 1
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -73,9 +65,6 @@ class NetSettings(NamedTuple):
             net.scale,
             OwnFactory(net.name, own_class(net.name), net) if ":" in net.name else None,
             net.image_features if net.name == "cnn" else 0,
-            net.policy_init,
-            net.critic_init,
-            net.log_std_copies,
         )
 
     def features(self, problem: Problem) -> int:
@@ -117,23 +106,21 @@ class NetSettings(NamedTuple):
         """
         if self.own is not None:
             self.encoder(problem)  # refuses images
-            check_net(self.own, problem.observation_space)
+            if not self.own.is_whole:
+                check_net(self.own, problem.observation_space)
 
     def own_encoder(self, problem: Problem) -> MakeNet | None:
-        """Makes the user's own net before the layers; picklable; None without one."""
+        """Makes the user's own net before the layers; picklable; None without one.
+
+        Raises:
+            ConfigError: the user's own net makes whole networks instead.
+        """
+        if self.own is not None and self.own.is_whole:
+            raise ConfigError(
+                f"net.name={self.own.path!r} makes policies and state-value functions of on-policy"
+                " algorithms only; use one of these, or net=mlp"
+            )
         return None if self.own is None else partial(self.own, problem.obs_dim)
-
-    def policy_widths(self, problem: Problem) -> tuple[int, ...]:
-        """Widths of the policy's hidden layers, as numbers."""
-        return self._numbers("net.policy_hidden", self.policy_hidden, problem)
-
-    def critic_widths(self, problem: Problem) -> tuple[int, ...]:
-        """Widths of the critic's hidden layers, as numbers."""
-        return self._numbers("net.critic_hidden", self.critic_hidden, problem)
-
-    def _numbers(self, key: str, given: tuple[int | str, ...], problem: Problem) -> tuple[int, ...]:
-        obs, act = self.encoded(problem), int(flatdim(problem.action_space))
-        return widths.numbers(key, given, obs=obs, act=act)
 
     @property
     def state_size(self) -> int:
@@ -142,6 +129,8 @@ class NetSettings(NamedTuple):
 
     def policy_factory(self, problem: Problem) -> Callable[[], Policy]:
         """A function that makes the policy; picklable, because each sampler makes one."""
+        if self.own is not None and self.own.is_whole:
+            return self.own.policy_factory(problem.obs_dim, problem.action_space)
         encoder, readout = self.encoder(problem), self._readout_factory(problem)
         if own := self.own_encoder(problem):
             return partial(OwnPolicy, own, readout)
@@ -153,46 +142,40 @@ class NetSettings(NamedTuple):
 
     def _readout_factory(self, problem: Problem) -> Callable[[], Policy]:
         space, width = problem.action_space, self.encoded(problem)
-        layers = (self.policy_widths(problem), activation(self.activation))
+        layers = (self.policy_hidden, activation(self.activation))
         if not isinstance(space, gym.spaces.Box) and self.scale == "state":
             raise ConfigError(
                 "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
             )
-        if self.log_std_copies != 1 and not self.has_log_std(space):
-            raise ConfigError(
-                f"net.log_std_copies={self.log_std_copies} with a policy without log standard"
-                " deviations among its parameters; use net.log_std_copies=1, or net.scale=constant"
-                " with continuous actions"
-            )
-        init = self.policy_init
         if isinstance(space, gym.spaces.Discrete):
-            return partial(CategoricalPolicy, width, int(space.n), *layers, init=init)
+            return partial(CategoricalPolicy, width, int(space.n), *layers)
         if isinstance(space, gym.spaces.MultiDiscrete):
             counts = tuple(space.nvec.tolist())
-            return partial(MultiCategoricalPolicy, width, counts, *layers, init=init)
+            return partial(MultiCategoricalPolicy, width, counts, *layers)
         size = int(space.shape[0])
         if isinstance(space, gym.spaces.MultiBinary):
-            return partial(BernoulliPolicy, width, size, *layers, init=init)
-        (copies,) = self._numbers("net.log_std_copies", (self.log_std_copies,), problem)
+            return partial(BernoulliPolicy, width, size, *layers)
         if self.scale == "constant":
-            make = partial(GaussianPolicy, width, size, *layers, self.log_std)
-            return partial(make, copies=copies, init=init)
-        return partial(StateScalePolicy, width, size, *layers, self.log_std, init=init)
+            return partial(GaussianPolicy, width, size, *layers, self.log_std)
+        return partial(StateScalePolicy, width, size, *layers, self.log_std)
 
     def has_log_std(self, space: gym.Space[Any]) -> bool:
         """Whether a policy for actions of `space` has log standard deviations as parameters."""
-        return isinstance(space, gym.spaces.Box) and self.scale == "constant"
+        whole = self.own is not None and self.own.is_whole  # its parameters may mean anything
+        return isinstance(space, gym.spaces.Box) and self.scale == "constant" and not whole
 
     def critic(self, problem: Problem) -> Critic:
         """Makes the state-value function."""
-        layers = (self.critic_widths(problem), activation(self.activation))
-        critic = Critic(self.encoded(problem), *layers, self.critic_init)
+        if self.own is not None and self.own.is_whole:
+            return self.own.critic(problem.obs_dim, problem.action_space)
+        layers = (self.critic_hidden, activation(self.activation))
+        critic = Critic(self.encoded(problem), *layers)
         own = self.own_encoder(problem)
         return OwnCritic(own(), critic) if own else critic
 
     def q_functions(self, problem: Problem, actions: int, count: int) -> QFunctions:
         """Makes `count` action-value functions of actions with `actions` entries."""
-        layers = (self.critic_widths(problem), activation(self.activation))
+        layers = (self.critic_hidden, activation(self.activation))
         make = partial(QFunctions, self.encoded(problem), actions, *layers)
         own = self.own_encoder(problem)
         return OwnQFunctions(own(), make(1), count) if own else make(count)

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from walle.errors import matching, not_negative, one_of, positive
-
-INITS = ("orthogonal", "uniform", "normal")
-WIDTH = r"[1-9]\d*(\*(obs|act))?|mean"
-WIDTHS = "must be positive whole numbers, K*obs, K*act (as in 10*obs), or mean between two of these"
+from walle.errors import not_negative, one_of, positive
 
 
 @dataclass(kw_only=True)
@@ -39,14 +35,11 @@ class NetConfig:
     """Settings in conf/net/."""
 
     name: str  # `walle.config.loading` knows the names
-    policy_hidden: list[Any] = matching(WIDTH, WIDTHS)
-    critic_hidden: list[Any] = matching(WIDTH, WIDTHS)
+    policy_hidden: list[int] = positive()
+    critic_hidden: list[int] = positive()
     activation: str
-    policy_init: str = one_of(*INITS)
-    critic_init: str = one_of(*INITS)
     scale: str = one_of("constant", "state")
     log_std: float
-    log_std_copies: Any = matching(r"[1-9]\d*(\*act)?", "must be a positive number or K*act")
 
 
 @dataclass(kw_only=True)

@@ -8,7 +8,7 @@ action. Each has an encoder of its own, with parameters of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from walle.nets.critics import Critic, QFunctions
 from walle.nets.mlp import MLP, Forward, Layout, Params
 from walle.nets.policies import Policy
+from walle.types import ActionSpace
 
 _PREFIX = "encoder."
 
@@ -40,6 +41,23 @@ class OwnNet(Protocol):
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., F]; each row must depend on its own observation alone."""
+
+
+class OwnNetworks(Protocol):
+    """The interface of a class that makes whole networks instead of an encoder.
+
+    `net.name=module:Class` may name such a class for on-policy algorithms. It is never
+    instantiated; both are static methods of `settings` (see `OwnNet`), the width of an observation
+    and the space of actions. Samplers receive `policy` by pickle.
+    """
+
+    @staticmethod
+    def policy(settings: Any, obs_dim: int, action_space: ActionSpace) -> Policy:
+        """Makes the policy."""
+
+    @staticmethod
+    def critic(settings: Any, obs_dim: int, action_space: ActionSpace) -> Critic:
+        """Makes the state-value function."""
 
 
 MakeNet = Callable[[], OwnNet]

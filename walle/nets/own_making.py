@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from walle.nets.critics import Critic
 from walle.nets.mlp import Params
 from walle.nets.own import OwnNet
+from walle.nets.policies import Policy
 from walle.system.importing import imported
+from walle.types import ActionSpace
 
 
 @dataclass(frozen=True)
@@ -36,15 +40,34 @@ class OwnFactory:
         net: OwnNet = self.cls(self.settings, obs_dim)
         return net
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the class makes whole networks (`OwnNetworks`) instead of an encoder."""
+        return hasattr(self.cls, "policy")
+
+    def policy_factory(self, obs_dim: int, space: ActionSpace) -> Callable[[], Policy]:
+        """Makes the policy of `OwnNetworks`; picklable."""
+        networks: Any = self.cls
+        return partial(networks.policy, self.settings, obs_dim, space)
+
+    def critic(self, obs_dim: int, space: ActionSpace) -> Critic:
+        """The state-value function of `OwnNetworks`."""
+        networks: Any = self.cls
+        critic: Critic = networks.critic(self.settings, obs_dim, space)
+        return critic
+
 
 def own_class(path: str) -> type:
     """The class of a net of the user's own, which "module:Class" names.
 
     Raises:
-        ConfigError: there is no such class, or it is neither a `torch.nn.Module` nor an `OwnNet`.
+        ConfigError: there is no such class, or it is no `torch.nn.Module`, `OwnNet` or
+            `OwnNetworks`.
     """
     found: type = imported("net.name", path)
-    if not _is_module(found):
+    if hasattr(found, "policy"):
+        imported("net.name", path, ("critic",), "see walle.nets.own.OwnNetworks")
+    elif not _is_module(found):
         base = "derive it from torch.nn.Module, or see walle.nets.own.OwnNet"
         imported("net.name", path, ("init",), base)
     return found

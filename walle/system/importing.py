@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +48,8 @@ def _module(key: str, path: str, module: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
+        if error.name == module.partition(".")[0] and _find_example(error.name):
+            return _module(key, path, module)
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{key}={path!r}: there is no module {error.name} beside you, on PYTHONPATH or "
@@ -55,6 +59,20 @@ def _module(key: str, path: str, module: str) -> ModuleType:
     except Exception as error:  # a module's own code may raise anything
         fault = what_went_wrong(error)
         raise ConfigError(f"{key}={path!r}: {module} cannot be imported: {fault}") from error
+
+
+def _find_example(package: str) -> bool:
+    """Puts examples/PACKAGE/ on the path of modules, if walle ships a package of that name there.
+
+    Worker processes start with this process's path.
+    """
+    walle = Path(__file__).resolve().parents[1]
+    for shipped in (walle / "examples", walle.parent / "examples"):  # in a wheel, in a checkout
+        directory = str(shipped / package)
+        if (shipped / package / package).is_dir() and directory not in sys.path:
+            sys.path.append(directory)
+            return True
+    return False
 
 
 def require_picklable(key: str, path: str, value: object) -> None:

@@ -51,7 +51,7 @@ class ContinuousOffPolicy(OffPolicy):
         actions = continuous_actions(settings.name, problem)
         self.net, self.problem, self.critics = net, problem, critics
         net.encoder(problem)  # refuses images
-        layers = (net.policy_widths(problem), activation(net.activation))
+        layers = (net.policy_hidden, activation(net.activation))
         width, own = net.encoded(problem), net.own_encoder(problem)
         make = partial(policy, width, actions, *layers, encoder=own)
         self.policy = make()

@@ -95,7 +95,7 @@ class DQN(OffPolicy):
             net.encoder(problem),
             net.encoded(problem),
             discrete_actions(settings.name, problem),
-            net.policy_widths(problem),
+            net.policy_hidden,
             activation(net.activation),
             own=net.own_encoder(problem),
         )

@@ -95,7 +95,7 @@ class SeparateStep:
             return grad, self._numbers(grad, value, info)
 
         of_loss = description and f"gradient for {network.info} of {description}"
-        state = AdamState.zeros_like(vector, amsgrad=self._settings.amsgrad).tensors()
+        state = AdamState.zeros_like(vector).tensors()
         numbers = vector.new_zeros(len(self._networks), self._width)
         example = (vector, *state, vector.new_zeros(()), torch.zeros_like(vector), numbers)
         of_step = f"step {self._settings} of {len(vector)} with {self.names}"
