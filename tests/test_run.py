@@ -15,10 +15,10 @@ from tests.conftest import largest_file, read
 from tests.test_training import learned
 from walle import training
 from walle.agent import checkpoint
-from walle.agent.provenance import command_of
-from walle.agent.run_directory import read_status
 from walle.run import _into_its_directory
 from walle.system import forkserver
+from walle.system.commands import command_of
+from walle.system.run_files import read_status
 
 ROOT = str(Path(__file__).resolve().parents[1])
 SMALL = (

@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from walle.agent.run_directory import update_status
 from walle.launcher.identity import Identity
 from walle.launcher.lock import locked
 from walle.launcher.records import JobRecord, Manifest, read_manifest, write_manifest
@@ -15,6 +14,7 @@ from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submitted import Submission, record_submission
 from walle.sweep import job_rows, main
+from walle.system.run_files import update_status
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from walle.algos.on_policy.adaptive_rounds import BATCH_MAX, BATCH_MIN, KL_MAX, KL_MIN
 
 from hydra_plugins.walle_launcher.launcher import up_to_cores
-from walle.algos.on_policy.adaptive_rounds import BATCH_MAX, BATCH_MIN, KL_MAX, KL_MIN
 from walle.config import config_directory, validate
 from walle.tuning.space import read_space
 

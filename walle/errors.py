@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import re
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields

@@ -17,7 +17,6 @@ from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluator
 from walle.agent.progress import make_progress
 from walle.agent.recorder import Film, Outputs, Recorder
-from walle.agent.run_directory import update_status
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.networks import NetSettings
@@ -38,6 +37,7 @@ from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.exits import exits_told
 from walle.system.machine import usable_cores
+from walle.system.run_files import update_status
 from walle.system.signals import Signals
 from walle.system.watchdog import Watchdog
 from walle.timing import Timer, TraceFile, timestamp
@@ -103,7 +103,6 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         longest_episode=None if limit is None else -(-limit // env.frame_skip),
         rounds_vary=config.rounds_vary,
         shards=config.shards,
-        separate=config.separate,
     )
     return problem, probed
 

@@ -63,7 +63,7 @@ def _run(composed: DictConfig) -> float | None:
         start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
         from walle.agent.checkpoint import disk_error, earlier_state
-        from walle.agent.run_directory import has_checkpoint, read_status
+        from walle.system.run_files import has_checkpoint, read_status
         from walle.training import train
 
     launched = hydra.mode == RunMode.MULTIRUN
@@ -108,7 +108,7 @@ def _leave_no_directory(composed: DictConfig) -> None:
 
 
 def _how_to_go_on(directory: Path) -> str:
-    from walle.agent.provenance import command_of
+    from walle.system.commands import command_of
 
     return f"go on with: {command_of('run')} resume={shlex.quote(os.path.relpath(directory))}"
 

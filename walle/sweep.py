@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from walle.agent.run_directory import read_status
 from walle.launcher.lock import has_launcher
 from walle.launcher.records import (
     INDEX,
@@ -22,6 +21,7 @@ from walle.launcher.records import (
 from walle.launcher.screen import Row, job_table
 from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
 from walle.launcher.workers.overview import Overview, overview
+from walle.system.run_files import read_status
 from walle.system.signals import reader_may_leave
 
 BAD_INPUT = 2

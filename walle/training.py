@@ -170,7 +170,7 @@ def _compiled_differently(composed: Sequence[DictConfig]) -> Iterable[Config]:
     found: dict[str, Config] = {}
     for config in map(validate, composed):
         sizes = config.lanes, config.batch_size, config.total_steps, config.schedule_steps
-        learning = config.learner.divide, config.shards, config.learner.threads, config.device
+        learning = config.shards, config.learner.threads, config.device
         parts = config.algo, config.net, config.env, config.sampler.collect, config.rounds_vary
         if getattr(config.algo, "compile", "false") != "false":
             found.setdefault(repr((*parts, *sizes, *learning)), config)

@@ -6,18 +6,10 @@ import os
 
 import pytest
 
-from walle.agent.run_directory import (
-    FAILURE,
-    Status,
-    read_status,
-    remove_refused,
-    set_aside,
-    set_aside_previous,
-    update_status,
-    write_atomically,
-)
+from walle.agent.run_directory import FAILURE, Status, remove_refused, set_aside_previous
 from walle.errors import WorkerError
 from walle.system.locks import RUN_LOCK, run_directory
+from walle.system.run_files import read_status, set_aside, update_status, write_atomically
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from walle.config import compose, config_directory, config_hash
+from walle.config import compose, config_directory, config_hash, schemas
+from walle.config.loading import without_removed
 from walle.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,3 +221,25 @@ def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path, flags,
     assert done.stderr.splitlines()[-1].startswith("walle: cannot write: ")
     assert done.stderr.endswith(f"give another place with {place}=...\n")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+
+
+@pytest.fixture
+def removed(monkeypatch):
+    gone = schemas.Removed(("minibatches",), "use learner.n")
+    monkeypatch.setitem(schemas.REMOVED, "learner.gone", gone)
+
+
+@pytest.mark.usefixtures("removed")
+@pytest.mark.parametrize("override", ["learner.gone=x", "+learner.gone=x"])
+def test_a_setting_of_earlier_versions_is_refused_by_what_replaces_it(override):
+    with pytest.raises(ConfigError, match=r"^learner.gone is no longer a setting: use learner.n$"):
+        compose([override])
+
+
+@pytest.mark.usefixtures("removed")
+def test_a_run_of_an_earlier_version_is_read_if_the_setting_changed_nothing():
+    stored = {"learner": {"n": 2, "gone": "minibatches"}, "seed": 1}
+    assert without_removed(stored) == {"learner": {"n": 2}, "seed": 1}
+    stored["learner"]["gone"] = "networks"
+    with pytest.raises(ConfigError, match=r"learner.gone=networks, which the run has, .*version"):
+        without_removed(stored)

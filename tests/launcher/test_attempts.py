@@ -10,12 +10,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from walle.agent import checkpoint
-from walle.agent.run_directory import read_status, update_status
 from walle.launcher.allocation import Grant, Need
 from walle.launcher.attempts import can_resume, prepare
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
 from walle.launcher.records import is_done, read_manifest, resume_command
+from walle.system.run_files import read_status, update_status
 
 FAULTS = {1: "raise", 2: "os_exit", 3: "sigkill", 4: "hang"}
 RUN = """

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import read
 from tests.test_resume import assert_same_run
-from walle.agent.run_directory import has_checkpoint, read_status
+from walle.system.run_files import has_checkpoint, read_status
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, ROUND = 60, 64

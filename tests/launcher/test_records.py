@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from walle.agent.run_directory import update_status
 from walle.launcher.identity import Identity
 from walle.launcher.records import (
     JobRecord,
@@ -25,6 +24,7 @@ from walle.launcher.records import (
     write_index,
     write_manifest,
 )
+from walle.system.run_files import update_status
 
 REPLACED = {
     "sampler": "sampler-1",

@@ -88,7 +88,7 @@ def test_other_ends_of_a_job(app):
 
 
 OWN_STATUS = """
-        from walle.agent.run_directory import update_status
+        from walle.system.run_files import update_status
         directory = hydra.core.hydra_config.HydraConfig.get().runtime.output_dir
         trace = 'Traceback (most recent call last):\\n  File "robot.py", line 6, in step\\n'
         error = f"WorkerError: sampler-1 failed:\\n{trace}KeyError: 3\\nraised in lane 32\\n"

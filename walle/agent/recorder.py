@@ -15,10 +15,10 @@ from walle.agent.evaluation import Evaluation
 from walle.agent.iteration_rows import Collection, dropped, durations, lags, timing_row
 from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
-from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import Sink
 from walle.sampling.replacing import NodesInUse, Told
 from walle.sampling.rounds import Round
+from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import Span, TraceFile
 from walle.types import IntArray, PolicySnapshot

@@ -57,7 +57,7 @@ def ppo_epochs(algorithm: Any, adam: AdamSettings, kl_limit: float | None) -> PP
         normalize_advantages=s.normalize_advantages,
     )
     problem = algorithm.problem
-    return PPOEpochs(loss, adam, 0 if problem.separate else problem.shards)
+    return PPOEpochs(loss, adam, problem.shards)
 
 
 def actor_critic(algorithm: Any, critics: int) -> ActorCritic:

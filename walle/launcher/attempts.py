@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from walle.agent.run_directory import has_checkpoint, read_status, set_aside, update_status
 from walle.launcher.allocation import Grant
 from walle.launcher.composing import Job
 from walle.launcher.records import LOG
 from walle.system.machine import clock_mhz
+from walle.system.run_files import has_checkpoint, read_status, set_aside, update_status
 from walle.timing import timestamp
 
 

@@ -17,7 +17,6 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, se
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from walle.agent.run_directory import remove_empty
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError, distinct, task_config
 from walle.launcher.identity import ConfigChangedError
@@ -47,6 +46,7 @@ from walle.launcher.texts import (
 )
 from walle.launcher.workers.backends import make_backend
 from walle.launcher.workers.submitted import BackendError
+from walle.system.run_files import remove_empty
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
-from walle.agent.provenance import command_line
-from walle.agent.run_directory import read_status
 from walle.launcher import composing
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
@@ -26,6 +24,8 @@ from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.launcher.texts import count_text, job_label
 from walle.launcher.timed.order import in_order, in_repeats, measures_time, repeat_numbers
+from walle.system.commands import command_line
+from walle.system.run_files import read_status
 from walle.system.starting import without_collector
 from walle.timing import timestamp
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from walle.agent.run_directory import read_status, write_atomically
 from walle.errors import cause_text
 from walle.launcher.identity import Flat, Identity, common_part
+from walle.system.run_files import read_status, write_atomically
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
 TAIL_BYTES = 8192

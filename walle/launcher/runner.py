@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from walle.agent.run_directory import read_status, update_status
 from walle.errors import cause_text
 from walle.launcher import attempts
 from walle.launcher.allocation import Allocator, Grant
@@ -29,6 +28,7 @@ from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.texts import count_text, start_text
 from walle.launcher.timed.core_speeds import OthersClock, rounded
 from walle.system.machine import clock_mhz, oom_kills
+from walle.system.run_files import read_status, update_status
 from walle.system.signals import ENDING, FOR_AGENT, leave_terminal
 from walle.timing import timestamp
 

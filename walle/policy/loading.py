@@ -13,7 +13,6 @@ import gymnasium as gym
 
 from walle import algos
 from walle.agent import checkpoint
-from walle.agent.provenance import command_of
 from walle.algos.base import Algorithm, CompilableSettings
 from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
@@ -25,6 +24,7 @@ from walle.envs.transforms import ActionMap
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy, Spaces
 from walle.policy.which import check_which
+from walle.system.commands import command_of
 from walle.types import ActionSpace, PolicySnapshot
 
 

@@ -12,9 +12,9 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from walle.agent.run_directory import write_atomically
 from walle.launcher.composing import task_config
 from walle.launcher.identity import Flat, flatten, same
+from walle.system.run_files import write_atomically
 from walle.tuning.space import plain, text
 from walle.tuning.study import ERROR, JOBS, OVERRIDES, SEARCH, SWEEP, Study
 

@@ -22,6 +22,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+from parallel_trpo_2016.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
+from parallel_trpo_2016.baseline import EpisodeClock, LinearBaseline
 from walle.algos.base import Capabilities
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import StepBatch
@@ -32,9 +35,6 @@ from walle.errors import ConfigError, not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.optimizer import Optimizer
 from walle.types import PolicySnapshot, Rollout
-
-from parallel_trpo_2016.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
-from parallel_trpo_2016.baseline import EpisodeClock, LinearBaseline
 
 
 @dataclass(kw_only=True)

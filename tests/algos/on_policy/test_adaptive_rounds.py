@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from walle.algos.on_policy.adaptive_rounds import AdaptiveRounds, adapt, better
 
 from tests.conftest import read
-from walle.algos.on_policy.adaptive_rounds import AdaptiveRounds, adapt, better
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.training import train

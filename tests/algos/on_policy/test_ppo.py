@@ -157,20 +157,3 @@ def test_every_registered_algorithm_has_its_file_of_settings():
 def test_an_unknown_algorithm_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'ppo_kl'"):
         load("ppo_lk")
-
-
-def test_the_losses_of_policy_and_critic_add_up_to_the_loss():
-    algorithm, rollout = trained(1, "env=hopper", "batch_size=256", "algo.entropy_weight=0.1")
-    batch = algorithm.batch(algorithm.normalizers.experience(rollout), algorithm.vector)
-    whole, info = algorithm.loss(algorithm.vector, batch)
-    total, found, begin = 0.0, {}, 0
-    for network in algorithm.separate():
-        part = algorithm.vector[begin : begin + network.size]
-        loss, named = network.loss(part, network.rows(batch))
-        assert tuple(named) == network.info
-        total, found, begin = total + float(loss), found | named, begin + network.size
-    assert begin == len(algorithm.vector)
-    assert total == pytest.approx(float(whole), rel=1e-5)
-    assert {k: float(v) for k, v in found.items()} == pytest.approx(
-        {k: float(v) for k, v in info.items()}, rel=1e-5, abs=1e-6
-    )

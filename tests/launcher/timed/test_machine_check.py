@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from walle.agent.run_directory import update_status
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
@@ -15,6 +14,7 @@ from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
 from walle.launcher.timed.core_speeds import CoreSpeeds
 from walle.launcher.timed.machine_check import MachineCheck
+from walle.system.run_files import update_status
 
 EQUAL, UNEQUAL = CoreSpeeds({0: 0.05, 1: 0.05}, 0.0), CoreSpeeds({0: 0.05, 1: 0.1}, 0.0)
 SPIN = "import os; os.sched_setaffinity(0, {%d})\nwhile True: pass"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from walle.agent.run_directory import update_status
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
@@ -16,6 +15,7 @@ from walle.launcher.workers import following
 from walle.launcher.workers.claims import RELEASED, Claims, Stops
 from walle.launcher.workers.following import Follower
 from walle.launcher.workers.submitted import Submission
+from walle.system.run_files import update_status
 
 
 class Screen:

@@ -52,8 +52,7 @@ CASES = {
     ),
     "shards": ("learner.shards=4",),
     "uneven shards": ("learner.shards=3", "algo.minibatch_size=102"),
-    "by networks": ("learner.divide=networks",),
-    "by networks, bound on the norm": ("learner.divide=networks", "algo.max_grad_norm=0.01"),
+    "bound on the norm": ("algo.max_grad_norm=0.01",),
     "wide observations and actions": (
         *("env=gym", "env.id=tests.toy:Wide-v0"),
         *("algo.normalize_rewards=false", "learner.shards=2"),
@@ -215,9 +214,6 @@ SHARDS = ("learner.shards=4",)
         (SHARDS, (2, 3, 4)),
         ((*SHARDS, *CASES["target KL"]), (2, 3, 4)),
         ((*SHARDS, *CASES["last minibatch smaller"]), (2, 3, 4)),
-        (CASES["by networks"], (2,)),
-        ((*CASES["by networks"], *CASES["target KL"], *CASES["last minibatch smaller"]), (2,)),
-        ((*CASES["by networks"], *CASES["odd widths"]), (2,)),
     ],
     ids=str,
 )

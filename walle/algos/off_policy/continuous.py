@@ -77,8 +77,7 @@ class ContinuousOffPolicy(OffPolicy):
     @property
     def is_native(self) -> bool:
         """See `OffPolicy`."""
-        by_rows = not self.problem.separate
-        return by_rows and native.has_networks(self, self.net, self.problem)
+        return native.has_networks(self, self.net, self.problem)
 
     @property
     def policy_vector(self) -> Tensor:

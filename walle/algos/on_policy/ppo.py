@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,8 +46,7 @@ from walle.algos.compiling import (
 from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.on_policy.experience import Experience
-from walle.algos.on_policy.ppo_rows import PolicyRows, PPOBatch, ValueRows, policy_rows, value_rows
-from walle.algos.on_policy.rows import StepRows, make_rows
+from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
@@ -55,7 +54,6 @@ from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.gradient_steps import Info
 from walle.learning.native.ppo_epochs import Learned, PPOEpochs
 from walle.learning.optimizer import Optimizer
-from walle.learning.sharing.separate_networks import Network
 from walle.learning.sharing.team import Team, map_rows
 from walle.nets.actor_critic import ActorCritic
 from walle.nets.mlp import Params
@@ -94,7 +92,26 @@ class PPOSettings(OnPolicySettings):
 
 
 TOO_FAR = 1.5  # times the target of the KL divergence
-POLICY_INFO, VALUE_INFO = ("kl", "clip_fraction", "policy_loss", "entropy"), ("value_loss",)
+
+
+class PPOBatch(NamedTuple):
+    """N rows, each a step or a sequence of K steps.
+
+    Attributes:
+        inputs: inputs of the networks.
+        action: [N, *A]; in sequences [N, K, *A].
+        log_prob: [N] or [N, K], like all below; of the action under the policy before the update.
+        advantage: of the action.
+        target: of the value function.
+        value: the value function's estimate before the update.
+    """
+
+    inputs: StepInputs | SequenceInputs
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
 
 
 class PPO(OnPolicy):
@@ -122,7 +139,6 @@ class PPO(OnPolicy):
             self.adam_settings,
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
-            networks=self.separate() if problem.separate else (),
         )
         minibatches = -(-problem.batch_size // settings.minibatch_size)
         steps = problem.rounds * settings.epochs * minibatches
@@ -146,38 +162,6 @@ class PPO(OnPolicy):
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
-
-    def separate(self) -> tuple[Network, Network]:
-        """Policy and critic as networks without common parameters, whose losses add up to `loss`.
-
-        Raises:
-            ConfigError: they share a memory or convolutions.
-        """
-        if type(self.rows) is not StepRows:
-            raise ConfigError(
-                "learner.divide=networks: policy and critic share a memory or an encoder of images"
-                " here; use learner.divide=minibatches"
-            )
-        policy = Network(self.policy.layout.size, policy_rows, self.policy_loss, POLICY_INFO)
-        return policy, Network(self.critic.layout.size, value_rows, self.value_loss, VALUE_INFO)
-
-    def policy_loss(self, vector: Tensor, batch: PolicyRows) -> tuple[Tensor, Info]:
-        """L_clip - c_h H, of the policy's parameters."""
-        policy = self.with_fixed_noise(self.policy.layout.unflatten(vector))
-        dist = self.policy.dist(policy, batch.obs)
-        log_prob = self.policy.log_prob(dist, batch.action)
-        clip = self.settings.clip
-        policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, clip)
-        entropy = self.policy.entropy(dist).mean()
-        loss = policy_loss - self.settings.entropy_weight * entropy
-        return loss, info | {"policy_loss": policy_loss, "entropy": entropy}
-
-    def value_loss(self, vector: Tensor, batch: ValueRows) -> tuple[Tensor, Info]:
-        """c_v L_value, of the critic's parameters."""
-        s = self.settings
-        value = self.critic(self.critic.layout.unflatten(vector), batch.obs)
-        value_loss = losses.value_loss(value, batch.target, batch.value, s.value_clip)
-        return s.value_weight * value_loss, {"value_loss": value_loss}
 
     def compile(self, description: str | None) -> None:
         """Compiles the gradient step, or whole passes over a round in C++ where there are any."""

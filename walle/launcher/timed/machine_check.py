@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from walle.agent.run_directory import read_status
 from walle.launcher.planning import Plan
 from walle.launcher.records import write_manifest
 from walle.launcher.texts import count_text
 from walle.launcher.timed.core_speeds import CoreSpeeds, core_speeds
 from walle.launcher.timed.machine_notes import machine_notes
+from walle.system.run_files import read_status
 
 log = logging.getLogger(__name__)
 

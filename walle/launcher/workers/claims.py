@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from walle.agent.run_directory import write_atomically
 from walle.launcher.composing import Job
+from walle.system.run_files import write_atomically
 
 RELEASED = "released"
 CLAIMS, ALIVE, STOPS = "claims", "alive", "stops"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from walle.agent.run_directory import read_status
 from walle.launcher.allocation import Grant
 from walle.launcher.composing import Job
 from walle.launcher.jobs.verdict import Verdict
@@ -16,6 +15,7 @@ from walle.launcher.screen import Screen
 from walle.launcher.texts import count_text
 from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submitted import Submission
+from walle.system.run_files import read_status
 
 POLL_S = 1.0
 ASK_S = 30.0  # between two questions to the scheduler

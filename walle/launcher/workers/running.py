@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from walle.agent.provenance import COMMAND_VARIABLE, command_line
 from walle.launcher.allocation import Allocator
 from walle.launcher.jobs.client import ForkServer
 from walle.launcher.jobs.fork_server import Preparation
@@ -17,6 +16,7 @@ from walle.launcher.runner import Runner
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.launcher.timed.building import build_first
+from walle.system.commands import COMMAND_VARIABLE, command_line
 
 
 @contextmanager

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, overload
 import cloudpickle
 from omegaconf import open_dict, read_write
 
-from walle.agent.provenance import command_line
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
 from walle.launcher.settings import WalleLauncherConf
+from walle.system.commands import command_line
 
 COMMON, JOBS = "common.pkl", "jobs"
 

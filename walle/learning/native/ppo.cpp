@@ -41,7 +41,6 @@ constexpr double HALF_LOG_2_PI = 0.9189385332046727;
 
 class PPO {
  public:
-  // With `shards` of 0 learners divide the networks instead of the minibatches.
   PPO(const Networks &networks, const Loss &loss, const AdamSettings &adam, int shards)
       : loss_(loss),
         settings_(adam),
@@ -55,9 +54,7 @@ class PPO {
         log_std_at_(policy_.end()),
         critic_at_(log_std_at_ + Panels::padded(copies_ * actions_)),
         size_(critic_.end()),
-        by_networks_(!shards),
-        shards_(shards ? shards : 2, shards ? size_ + NUMBERS : 3 * longer_network()),
-        gradient_(zeros(size_)),
+        shards_(shards, size_ + NUMBERS),
         parameters_(zeros(size_)),
         adam_(size_, adam.beta1, adam.beta2),
         inverse_std_(zeros(Panels::padded(actions_))),
@@ -122,12 +119,11 @@ class PPO {
     long taken = 0;
     for (long first = 0; first < rows.count; first += minibatch, numbers += NUMBERS, taken++) {
       const Minibatch batch = {rows, order, first, std::min(minibatch, rows.count - first)};
-      if (by_networks_ ? !find_by_networks(batch, team, numbers) : !find(batch, team, numbers))
-        return -1;
+      if (!find(batch, team, numbers)) return -1;
       if (numbers[KL] > kl_limit) break;
-      step(numbers[GRAD_NORM], rate, team);
+      step(numbers[GRAD_NORM], rate);
     }
-    return by_networks_ && team && !share_networks(team) ? -1 : taken;
+    return taken;
   }
 
  private:
@@ -139,11 +135,11 @@ class PPO {
 
   // The gradient of a minibatch, and its numbers; false if the team broke.
   bool find(const Minibatch &batch, Team *team, float *numbers) {
-    prepare(true, true);
+    prepare();
     found_ = shards_.sum(size_ + NUMBERS, team, [&](int shard, float *to) {
       const long begin = batch.size * shard / shards_.count();
       const long end = batch.size * (shard + 1) / shards_.count();
-      shard_gradient(batch, begin, end, true, true, to, to + size_);
+      shard_gradient(batch, begin, end, to, to + size_);
     });
     if (!found_) return false;
     std::copy(found_ + size_, found_ + size_ + NUMBERS, numbers);
@@ -151,69 +147,18 @@ class PPO {
     return true;
   }
 
-  // The same, each network by one learner: the gradient's norm alone couples them, so they exchange
-  // its square and the numbers; see walle/learning/sharing/separate_networks.py.
-  bool find_by_networks(const Minibatch &batch, Team *team, float *numbers) {
-    const float *sums = shards_.sum(NUMBERS, team, [&](int network, float *to) {
-      prepare(network == POLICY, network == CRITIC);
-      shard_gradient(batch, 0, batch.size, network == POLICY, network == CRITIC, gradient_.get(),
-                     to);
-      to[GRAD_NORM] = squares(&gradient_[begin_of(network)], size_of(network));
-    });
-    if (!sums) return false;
-    std::copy(sums, sums + NUMBERS, numbers);
-    numbers[GRAD_NORM] = std::sqrt(numbers[GRAD_NORM]);
-    found_ = gradient_.get();
-    return true;
-  }
-
-  // A learner's own networks, or all parameters.
-  void step(float norm, float rate, const Team *team) {
+  void step(float norm, float rate) {
     const AdamSettings &s = settings_;
     const double root = std::sqrt(1 - std::pow(s.beta2, ++steps_));
     const double corrected = rate * root / (1 - std::pow(s.beta1, steps_));
     const float scale = clamp(float(s.max_grad_norm) / (norm + 1e-6f), 0.0f, 1.0f);
-    const bool divided = by_networks_ && team;
-    const long begin = divided ? begin_of(team->first(2)) : 0;
-    const long end = divided ? begin_of(team->end(2)) : size_;
-    adam_.step(parameters_.get(), found_, begin, end, scale, float(corrected),
-               float(s.epsilon * root));
+    adam_.step(parameters_.get(), found_, scale, float(corrected), float(s.epsilon * root));
   }
-
-  // Gives the other learner this one's networks with their Adam state, and takes the other's.
-  bool share_networks(Team *team) {
-    team->turn = 1 - team->turn;
-    float *const parts[] = {parameters_.get(), adam_.mean(), adam_.square()};
-    for (const bool give : {true, false}) {
-      for (int network : {POLICY, CRITIC}) {
-        const bool mine = network >= team->first(2) && network < team->end(2);
-        if (mine != give) continue;
-        const long begin = begin_of(network), size = size_of(network);
-        float *row = team->rows[team->turn] + network * shards_.row();
-        for (float *part : parts) {
-          give ? std::copy(part + begin, part + begin + size, row)
-               : std::copy(row, row + size, part + begin);
-          row += size;
-        }
-      }
-      if (give && !shards_.meet(team)) return false;
-    }
-    return true;
-  }
-
-  enum Network { POLICY, CRITIC };
-
-  long begin_of(int network) const {
-    return network == POLICY ? 0 : network == CRITIC ? critic_at_ : size_;
-  }
-  long size_of(int network) const { return begin_of(network + 1) - begin_of(network); }
-  long longer_network() const { return std::max(size_of(POLICY), size_of(CRITIC)); }
 
   // What all rows have in common.
-  void prepare(bool policy, bool critic) {
+  void prepare() {
     const float *parameters = parameters_.get();
-    if (critic) critic_.prepare_backward(parameters);
-    if (!policy) return;
+    critic_.prepare_backward(parameters);
     policy_.prepare_backward(parameters);
     log_density_ = entropy_ = 0;
     for (int a = 0; a < actions_; a++) {
@@ -225,11 +170,11 @@ class PPO {
     }
   }
 
-  // The part of some rows in the gradient and in the numbers of a minibatch, of one network or both.
-  // Every number of `gradient` is written once it is known: memory that another core has read last
-  // is written in the background that way, and clearing it first would cost as much as Adam.
-  void shard_gradient(const Minibatch &batch, long begin, long end, bool policy, bool critic,
-                      float *gradient, float *means) {
+  // The part of some rows in the gradient and in the numbers of a minibatch. Writes every entry of
+  // `gradient` exactly once: another core read its lines last, so a store can retire in the
+  // background, whereas zeroing them first would stall for as long as an Adam step.
+  void shard_gradient(const Minibatch &batch, long begin, long end, float *gradient,
+                      float *means) {
     const Rows &rows = batch.rows;
     const float weight = 1.0f / float(batch.size);
     if (begin == end) std::memset(gradient, 0, sizeof(float) * size_);
@@ -240,21 +185,17 @@ class PPO {
       const long first = batch.first + begin;
       obs_.read(rows.obs, rows.count, batch.order, first, block);
       prefetch(batch, first, block);
-      if (policy) {
-        action_.read(rows.action, rows.count, batch.order, first, block);
-        policy_.forward(obs_.panels, parameters_.get(), block);
-        for (int i = 0; i < block; i += LANES)
-          add_policy_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
-        policy_.backward(obs_.panels, add, gradient, block);
-      }
-      if (critic) {
-        critic_.forward(obs_.panels, parameters_.get(), block);
-        for (int i = 0; i < block; i += LANES)
-          add_value_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
-        critic_.backward(obs_.panels, add, gradient, block);
-      }
+      action_.read(rows.action, rows.count, batch.order, first, block);
+      policy_.forward(obs_.panels, parameters_.get(), block);
+      for (int i = 0; i < block; i += LANES)
+        add_policy_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
+      policy_.backward(obs_.panels, add, gradient, block);
+      critic_.forward(obs_.panels, parameters_.get(), block);
+      for (int i = 0; i < block; i += LANES)
+        add_value_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
+      critic_.backward(obs_.panels, add, gradient, block);
     }
-    for (int i = 0; policy && i < Panels::padded(copies_ * actions_); i++)
+    for (int i = 0; i < Panels::padded(copies_ * actions_); i++)
       gradient[log_std_at_ + i] =
           loss_.noise_is_learned && i < copies_ * actions_ ? log_std_slope_[i % actions_] : 0.0f;
     for (int n = 0; n < NUMBERS; n++) means[n] = sum(sums[n]) * weight;
@@ -358,9 +299,7 @@ class PPO {
   Block obs_, action_;
   MLP policy_, critic_;
   long log_std_at_, critic_at_, size_;  // where parts of the parameters begin, and where all end
-  bool by_networks_;
-  Shards shards_;     // of a minibatch, or the two networks
-  Floats gradient_;   // of the networks
+  Shards shards_;                 // of a minibatch
   const float *found_ = nullptr;  // the gradient of the last minibatch
   Floats parameters_;
   Adam adam_;

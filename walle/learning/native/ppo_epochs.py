@@ -85,7 +85,7 @@ class PPOEpochs:
         Args:
             loss: networks and weights of the loss.
             settings: of Adam, and the bound of the gradient's norm.
-            shards: into how many parts a minibatch is divided; 0 divides the networks instead.
+            shards: into how many parts a minibatch is divided.
 
         Raises:
             CompilerError: there is no compiler that compiles it.

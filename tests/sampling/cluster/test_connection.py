@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from walle.errors import ConfigError
-from walle.sampling.cluster.connecting import Connection
+from walle.sampling.cluster.connection import Connection
 from walle.system.signals import Signals
 
 

@@ -1,4 +1,4 @@
-"""What the sampling asks of Ray: the only module here that knows its functions and errors."""
+"""The connection of `sampler=ray` to Ray: the only module here that knows its API and errors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Connection:
     def wait(self, references: Sequence[Any], timeout_s: float, enough: int = 1) -> list[Any]:
         """Waits until `enough` answers have come, or the time is over; returns what has come.
 
-        Of more answers than that, it returns those that stand first in the list.
+        If more than `enough` are ready, returns the first ones in list order.
         """
         if not references:
             time.sleep(timeout_s)
