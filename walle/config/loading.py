@@ -129,10 +129,8 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
     for key, removed in REMOVED.items():
         group, _, name = key.rpartition(".")
         settings = current.get(group, {}) if group else current
-        if ":" in str(
-            settings.get("name")
-        ):  # a class of the user's own may have a setting so named
-            continue
+        if group and ":" in str(settings.get("name")):
+            continue  # a class of the user's own may have a setting of this name
         if name in settings and (value := settings.pop(name)) not in removed.usual:
             raise ConfigError(
                 f"{key}={value}, which the run has, is no longer a setting: {removed.instead}; to "

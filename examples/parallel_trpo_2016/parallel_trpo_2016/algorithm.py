@@ -1,7 +1,7 @@
 """TRPO as Frans & Hafner ran it: Monte-Carlo returns, a linear baseline, rounds that adapt.
 
-Departures from Frans & Hafner (2016) and their code, besides those in walle/algos/on_policy/trpo.py,
-with sweeps/parallel_trpo_2016.yaml:
+Departures from Frans & Hafner (2016) and their code, besides those in
+walle/algos/on_policy/trpo.py, with sweeps/parallel_trpo_2016.yaml:
     - observations are normalised by one running mean and deviation; their actors each had moments
       of their own;
     - if the line search accepts no step, the policy does not change; their code took the full step
