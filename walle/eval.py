@@ -10,7 +10,6 @@ Every policy meets the same episodes, which no training and no evaluation of a r
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import os
 import signal
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
 from walle.policy.targets import Target, find_targets
-from walle.policy.which import check_which
 
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
@@ -65,6 +63,8 @@ def main() -> int:
 
 
 def _main(arguments: Sequence[str]) -> int:
+    from walle.policy.loading import check_which
+
     paths, values, switches = parse(arguments, __doc__ or "", SETTINGS, SWITCHES)
     table, video, steps = (values.pop(name) for name in ("csv", "video", "video_steps"))
     if steps is not None and (steps < 1 or not video):
@@ -167,13 +167,10 @@ def evaluate_all(
         for target in targets:
             yield target, attempt(target.path, values)
         return
-    from walle.system.forkserver import end_all_processes, start_fork_server
-    from walle.system.process_tree import adopt_orphans, mark_processes
+    from walle.system.forkserver import end_all_processes, keep_processes, start_fork_server
     from walle.system.workers import become_worker
 
-    adopt_orphans()
-    mark_processes()
-    atexit.register(end_all_processes)
+    keep_processes()
     start_fork_server()
     context = multiprocessing.get_context("forkserver")
     pool = ProcessPoolExecutor(count, context, initializer=become_worker, initargs=(1,))

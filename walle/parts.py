@@ -19,13 +19,14 @@ from walle.agent.progress import make_progress
 from walle.agent.recorder import Film, Outputs, Recorder
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.config import to_dict, with_variables
 from walle.config.schemas import Config, RaySamplerConfig
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError
+from walle.nets.factory import NetSettings
+from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_block import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
@@ -35,11 +36,10 @@ from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
-from walle.system.exits import exits_told
 from walle.system.machine import usable_cores
 from walle.system.run_files import update_status
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Watchdog
 from walle.timing import Timer, TraceFile, timestamp
 from walle.types import Lag
 
@@ -110,7 +110,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
 def _probed(env: EnvSpec, seed: int) -> Probe:
     """Tries the environment; one that hangs is named after a minute and given up after two."""
     watched = Watchdog(None, print, lambda _: None).over("the trial of the environment")
-    with exits_told(f"env.id={env.id}"), watched:
+    with watched:
         return probe(env, seed)
 
 
@@ -285,6 +285,7 @@ def make_agent(
         run.timer,
         directory=run.directory,
         config=to_dict(config),
+        policy=stored_policy(algorithm, run.probed.lane),
         lag=lag,
         quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
         should_evaluate=Every(config.eval.every, env_steps),

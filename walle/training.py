@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
+from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,6 @@ from walle.agent import checkpoint
 from walle.agent.cadence import Every
 from walle.agent.callbacks.base import Callback
 from walle.agent.callbacks.calling import make_callbacks, stop_reason
-from walle.agent.progress import return_text
 from walle.agent.provenance import write_provenance
 from walle.agent.recorder import Film
 from walle.agent.run_directory import Status, set_aside_previous
@@ -34,11 +34,12 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
-from walle.sampling.replacing import News, Restarts
+from walle.sampling.replacing import News
 from walle.system.forkserver import end_orphans
+from walle.system.format import return_text
 from walle.system.locks import run_directory
-from walle.system.main_script import require_main_guard
 from walle.system.signals import Signals
+from walle.system.supervision import Restarts
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def train(
             values that depend on the machine are filled in.
 
     Raises:
-        ConfigError: the environment or the settings cannot work, another run uses the directory, or
-            a script calls this outside of its `__main__` guard; no sampler has started.
+        ConfigError: the environment or the settings cannot work, or another run uses the
+            directory; no sampler has started.
         WorkerError: a sampler or a learner ended.
         DirectoryLost: the directory was deleted or moved.
     """
@@ -113,7 +114,7 @@ def train(
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
     directory = Path(directory)
     if config.sampler.name == "process" or config.learners > 1:
-        require_main_guard("walle.train")
+        spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
         _refuse_another_run(resumed["config"], to_dict(config), directory)
     earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
@@ -265,7 +266,7 @@ def _make_film(run: Run) -> Film | None:
 
     config = run.config
     origin = Origin(run.directory, config.algo.name, 0, config.seed)
-    policy = policy_from(run.algorithm, run.probed.env, origin)
+    policy = policy_from(run.algorithm, run.probed.env, run.probed.lane, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
     return Filming(run.directory, ending, due, policy, config.logger.video_steps)

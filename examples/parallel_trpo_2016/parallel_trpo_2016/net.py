@@ -21,27 +21,27 @@ class UniformNet:
     settings = NetConfig
 
     @staticmethod
-    def policy(settings: NetConfig, obs_dim: int, action_space: gym.Space[Any]) -> UniformPolicy:
+    def policy(settings: NetConfig, obs_dim: int, space: gym.Space[Any]) -> UniformPolicy:
         """A Gaussian policy.
 
         Raises:
             ConfigError: actions are discrete, or the policy's scale is to depend on the state.
         """
-        if not isinstance(action_space, gym.spaces.Box) or settings.scale != "constant":
+        if not isinstance(space, gym.spaces.Box) or settings.scale != "constant":
             raise ConfigError(
                 "net=parallel_trpo_2016 needs continuous actions and net.scale=constant; for others"
                 " use net=mlp"
             )
         return UniformPolicy(
             obs_dim,
-            int(action_space.shape[0]),
+            int(space.shape[0]),
             settings.policy_hidden,
             activation(settings.activation),
             settings.log_std,
         )
 
     @staticmethod
-    def critic(settings: NetConfig, obs_dim: int, action_space: gym.Space[Any]) -> Critic:  # noqa: ARG004
+    def critic(settings: NetConfig, obs_dim: int, space: gym.Space[Any]) -> Critic:  # noqa: ARG004
         """A value function as with net=mlp, for algorithms whose baseline is a network."""
         return Critic(obs_dim, settings.critic_hidden, activation(settings.activation))
 

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.ppo_kl import PPOKL, PPOKLBatch, PPOKLSettings
 from walle.algos.problem import Problem
 from walle.learning.optimizer import Result
+from walle.nets.factory import NetSettings
 from walle.nets.mlp import Layout
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8

@@ -37,19 +37,19 @@ class WallENet:
     settings = WallENetConfig
 
     @staticmethod
-    def policy(settings: WallENetConfig, obs_dim: int, action_space: gym.Space[Any]) -> WallEPolicy:
+    def policy(settings: WallENetConfig, obs_dim: int, space: gym.Space[Any]) -> WallEPolicy:
         """A Gaussian policy.
 
         Raises:
             ConfigError: actions are discrete.
         """
-        if not isinstance(action_space, gym.spaces.Box):
+        if not isinstance(space, gym.spaces.Box):
             raise ConfigError("net=wall_e_2018 needs continuous actions; use net=mlp")
-        size = int(action_space.shape[0])
+        size = int(space.shape[0])
         return WallEPolicy(obs_dim, size, activation(settings.activation), settings.log_std)
 
     @staticmethod
-    def critic(settings: WallENetConfig, obs_dim: int, action_space: gym.Space[Any]) -> WallECritic:  # noqa: ARG004
+    def critic(settings: WallENetConfig, obs_dim: int, space: gym.Space[Any]) -> WallECritic:  # noqa: ARG004
         """A value function."""
         return WallECritic(obs_dim, activation(settings.activation))
 

@@ -34,7 +34,6 @@ from torch.func import grad_and_value
 
 from walle.algos.base import Capabilities
 from walle.algos.compiling import Compiling, describe
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
@@ -43,6 +42,7 @@ from walle.errors import not_negative, positive, within
 from walle.learning import losses
 from walle.learning.optimizer import Optimizer
 from walle.learning.trust_region import full_step, hessian_product, line_search
+from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
 
