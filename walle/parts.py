@@ -28,12 +28,11 @@ from walle.errors import ConfigError
 from walle.nets.factory import NetSettings
 from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
-from walle.sampling.lane_block import LaneBlock, deal
+from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
-from walle.sampling.replacing import News
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
-from walle.sampling.sampling import Patience, Sampling
+from walle.sampling.sampling import News, Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.machine import usable_cores
@@ -207,7 +206,7 @@ def make_sampling(
 
 
 def balances(run: Run) -> bool:
-    """Whether samplers step each other's lanes: where states are cheap to move, and never late."""
+    """Whether lanes are dealt by speed: where states are cheap to move, and rounds are complete."""
     sampler = run.config.sampler
     exact = sampler.max_lag is not None and not run.config.whole_episodes
     return sampler.balance and exact and run.probed.moves

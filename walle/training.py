@@ -34,7 +34,7 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
-from walle.sampling.replacing import News
+from walle.sampling.sampling import News
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
 from walle.system.locks import run_directory

@@ -16,8 +16,8 @@ from walle.agent.iteration_rows import Collection, dropped, durations, lags, tim
 from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
 from walle.agent.sinks import Sink
-from walle.sampling.replacing import NodesInUse, Told
 from walle.sampling.rounds import Round
+from walle.sampling.sampling import NodesInUse, Told
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import Span, TraceFile
