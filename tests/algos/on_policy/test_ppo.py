@@ -9,7 +9,7 @@ from walle.algos import REGISTRY, load
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
-from walle.sampling.replacing import News
+from walle.sampling.sampling import News
 from walle.sampling.serial_sampling import SerialSampling
 from walle.system.signals import Signals
 from walle.system.supervision import Watchdog

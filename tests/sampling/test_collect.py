@@ -6,8 +6,7 @@ from walle.envs import EnvSpec, make_lanes
 from walle.errors import RolloutError
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
 from walle.sampling.actor import Actor
-from walle.sampling.lane_group import LaneGroup
-from walle.sampling.sampler import LaneSampler
+from walle.sampling.collect import LaneSampler
 from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.types import PolicySnapshot
@@ -39,11 +38,8 @@ def make_slot(lanes, discrete=False, obs_dim=2, steps=STEPS):
 
 
 def make_sampler(policy, numbers, spec=COUNTER, obs_dim=2):
-    def make_group(numbers):
-        actor = Actor(policy, obs_dim, len(numbers), 10.0)
-        return LaneGroup(make_lanes(spec, numbers, seed=7), actor, numbers, seed=7)
-
-    return LaneSampler(make_group, numbers)
+    actor = Actor(policy, obs_dim, len(numbers), 10.0)
+    return LaneSampler(make_lanes(spec, numbers, seed=7), actor, numbers, seed=7)
 
 
 def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_dim=2):

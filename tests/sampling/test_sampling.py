@@ -1,6 +1,6 @@
 """What is reported about samplers that are replaced."""
 
-from walle.sampling.replacing import News, Replacement, begins_new_episodes
+from walle.sampling.sampling import News, Replacement, begins_new_episodes
 
 
 def test_news_are_kept_until_somebody_listens():
