@@ -183,7 +183,7 @@ class ProcessSampling:
         return with_dropped(round_, dropped, self._tasks)
 
     def release(self, item: Received) -> None:
-        """Notes where a rollout left its lanes, and gives the slot back to the sampler."""
+        """Notes where a rollout left its lanes, and returns the slot to the sampler."""
         self.lanes.advance(item.sampler, item.slot)
         self._experience.release(item)
 
@@ -209,16 +209,16 @@ class ProcessSampling:
         self._act_on_silence()
 
     def _owes(self, sampler: int) -> bool:
-        """Whether the sampler has all that it needs for a rollout: a slot and a policy."""
+        """Whether the sampler has all that it needs for a rollout: a slot, a policy and its lanes."""
         waiting = self._experience.pending(sampler)
         round_ = self.lanes.round(sampler) + len(waiting)
         rounds = self._tasks[sampler].rounds
         unfinished = rounds is None or round_ < rounds
-        if self._next_deal is not None and round_ >= self._next_deal[0]:
-            return False  # it waits for its lanes
         has_policy = self._policies.newest >= self._lag.oldest(round_)
+        has_lanes = self._next_deal is None or round_ < self._next_deal[0]
         starting = not self._experience.is_ready(sampler)
-        return starting or (unfinished and has_policy and len(waiting) < self._slots)
+        has_slot = len(waiting) < self._slots
+        return starting or (unfinished and has_policy and has_lanes and has_slot)
 
     def _notice_death(self) -> None:
         """Raises WorkerError unless `_wait` can replace who died."""
