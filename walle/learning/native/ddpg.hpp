@@ -2,19 +2,18 @@
 // copies on the last one.
 //
 // The same stages as in walle/algos/off_policy/ddpg.py and td3.py, whose docstrings have the equations.
-// walle/learning/native/replay_updates.py calls the functions at the end.
 
-#include "actor_critic.hpp"
+#pragma once
 
-namespace {
+#include "replay.hpp"
 
 struct Smoothing {
   float scale, bound;  // of the noise on the targets' actions
 };
 
-constexpr int METRICS = 3;  // of a block, in the order of DDPGMetrics
-
 class DDPG : public ActorCritic {
+  static constexpr int METRICS = 3;  // of a block, in the order of DDPGMetrics
+
  public:
   DDPG(const Networks &networks, const Update &update, const Smoothing *smoothing, int updates)
       : ActorCritic(networks, update),
@@ -23,7 +22,7 @@ class DDPG : public ActorCritic {
         updates_(updates),
         policy_target_(zeros(policy_size())) {}
 
-  void load_state(const float *const *fields) {
+  void load_state(float *const *fields) override {
     const int count = int(critics_.size());
     load_train_state(policy_state_, fields, &policy_, 1);
     load_train_state(critic_state_, fields + 4, critics_.data(), count);
@@ -32,7 +31,7 @@ class DDPG : public ActorCritic {
     pack(fields[9], critic_target_.get(), critics_.data(), count);
   }
 
-  void store_state(float *const *fields) {
+  void store_state(float *const *fields) override {
     const int count = int(critics_.size());
     store_train_state(policy_state_, fields, &policy_, 1);
     store_train_state(critic_state_, fields + 4, critics_.data(), count);
@@ -40,9 +39,8 @@ class DDPG : public ActorCritic {
     unpack(critic_target_.get(), fields[9], critics_.data(), count);
   }
 
-  // Blocks of updates on minibatches [B, W], with noise [B, A] each if targets are smoothed.
-  // Returns whether the team is whole.
-  bool run(const float *rows, const float *noise, long blocks, Team *team, float *metrics) {
+  bool run(const float *rows, const float *noise, long blocks, Team *team,
+           float *metrics) override {
     const long draws = is_smoothed_ ? long(minibatch_) * actions_ : 0;
     for (; blocks--; metrics += METRICS) {
       float loss = 0, value = 0, policy[NUMBERS];
@@ -82,7 +80,7 @@ class DDPG : public ActorCritic {
     }
   }
 
-  // The policy's step; gives the loss and the mean value of the policy's actions.
+  // The policy's step; writes the loss and the mean value of the policy's actions.
   bool move_policy(const float *rows, Team *team, float *numbers) {
     policy_.prepare_backward(policy_state_.parameters());
     const float *found = shards_.sum(policy_size() + NUMBERS, team, [&](int shard, float *to) {
@@ -133,28 +131,3 @@ class DDPG : public ActorCritic {
   int updates_;
   Floats policy_target_;
 };
-
-}  // namespace
-
-#pragma GCC visibility push(default)
-extern "C" {
-
-DDPG *ddpg_new(const Networks *networks, const Update *update, const Smoothing *smoothing,
-               int updates) {
-  return new DDPG(*networks, *update, smoothing, updates);
-}
-
-void ddpg_delete(DDPG *ddpg) { delete ddpg; }
-
-long ddpg_exchanged(const DDPG *ddpg) { return ddpg->exchanged(); }
-
-void ddpg_load(DDPG *ddpg, const float *const *fields) { ddpg->load_state(fields); }
-
-void ddpg_store(DDPG *ddpg, float *const *fields) { ddpg->store_state(fields); }
-
-int ddpg_run(DDPG *ddpg, const float *rows, const float *noise, long blocks, Team *team,
-             float *metrics) {
-  return ddpg->run(rows, noise, blocks, team, metrics);
-}
-}
-#pragma GCC visibility pop

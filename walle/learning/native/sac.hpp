@@ -1,18 +1,16 @@
 // Updates of SAC: the critics, then the policy, the temperature and the critics' slow copies.
 //
 // The same stages as in walle/algos/off_policy/sac.py, whose docstrings have the equations.
-// walle/learning/native/replay_updates.py calls the functions at the end.
 
-#include "actor_critic.hpp"
+#pragma once
 
-namespace {
-
-constexpr float LOG_STD_MIN = -20, LOG_STD_MAX = 2, HALF_LOG_2_PI = 0.91893853f, LOG_2 = 0.6931472f;
-
-// The fields of a SACState and the metrics of an update, in their orders.
-constexpr int FIELDS = 13, METRICS = 5;
+#include "replay.hpp"
 
 class SAC : public ActorCritic {
+  static constexpr float LOG_STD_MIN = -20, LOG_STD_MAX = 2;
+  static constexpr float HALF_LOG_2_PI = 0.91893853f, LOG_2 = 0.6931472f;
+  static constexpr int METRICS = 5;  // of an update, in the order of SACMetrics
+
  public:
   SAC(const Networks &networks, const Update &update, float target_entropy)
       : ActorCritic(networks, update),
@@ -22,7 +20,7 @@ class SAC : public ActorCritic {
         std_noise_(BLOCK * actions_),
         rows_of_least_(critics_.size()) {}
 
-  void load_state(const float *const *fields) {
+  void load_state(float *const *fields) override {
     const int count = int(critics_.size());
     load_train_state(policy_state_, fields, &policy_, 1);
     load_train_state(critic_state_, fields + 4, critics_.data(), count);
@@ -34,7 +32,7 @@ class SAC : public ActorCritic {
     pack(fields[12], critic_target_.get(), critics_.data(), count);
   }
 
-  void store_state(float *const *fields) {
+  void store_state(float *const *fields) override {
     const int count = int(critics_.size());
     store_train_state(policy_state_, fields, &policy_, 1);
     store_train_state(critic_state_, fields + 4, critics_.data(), count);
@@ -45,8 +43,8 @@ class SAC : public ActorCritic {
     unpack(critic_target_.get(), fields[12], critics_.data(), count);
   }
 
-  // Updates on `count` minibatches [B, W] with noise [2, B, A]; returns whether the team is whole.
-  bool run(const float *rows, const float *noise, long count, Team *team, float *metrics) {
+  bool run(const float *rows, const float *noise, long count, Team *team,
+           float *metrics) override {
     const long draws = long(minibatch_) * actions_;
     for (; count--; rows += minibatch_ * row_size(), noise += 2 * draws, metrics += METRICS) {
       temperature_ = std::exp(*log_temperature_.parameters());
@@ -76,7 +74,7 @@ class SAC : public ActorCritic {
     }
   }
 
-  // The policy's step, then the temperature's; gives the loss and the mean log density.
+  // The policy's step, then the temperature's; writes the loss and the mean log density.
   bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
     policy_.prepare_backward(policy_state_.parameters());
     const float *found = shards_.sum(policy_size() + NUMBERS, team, [&](int shard, float *to) {
@@ -161,27 +159,3 @@ class SAC : public ActorCritic {
   std::vector<float> log_prob_, std_noise_;
   std::vector<std::vector<int>> rows_of_least_;  // of a block, for each critic
 };
-
-}  // namespace
-
-#pragma GCC visibility push(default)
-extern "C" {
-
-SAC *sac_new(const Networks *networks, const Update *update, float target_entropy) {
-  return new SAC(*networks, *update, target_entropy);
-}
-
-void sac_delete(SAC *sac) { delete sac; }
-
-long sac_exchanged(const SAC *sac) { return sac->exchanged(); }
-
-void sac_load(SAC *sac, const float *const *fields) { sac->load_state(fields); }
-
-void sac_store(SAC *sac, float *const *fields) { sac->store_state(fields); }
-
-int sac_run(SAC *sac, const float *rows, const float *noise, long count, Team *team,
-            float *metrics) {
-  return sac->run(rows, noise, count, team, metrics);
-}
-}
-#pragma GCC visibility pop
