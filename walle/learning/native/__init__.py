@@ -1,4 +1,4 @@
-"""Learning in C++, for fully connected networks: libraries that are compiled in seconds on first use.
+"""Learning in C++, for fully connected networks: libraries that are compiled on first use.
 
 `vectors.hpp` and `panels.hpp` hold matrix products, `mlp.hpp` fully connected networks, `adam.hpp`
 Adam's step, `shards.hpp` and `team.hpp` what several learners divide. Three libraries use them:

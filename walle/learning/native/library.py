@@ -21,8 +21,8 @@ from torch import Tensor
 
 from walle.learning.cached_files import cpu, intact, seal
 from walle.nets.mlp import Layout
+from walle.system.files import TemporaryDirectory, cache_directory
 from walle.system.locks import locked_file
-from walle.system.private_files import TemporaryDirectory, cache_directory
 
 # Contracted products and sums are the processor's own; nothing here tests for errors or traps. No
 # -ffast-math: it would let the compiler add in another order, and ignore infinities and NaN. Only

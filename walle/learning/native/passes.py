@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_long, c_void_p
+from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePol
 
 NAMES = ("loss", "grad_norm", "kl", "clip_fraction", "policy_loss", "value_loss", "entropy")
 CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`
-KINDS = {
+KINDS: dict[type, int] = {
     GaussianPolicy: 0,
     StateScalePolicy: 1,
     CategoricalPolicy: 2,
@@ -41,7 +41,7 @@ INFO = {
 
 
 class Loss(NamedTuple):
-    """The loss of a minibatch, and where passes end.
+    """The loss of a minibatch, where passes end, and how `Passes.improve` estimates advantages.
 
     Attributes:
         objective: a key of `OBJECTIVES`; ignored without a policy.
@@ -53,6 +53,10 @@ class Loss(NamedTuple):
         kl_target: half of the KL divergence above which there is an excess.
         noise_is_learned: whether log standard deviations that are parameters have a gradient.
         kl_limit: passes end before a step at a larger KL divergence; None never ends them.
+        gamma: γ.
+        gae_lambda: λ.
+        correction: of lag, a key of `CORRECTIONS`.
+        normalize_advantages: over the round.
     """
 
     objective: str = "clip"
@@ -64,22 +68,10 @@ class Loss(NamedTuple):
     kl_target: float = 0.0
     noise_is_learned: bool = True
     kl_limit: float | None = None
-
-
-class Advantages(NamedTuple):
-    """How `Passes.improve` estimates advantages.
-
-    Attributes:
-        gamma: γ.
-        gae_lambda: λ.
-        correction: of lag, a key of `CORRECTIONS`.
-        normalize: over the round.
-    """
-
-    gamma: float
-    gae_lambda: float
-    correction: str
-    normalize: bool
+    gamma: float = 1.0
+    gae_lambda: float = 1.0
+    correction: str = "none"
+    normalize_advantages: bool = False
 
 
 class Columns(NamedTuple):
@@ -184,19 +176,6 @@ _TYPES: dict[str, Any] = {
 }
 
 
-class Spent(Structure):
-    """Seconds of a learner since its start.
-
-    Attributes:
-        divided: in work that the learners divide: values and gradients.
-        waited: in waiting for the others.
-    """
-
-    _fields_ = (("divided", c_double), ("waited", c_double))
-    divided: float
-    waited: float
-
-
 class Passes:
     """Gradient steps on a policy, a critic or both, in passes over the rows of a round.
 
@@ -212,7 +191,6 @@ class Passes:
         loss: Loss,
         settings: AdamSettings,
         shards: int = 1,
-        advantages: Advantages | None = None,
     ) -> None:
         """Compiles and loads the library.
 
@@ -223,25 +201,26 @@ class Passes:
             loss: of a minibatch.
             settings: of Adam, and the bound of the gradient's norm.
             shards: into how many parts a minibatch is divided, at least 1.
-            advantages: how `improve` estimates them.
 
         Raises:
             CompilerError: there is no compiler that compiles it.
         """
         self.team: Team = ALONE
         self._library = load("passes", _TYPES)
-        self._policy, self._critic = policy, critic
+        nets = [net for net in (policy, critic) if net is not None]
         sizes = [[] if net is None else widths(net.layout) for net in (policy, critic)]
-        self._obs_dim = max(sizes)[0]
-        self._size = sum(net.layout.size for net in (policy, critic) if net is not None)
+        self._obs_dim, self._size = max(sizes)[0], sum(net.layout.size for net in nets)
+        self._policy, self._has_critic = policy, critic is not None
         self._names = INFO[loss.objective] if policy else NAMES[:2]
-        kind, counts = KINDS.get(type(policy), 0), self._counts()
+        self._kind, self._counts = _distribution(policy)
         networks = _Networks(
-            *map(ints, sizes),
-            *(max(0, len(each) - 1) for each in sizes),
-            *(ACTIVATIONS[activation], kind, ints(counts), len(counts)),
+            *(*map(ints, sizes), *(max(0, len(x) - 1) for x in sizes), ACTIVATIONS[activation]),
+            *(self._kind, ints(self._counts), len(self._counts)),
         )
-        bounds = [math.inf if x is None else x for x in (loss.value_clip, settings.max_grad_norm)]
+        bounds = [
+            math.inf if x is None else x
+            for x in (loss.value_clip, settings.max_grad_norm, loss.kl_limit)
+        ]
         weights = _Loss(
             *(OBJECTIVES[loss.objective], loss.clip, loss.value_weight, bounds[0]),
             *(loss.entropy_weight, loss.eta, loss.kl_target, loss.noise_is_learned),
@@ -249,10 +228,11 @@ class Passes:
         adam = _Adam(*settings[:3], bounds[1])
         new = byref(networks), byref(weights), byref(adam)
         self._learner = self._library.passes_new(*new, shards)
-        if advantages is not None:
-            *floats, correction, normalize = advantages
-            self._returns = _Returns(*floats, CORRECTIONS[correction], normalize)
-        self._kl_limit = math.inf if loss.kl_limit is None else loss.kl_limit
+        self._returns = _Returns(
+            *(loss.gamma, loss.gae_lambda),
+            *(CORRECTIONS[loss.correction], loss.normalize_advantages),
+        )
+        self._kl_limit = bounds[2]
         self._ahead: Orders | None = None
 
     def __del__(self) -> None:
@@ -292,15 +272,15 @@ class Passes:
         x = type(x)(*(None if each is None else each.contiguous() for each in x))
         # All tensors are made before the passes. Between them torch's code is not in the cache, and
         # every call takes ten times as long.
-        round_, first, later = self.round_of(x), torch.empty(3, count), torch.empty(2, count)
+        first, later = torch.empty(3, count), torch.empty(2, count)
         estimates = (first, later) if recompute else (first, first)
-        places = [self.places_of(each) for each in estimates]
-        action, log_prob = x.action.flatten(0, 1), x.log_prob.flatten()
-        obs = x.states[:count]
+        obs, action, log_prob = x.states[:count], x.action.flatten(0, 1), x.log_prob.flatten()
         rows = [
-            self._rows(Columns(obs, action, log_prob, *each[-2:], first[0])) for each in estimates
+            self._rows(Columns(obs, action, log_prob, each[-2], each[-1], first[0]))
+            for each in estimates
         ]
-        self.begin(round_)
+        places = [self._places(each) for each in estimates]
+        self._begin(x)
 
         def rows_of(epoch: int, exchange: Exchange | None) -> Any:
             again = epoch > 0
@@ -312,9 +292,7 @@ class Passes:
         result = self._passes(vector, state, rows_of, count, 2 * count, **settings)
         return Learned(result, first[0], first[2])
 
-    def minimise(
-        self, vector: Tensor, state: AdamState, data: Columns, **settings: Any
-    ) -> Result:
+    def minimise(self, vector: Tensor, state: AdamState, data: Columns, **settings: Any) -> Result:
         """Passes over the rows of `data` in minibatches; see `Optimizer.minimise`.
 
         Args:
@@ -325,7 +303,7 @@ class Passes:
                 be smaller; `learning_rate` of Adam; `generator`, which draws the orders; and
                 `beta`, the weight of a KL penalty.
         """
-        data = Columns(*(None if x is None else x.contiguous() for x in data))  # type: ignore[arg-type] # obs is there
+        data = Columns._make(None if x is None else x.contiguous() for x in data)
         rows, count = self._rows(data), len(data.obs)
         return self._passes(vector, state, lambda *_: rows, count, 0, **settings)
 
@@ -384,79 +362,59 @@ class Passes:
             return ahead
         return Orders.draw(epochs, count, generator)
 
-    def round_of(self, x: Any) -> Structure:
-        """The struct of an experience, whose tensors must be contiguous and outlive it.
+    def _begin(self, x: Any) -> None:
+        """Prepares the estimates of an experience, whose tensors must be contiguous and stay.
 
         Raises:
             TypeError: a tensor has another dtype than the library's.
             ValueError: a tensor has another shape than the others.
         """
-        steps, count = x.reward.shape, x.reward.numel()
-        unseen = int(x.needs_final_obs.sum())
-        struct: Structure = _Round(
-            address(x.states, (count + unseen, self._obs_dim)),
-            *(address(flag, steps, torch.bool) for flag in (x.needs_final_obs, x.ended)),
+        steps, count = x.reward.shape, x.reward.numel() + int(x.needs_final_obs.sum())
+        round_ = _Round(
+            address(x.states, (count, self._obs_dim)),
+            *(address(flags, steps, torch.bool) for flags in (x.needs_final_obs, x.ended)),
             *(address(column, steps) for column in (x.reward, x.continues)),
-            *(None if x.ratio is None else address(x.ratio, steps), *steps, len(x.states)),
+            *(None if x.ratio is None else address(x.ratio, steps), *steps, count),
         )
-        return struct
-
-    def places_of(self, estimates: Tensor) -> Structure:
-        """Where estimates go: values, advantages, targets [3, N], or [2, N] without the values."""
-        missing = [None] * (3 - len(estimates))
-        struct: Structure = _Estimates(*missing, *map(address, estimates))
-        return struct
-
-    def _rows(self, x: Columns) -> Structure:
-        """The struct of rows, whose tensors must be contiguous and outlive it.
-
-        Raises:
-            TypeError: a tensor has another dtype than the library's.
-            ValueError: a column is missing, or has another shape than N rows need.
-        """
-        count, counts = len(x.obs), self._counts()
-        discrete = KINDS.get(type(self._policy), 0) >= 2
-        needed: dict[str, tuple[int, ...]] = {"obs": (count, self._obs_dim)}
-        if self._policy is not None:
-            needed["action"] = (count, len(counts))
-            needed |= {"log_prob": (count,), "advantage": (count,)}
-        if self._critic is not None:
-            needed["target"] = (count,)
-        needed |= {name: (count,) for name in ("value",) if x.value is not None}
-        if x.dist is not None:
-            needed["dist"] = (count, sum(counts) if discrete else 2 * len(counts))
-        pointers = []
-        for name, column in x._asdict().items():
-            if name not in needed:
-                pointers.append(None)
-                continue
-            if column is None:
-                raise ValueError(f"{name}: expected the shape {needed[name]}, got no tensor")
-            shaped = column.unsqueeze(-1) if name == "action" and column.dim() == 1 else column
-            dtype = torch.int64 if name == "action" and discrete else torch.float32
-            pointers.append(address(shaped, needed[name], dtype))
-        struct: Structure = _Rows(*pointers, count)
-        return struct
-
-    def _counts(self) -> list[int]:
-        """For each entry of an action the number of choices; 1 where it is continuous, or a switch."""
-        if isinstance(self._policy, MultiCategoricalPolicy):
-            return self._policy.counts
-        if isinstance(self._policy, CategoricalPolicy):
-            return [self._policy.dist_params_size]
-        if isinstance(self._policy, GaussianPolicy):
-            return [1] * self._policy.action_dim
-        return [1] * (self._policy.dist_params_size if self._policy else 0)
-
-    def begin(self, round_: Structure) -> None:
-        """Prepares the estimates of a `round_of` experience."""
         self._library.passes_begin_round(self._learner, byref(round_), byref(self._returns))
 
-    def estimate(self, to: Structure, exchange: Exchange | None) -> bool:
+    def _places(self, estimates: Tensor) -> Any:
+        """The struct of estimates: values, advantages, targets [3, N], or [2, N] without values."""
+        return _Estimates(*[None] * (3 - len(estimates)), *map(address, estimates))
+
+    def _rows(self, x: Columns) -> Any:
+        """The struct of rows, whose tensors must be contiguous and stay.
+
+        Raises:
+            TypeError: a column has another dtype than the library's.
+            ValueError: a column is missing, or has another shape than N rows need.
+        """
+        rows, discrete = len(x.obs), self._kind >= 2
+        shapes: dict[str, tuple[int, ...]] = {"obs": (rows, self._obs_dim)}
+        if self._policy is not None:
+            shapes |= {"action": (rows, len(self._counts)), "log_prob": (rows,)}
+            shapes["advantage"] = (rows,)
+        if self._has_critic:
+            shapes["target"] = (rows,)
+        if x.value is not None:
+            shapes["value"] = (rows,)
+        if x.dist is not None:
+            shapes["dist"] = (rows, sum(self._counts) if discrete else 2 * len(self._counts))
+        pointers: dict[str, int] = {}
+        for name, shape in shapes.items():
+            column = getattr(x, name)
+            if column is None:
+                raise ValueError(f"{name}: expected the shape {shape}, got no tensor")
+            column = column.unsqueeze(-1) if name == "action" and column.dim() == 1 else column
+            dtype = torch.int64 if name == "action" and discrete else torch.float32
+            pointers[name] = address(column, shape, dtype)
+        return _Rows(**pointers, count=rows)
+
+    def estimate(self, to: Any, exchange: Exchange | None) -> bool:
         """Writes values, advantages and targets of the round by the library's critic.
 
         Args:
-            to: the `places_of` a tensor.
+            to: the struct of where they go.
             exchange: of the team.
 
         Returns:
@@ -466,16 +424,16 @@ class Passes:
 
     def run(
         self,
-        rows: Structure,
+        rows: Any,
         order: int | None,
-        settings: Structure,
+        settings: Any,
         exchange: Exchange | None,
         numbers: int,
     ) -> int:
         """Steps on each minibatch, until the KL divergence of one is too large.
 
         Args:
-            rows: a round with its estimates.
+            rows: the struct of a round's rows.
             order: address of the rows' numbers [N]; None takes the rows as they come.
             settings: of the pass.
             exchange: of the team.
@@ -487,11 +445,23 @@ class Passes:
         pass_ = byref(rows), order, byref(settings), _reference(exchange), numbers
         return int(self._library.passes_run(self._learner, *pass_))
 
-    def spent(self) -> Spent:
-        """The time that this learner spent since its start."""
-        spent = Spent()
-        self._library.passes_spent(self._learner, byref(spent))
-        return spent
+    def spent(self) -> tuple[float, float]:
+        """Seconds since the start in work that the learners divide, and in waiting for others."""
+        spent = (c_double * 2)()
+        self._library.passes_spent(self._learner, spent)
+        return spent[0], spent[1]
+
+
+def _distribution(policy: Any) -> tuple[int, list[int]]:
+    """The kind, and the choices in each entry of an action: 1 if continuous or a switch."""
+    kind = KINDS.get(type(policy), 0) if policy is not None else 0
+    if isinstance(policy, MultiCategoricalPolicy):
+        return kind, policy.counts
+    if isinstance(policy, CategoricalPolicy):
+        return kind, [policy.dist_params_size]
+    if isinstance(policy, GaussianPolicy):
+        return kind, [1] * policy.action_dim
+    return kind, [1] * (policy.dist_params_size if policy else 0)
 
 
 def _reference(exchange: Exchange | None) -> Any:

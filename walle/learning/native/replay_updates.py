@@ -113,7 +113,9 @@ _TYPES = {
 class NativeUpdates:
     """Blocks of updates in C++; has the interface of `Updates`."""
 
-    def __init__(self, algorithm: str, *arguments: Any, shape: tuple[int, int], metrics: int) -> None:
+    def __init__(
+        self, algorithm: str, *arguments: Any, shape: tuple[int, int], metrics: int
+    ) -> None:
         """Compiles and loads the library.
 
         Args:
