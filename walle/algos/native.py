@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.learning.adam import AdamSettings
 from walle.learning.native.library import ACTIVATIONS
 from walle.learning.native.passes import KINDS, Loss, Passes
 from walle.learning.native.replay_updates import ActorCritic
 from walle.nets.critics import Critic
+from walle.nets.factory import NetSettings
 
 
 def has_networks(algorithm: Any, net: NetSettings, problem: Problem) -> bool:
@@ -29,9 +29,8 @@ def has_networks(algorithm: Any, net: NetSettings, problem: Problem) -> bool:
 
 def has_policy(algorithm: Any) -> bool:
     """Whether `passes` improve the policy of an on-policy algorithm."""
-    policy = algorithm.policy
-    plain = type(policy) in KINDS and len(policy.layout.shapes.get("log_std", ())) <= 1
-    return plain and has_networks(algorithm, algorithm.net, algorithm.problem)
+    has = has_networks(algorithm, algorithm.net, algorithm.problem)
+    return has and type(algorithm.policy) in KINDS
 
 
 def passes(

@@ -265,7 +265,11 @@ def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
 @pytest.mark.parametrize(
     ("field", "dtype", "message"),
     [
-        ("reward", torch.float64, r"expected contiguous torch\.float32 on the CPU, got torch\.float64"),
+        (
+            "reward",
+            torch.float64,
+            r"expected contiguous torch\.float32 on the CPU, got torch\.float64",
+        ),
         ("ended", torch.int8, r"expected contiguous torch\.bool on the CPU, got torch\.int8"),
     ],
 )

@@ -29,7 +29,6 @@ from torch import Tensor
 from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.compiling import GRADIENT_STEP, NATIVE_STEP, Compilable, Compiling, describe
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.rows import StepInputs, make_rows
@@ -41,7 +40,8 @@ from walle.learning.gradient_steps import Info
 from walle.learning.native.passes import Loss
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import map_rows
-from walle.nets.actor_critic import ActorCritic
+from walle.nets.critics import PolicyAndCritic
+from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
 
@@ -66,7 +66,7 @@ class A2C(OnPolicy):
         """Draws the initial parameters."""
         self.critic = net.critic(problem)
         super().__init__(settings, net, problem, self.critic)
-        self.networks = ActorCritic(self.policy, self.critic)
+        self.networks = PolicyAndCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, problem.batch_size)
         self.adam_settings = AdamSettings(
             epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
