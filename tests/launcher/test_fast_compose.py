@@ -12,7 +12,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from walle.config import config_directory
-from walle.launcher.overrides.quick_loader import QuickLoader
+from walle.launcher.fast_compose import FastLoader
 
 JOBS = [
     ["seed=2", "algo.clip=0.3", "name=two words", "sampler.n=4"],
@@ -37,7 +37,7 @@ def hydra():
 @pytest.mark.parametrize("job", JOBS, ids=" ".join)
 def test_a_config_is_the_one_that_hydra_composes(hydra, job):
     loader, master = hydra
-    quick = QuickLoader(loader)
+    quick = FastLoader(loader)
     quick.load_sweep_config(master, [*job[:1], "seed=99"])  # leaves nothing behind
     expected = loader.load_sweep_config(master, job)
     for found in (quick.load_sweep_config(master, job), quick.take(master, job)):
@@ -58,12 +58,12 @@ def test_what_hydra_refuses_is_refused_in_its_words(hydra, job):
         except ConfigCompositionException as error:
             return f"{error} {error.__cause__}"
 
-    assert said(QuickLoader(loader)) == said(loader)
+    assert said(FastLoader(loader)) == said(loader)
 
 
 def test_a_checked_config_is_handed_out_once(hydra):
     loader, master = hydra
-    quick = QuickLoader(loader)
+    quick = FastLoader(loader)
     checked = quick.load_sweep_config(master, ["seed=1"])
     assert quick.take(master, ["seed=1"]) is checked
     again = quick.take(master, ["seed=1"])
@@ -74,7 +74,7 @@ def test_a_checked_config_is_handed_out_once(hydra):
 
 def test_hydra_composes_each_combination_of_groups_once(hydra):
     loader, master = hydra
-    quick, asked = QuickLoader(loader), []
+    quick, asked = FastLoader(loader), []
 
     class Counting:
         def load_sweep_config(self, master, overrides):
@@ -91,7 +91,7 @@ def test_hydra_composes_each_combination_of_groups_once(hydra):
 
 def test_jobs_get_the_loader_without_its_configs(hydra):
     loader, master = hydra
-    quick = QuickLoader(loader)
+    quick = FastLoader(loader)
     quick.load_sweep_config(master, ["seed=1"])
     quick._loader = "loader"
     assert len(pickle.dumps(quick)) < 500

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from walle.launcher.overrides.choices import OwnSettingError, OwnSettings
-from walle.launcher.overrides.swept import swept_keys
+from walle.launcher.choices import ChoiceSettings
+from walle.launcher.composing import PlanError, swept_keys
 
 ALGORITHMS = {
     "ppo": {"name": "ppo", "clip": 0.2, "epochs": 10},
@@ -45,7 +45,7 @@ def master(*task, params=None):
 
 
 def own(*task, group="algo", params=None):
-    return OwnSettings(CONTEXT, master(*task, params=params), group)
+    return ChoiceSettings(CONTEXT, master(*task, params=params), group)
 
 
 def test_a_setting_reaches_the_jobs_of_its_choice_alone():
@@ -75,7 +75,7 @@ def test_a_key_without_a_value_is_a_key():
 def test_a_new_key_keeps_its_plus_sign():
     typed = master("+ppo.beta=1")
     typed.ppo = {"beta": 1}  # as Hydra adds it
-    assert OwnSettings(CONTEXT, typed, "algo").resolved(["+ppo.beta=1"]) == ["+algo.beta=1"]
+    assert ChoiceSettings(CONTEXT, typed, "algo").resolved(["+ppo.beta=1"]) == ["+algo.beta=1"]
 
 
 def test_other_overrides_and_groups_stay_as_they_are():
@@ -86,12 +86,12 @@ def test_other_overrides_and_groups_stay_as_they_are():
 
 @pytest.mark.parametrize("typed", ["++ppo.clipp=0.1", "++ppo.hydra.job.name=x"])
 def test_a_key_that_the_choice_lacks_is_refused(typed):
-    with pytest.raises(OwnSettingError, match=r"ppo has no setting"):
+    with pytest.raises(PlanError, match=r"ppo has no setting"):
         own().resolved(["algo=ppo", typed])
 
 
 def test_the_nearest_name_is_given():
-    with pytest.raises(OwnSettingError, match=r"^ppo.clipp=0.1: ppo .* did you mean 'ppo.clip'"):
+    with pytest.raises(PlanError, match=r"^ppo.clipp=0.1: ppo .* did you mean 'ppo.clip'"):
         own().resolved(["algo=ppo", "++ppo.clipp=0.1"])
 
 
@@ -99,13 +99,13 @@ def test_a_choice_that_no_job_has_is_refused():
     jobs = [["algo=ppo", "++sac.tau=0.1"], ["algo=a2c", "++sac.tau=0.1"]]
     settings = own("algo=ppo,a2c", "++sac.tau=0.1")
     configs = [Loader().load_sweep_config(None, job[:1]) for job in jobs]
-    with pytest.raises(OwnSettingError, match=r"no job of this sweep has algo=sac.*algo=a2c,ppo:"):
+    with pytest.raises(PlanError, match=r"no job of this sweep has algo=sac.*algo=a2c,ppo:"):
         settings.refuse_absent(jobs, configs)
 
 
 def test_an_adaptive_sweeper_may_choose_it_later():
     job, config = ["algo=ppo", "++sac.tau=0.1"], Loader().load_sweep_config(None, ["algo=ppo"])
-    with pytest.raises(OwnSettingError):
+    with pytest.raises(PlanError):
         own(params={"algo": "ppo"}).refuse_absent([job], [config])
     assert own(params={"algo": "choice(ppo,sac)"}).refuse_absent([job], [config]) is None
 

@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from walle.launcher.allocation import Grant
-from walle.launcher.composing import Job
+from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.jobs.watch import Watch
 from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, last_lines
 from walle.launcher.screen import Screen
 from walle.launcher.workers.claims import Claim, Claims, Stops
-from walle.launcher.workers.submitted import Submission
+from walle.launcher.workers.submission import Submission
 from walle.system.format import count_text
 from walle.system.run_files import read_status
 
@@ -31,9 +30,8 @@ class Follower:
         submission: Submission,
         screen: Screen,
         ask: Callable[[Sequence[str]], Mapping[str, object] | None],
-        meanwhile: Callable[[], None] = lambda: None,
-        watch: Watch | None = None,
-        watch_s: float = POLL_S,
+        stop_rule: StopRule | None = None,
+        stop_rule_s: float = POLL_S,
     ) -> None:
         """Has seen nothing yet.
 
@@ -43,23 +41,25 @@ class Follower:
             screen: shows what happens.
             ask: asks the scheduler which workers of `Submission.arrays` it still has; None if it
                 does not answer.
-            meanwhile: called about once a second.
-            watch: tells which jobs need not run to their ends, or None.
-            watch_s: seconds between two questions to `watch` about every job.
+            stop_rule: decides which jobs need not run to their ends.
+            stop_rule_s: seconds between two calls of `stop_rule` for every job.
         """
         self._plan, self._submission, self._screen = plan, submission, screen
-        self._ask, self._meanwhile = ask, meanwhile
+        self._ask = ask
         self._claims, self._stops = Claims(submission.directory), Stops(submission.directory)
-        self._watch, self._watch_s, self._watch_at = watch, watch_s, 0.0
-        self._stopped: set[int] = set()  # indices of jobs that workers were told to stop
+        self._stop_rule, self._stop_rule_s, self._stop_rule_at = stop_rule, stop_rule_s, 0.0
+        self._stopped: set[int] = set()  # indices of jobs that workers were asked to stop
         self._shown: dict[int, Claim] = {}  # the claim shown last, by the job's index
         self._verdicts: dict[int, Verdict] = {}
 
-    def follow(self, ending: Sequence[int]) -> dict[int, Verdict]:
+    def follow(
+        self, ending: Sequence[int], meanwhile: Callable[[], None] = lambda: None
+    ) -> dict[int, Verdict]:
         """Waits until all jobs have ended, no worker is left, or a signal arrives.
 
         Args:
             ending: signals; grows.
+            meanwhile: called about once a second.
 
         Returns:
             how each job ended, by index; a job that never started is left out.
@@ -67,8 +67,8 @@ class Follower:
         ask_at, gone = time.monotonic() + ASK_S, False
         while not ending:
             self.look()
-            self._stop()
-            self._meanwhile()
+            self._apply_stop_rule()
+            meanwhile()
             if gone or len(self._verdicts) == len(self._plan.order):
                 break
             if time.monotonic() > ask_at:
@@ -76,8 +76,11 @@ class Follower:
                 ask_at = time.monotonic() + ASK_S
             else:
                 time.sleep(POLL_S)
-        if gone:
-            self._tell_lost()
+        if gone:  # jobs that were running have ended with their workers
+            lost = {i for i, claim in self._shown.items() if not claim.is_over}
+            self._verdicts |= dict.fromkeys(lost, LOST)
+            if left := len(self._plan.order) - len(self._verdicts) + len(lost):
+                self._screen.warn(f"no worker is left for {count_text(left, 'job')}")
         return self._verdicts
 
     def ended_early(self) -> dict[int, Verdict]:
@@ -104,19 +107,19 @@ class Follower:
         waiting = len(self._plan.order) - len(self._verdicts) - len(running)
         self._screen.update(running, waiting)
 
-    def _stop(self) -> None:
+    def _apply_stop_rule(self) -> None:
         """Has the workers stop the jobs that need not run to their ends, or not start them."""
-        if self._watch is None or time.monotonic() < self._watch_at:
+        if self._stop_rule is None or time.monotonic() < self._stop_rule_at:
             return
-        self._watch_at = time.monotonic() + self._watch_s
+        self._stop_rule_at = time.monotonic() + self._stop_rule_s
         over = self._stopped | self._verdicts.keys()
-        asked: list[tuple[bool, int, str]] = []
+        stops: list[tuple[bool, int, str]] = []
         for index in [i for i in self._plan.order if i not in over]:
             claim = self._shown.get(index)
             runs = claim is not None and claim.state is None
-            if reason := self._watch(self._plan.jobs[index], starts=runs):
-                asked.append((runs, index, reason))
-        for _, index, reason in sorted(asked):  # first those that wait for the cores of the others
+            if reason := self._stop_rule(self._plan.jobs[index], starts=runs):
+                stops.append((runs, index, reason))
+        for _, index, reason in sorted(stops):  # first those that wait for the cores of the others
             self._stops.ask(self._plan.jobs[index].num, reason)
             self._stopped.add(index)
 
@@ -130,21 +133,13 @@ class Follower:
                 if claim.is_over and recorded_verdict(job).state == "pruned":
                     self._shown[index], self._verdicts[index] = claim, recorded_verdict(job)
                 return
-            self._screen.started(job, grant, "goes on" if claim.turn else "starts")
+            self._screen.started(job, grant, "resumes" if claim.turn else "starts")
         self._shown[index] = claim
         if claim.is_over:
             verdict = recorded_verdict(job)
             self._verdicts[index] = verdict
             wanted = verdict.state in ("completed", "pruned")
             self._screen.ended(job, verdict, [] if wanted else last_lines(job.directory / LOG))
-
-    def _tell_lost(self) -> None:
-        """Counts jobs that were running as lost, for they end with their workers."""
-        lost = {i for i, claim in self._shown.items() if not claim.is_over}
-        self._verdicts |= dict.fromkeys(lost, LOST)
-        left = len(self._plan.order) - len(self._verdicts) + len(lost)
-        if left:
-            self._screen.warn(f"no worker is left for {count_text(left, 'job')}")
 
 
 def recorded_verdict(job: Job) -> Verdict:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from walle.launcher.workers.ray_cluster import own_cores
-from walle.launcher.workers.ray_cluster.own_cores import OwnCores
+from walle.launcher.workers.ray_cluster import program
+from walle.launcher.workers.ray_cluster.program import OwnCores
 
 CORES, PAIRS = list(range(8)), {core: (core % 4, core % 4 + 4) for core in range(8)}
 
 
 @pytest.fixture(autouse=True)
 def names_of_this_test(monkeypatch, tmp_path):
-    monkeypatch.setattr(own_cores, "_NAME", f"\0{tmp_path.name[-60:]}-{id(tmp_path)}-{{core}}")
+    monkeypatch.setattr(program, "_NAME", f"\0{tmp_path.name[-60:]}-{id(tmp_path)}-{{core}}")
 
 
 def test_two_workers_get_different_physical_cores():

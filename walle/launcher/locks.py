@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from walle.system.locks import RUN_LOCK, is_locked, locked_file
+from walle.system.locks import is_locked, locked_file
 
 LAUNCHER_LOCK, JOBS_LOCK = ".launcher.lock", ".jobs.lock"
 
@@ -22,12 +22,12 @@ def launcher_locked(sweep: Path) -> Iterator[None]:
     Raises:
         LockedError: another launcher uses the directory.
     """
-    sweep.mkdir(parents=True, exist_ok=True)
-    error = LockedError(
+    refusal = LockedError(
         f"another launcher is running the sweep in {sweep}: wait for it or end it, or use another "
         "name"
     )
-    with locked_file(sweep / LAUNCHER_LOCK, 0.0, refusal=lambda _: error):
+    sweep.mkdir(parents=True, exist_ok=True)
+    with locked_file(sweep / LAUNCHER_LOCK, 0, refusal=lambda _: refusal):
         yield
 
 
@@ -40,7 +40,7 @@ def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> Iterator
     Args:
         sweep: the directory.
         wait_s: seconds to wait until the jobs of a launcher that was killed have ended.
-        shared: whether this is a worker, which shares the lock with the other workers.
+        shared: whether other workers share the lock.
 
     Yields:
         a file descriptor. A process that inherits it keeps the lock until it ends.
@@ -48,10 +48,10 @@ def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> Iterator
     Raises:
         LockedError: jobs of an earlier launcher do not end.
     """
-    error = LockedError(
+    refusal = LockedError(
         f"jobs of a launcher that was killed are still running in {sweep}: end them"
     )
-    lock = locked_file(sweep / JOBS_LOCK, wait_s, shared=shared, refusal=lambda _: error)
+    lock = locked_file(sweep / JOBS_LOCK, wait_s, shared=shared, refusal=lambda _: refusal)
     with lock as descriptor:
         yield descriptor
 
@@ -63,11 +63,6 @@ def locked(sweep: Path, wait_s: float) -> Iterator[int]:
         yield jobs
 
 
-def run_is_locked(directory: Path) -> bool:
-    """Whether a run in this directory, on any machine that shares it, is still alive."""
-    return is_locked(directory / RUN_LOCK)
-
-
 def has_launcher(sweep: Path) -> bool:
-    """Whether a launcher runs the sweep in this directory."""
+    """True while a launcher runs the sweep in this directory."""
     return is_locked(sweep / LAUNCHER_LOCK)

@@ -1,24 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.texts import ending_text, job_label, repeats_text, states_text
-from walle.system.format import duration_text, ranges_text
-
-
-@pytest.mark.parametrize(
-    ("cores", "text"), [([5], "5"), ([0, 1, 2, 8], "0-2,8"), ([3, 1], "1,3"), ([], "")]
-)
-def test_cores(cores, text):
-    assert ranges_text(cores) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, ""), (4.25, "4.2 s"), (180, "3 min"), (9000, "2.5 h")]
-)
-def test_durations(seconds, text):
-    assert duration_text(seconds) == text
+from walle.launcher.messages import ending_text, job_label, repeats_text
 
 
 def test_a_label_holds_the_overrides_that_differ():
@@ -51,7 +34,3 @@ def test_ends_in_words():
 
 def test_a_job_that_never_started_says_why():
     assert ending_text(Verdict("pending", "not started: why")) == "not started: why"
-
-
-def test_the_most_frequent_state_comes_first():
-    assert states_text(["failed", "completed", "completed"]) == "2 completed, 1 failed"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from walle.launcher.lock import LockedError, has_launcher, locked
+from walle.launcher.locks import LockedError, has_launcher, locked
 
 
 def test_a_directory_is_held_by_one_launcher(tmp_path):

@@ -1,69 +1,63 @@
-"""Words for people: durations, lists of cores, a job's label, how jobs ended."""
+"""Messages about jobs: their labels, how they started and ended, how to resume a sweep."""
 
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from walle.system.format import count_text, duration_text, list_text, ranges_text
 
-if TYPE_CHECKING:  # not loaded: `walle.sweep` needs these words and starts without Hydra
+if TYPE_CHECKING:  # not loaded: `walle.sweep` needs these messages and starts without Hydra
     from walle.launcher.composing import Job
     from walle.launcher.jobs.verdict import Verdict
 
 
 def time_left_text(seconds: float | None) -> str:
-    """`, about 3 min left`; nothing for None and 0."""
+    """`, about 3 min left`; empty for None and 0."""
     return f", about {duration_text(seconds)} left" if seconds else ""
 
 
 def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
     """The overrides that distinguish a job from the others, in one line."""
-    own = [override for override in overrides if override.lstrip("+").partition("=")[0] in swept]
-    return " ".join(" ".join(own).split()) or "(the only job)"
+    shown = [text for text in overrides if text.lstrip("+").partition("=")[0] in swept]
+    return " ".join(" ".join(shown).split()) or "(the only job)"
 
 
-def repeats_text(asked: Sequence[Sequence[str]], places: Sequence[int]) -> str:
+def repeats_text(overrides: Sequence[Sequence[str]], indices: Sequence[int]) -> str:
     """One line about the jobs that repeat another job's configuration.
 
     Args:
-        asked: the overrides of each job.
-        places: a number for each job, equal for jobs with the same configuration.
+        overrides: of each job.
+        indices: a number for each job, equal for jobs with the same configuration.
     """
     groups: dict[int, list[str]] = {}
-    for job, place in zip(asked, places, strict=True):
-        text = " ".join(one.removeprefix("++") for one in job)
-        groups.setdefault(place, []).append(text or "no overrides")
+    for job, index in zip(overrides, indices, strict=True):
+        text = " ".join(override.removeprefix("++") for override in job)
+        groups.setdefault(index, []).append(text or "no overrides")
     repeated = [", ".join(group) for group in groups.values() if len(group) > 1]
     return (
-        f"{len(asked) - len(groups)} of {len(asked)} jobs repeat the configuration of another "
-        f"job, and are not run a second time: {list_text(repeated)}"
+        f"{len(overrides) - len(groups)} of {len(overrides)} jobs repeat the configuration of "
+        f"another job, and are not run a second time: {list_text(repeated)}"
     )
 
 
 def start_text(attempt: int, *, resumed: bool) -> str:
-    """`starts`, `starts again (attempt 2)` or `goes on from its checkpoint (attempt 2)`."""
+    """`starts`, `starts again (attempt 2)` or `resumes from its checkpoint (attempt 2)`."""
     if attempt == 1:
         return "starts"
-    return f"{'goes on from its checkpoint' if resumed else 'starts again'} (attempt {attempt})"
+    return f"{'resumes from its checkpoint' if resumed else 'starts again'} (attempt {attempt})"
 
 
 def ending_text(verdict: Verdict) -> str:
     """`completed`, `failed: why (exit code 3)`, or why the job never started."""
     if verdict.error is None:
         return verdict.state
-    state = "" if verdict.state == "pending" else f"{verdict.state}: "
-    named = not verdict.signal or verdict.signal in verdict.error
-    code = verdict.exit_code
-    if code and verdict.signal and code == 128 + signal.Signals[verdict.signal]:
-        code = None  # it says nothing that the signal does not say
-    return (
-        f"{state}{verdict.error}"
-        + (f" (exit code {code})" if code else "")
-        + ("" if named else f" ({verdict.signal})")
-    )
+    text = verdict.error if verdict.state == "pending" else f"{verdict.state}: {verdict.error}"
+    code, name = verdict.exit_code, verdict.signal
+    if code and not (name and code == 128 + signal.Signals[name]):  # else the signal says it
+        text += f" (exit code {code})"
+    return text if not name or name in verdict.error else f"{text} ({name})"
 
 
 def failure_list(ends: Iterable[tuple[Job, Verdict]], total: int) -> str:
@@ -94,9 +88,4 @@ def resume_text(command: str, resumable: int = 0) -> str:
         resumable: how many of the jobs have a checkpoint.
     """
     some = f" ({count_text(resumable, 'job')} from a checkpoint)" if resumable else ""
-    return f"To go on{some}: {command}"
-
-
-def states_text(states: Iterable[str]) -> str:
-    """`5 completed, 1 failed`, the most frequent state first."""
-    return ", ".join(f"{count} {state}" for state, count in Counter(states).most_common())
+    return f"To resume{some}: {command}"

@@ -11,10 +11,9 @@ from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
-from walle.launcher.workers import following
 from walle.launcher.workers.claims import RELEASED, Claims, Stops
-from walle.launcher.workers.following import Follower
-from walle.launcher.workers.submitted import Submission
+from walle.launcher.workers.follower import Follower
+from walle.launcher.workers.submission import Submission
 from walle.system.run_files import update_status
 
 
@@ -37,8 +36,8 @@ class Screen:
 
 @pytest.fixture
 def follower(tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "POLL_S", 0)
-    monkeypatch.setattr(following, "ASK_S", 0)
+    monkeypatch.setattr("walle.launcher.workers.follower.POLL_S", 0)
+    monkeypatch.setattr("walle.launcher.workers.follower.ASK_S", 0)
     jobs = [
         Job(f"seed={n}", {}, Path(tmp_path / str(n)), Identity(n, (), "", {}), Need())
         for n in range(3)
@@ -84,7 +83,7 @@ def test_jobs_that_start_change_hands_and_end(follower):
     assert follower._screen.told == [
         "#0 starts on (0,)",
         "#0 changed hands: its worker was stopped or vanished",
-        "#0 goes on on (0,)",
+        "#0 resumes on (0,)",
         "#0 completed",
         "#1 starts on (1,)",
         "#1 completed",
@@ -127,7 +126,7 @@ def test_workers_are_asked_to_stop_jobs_and_not_to_start_those_that_wait(followe
         return None if job.num == 0 else f"trial {job.num} was pruned"
 
     follower._ask = lambda arrays: {} if len(asked) > 3 else None
-    follower._watch, follower._watch_s = watch, 0
+    follower._stop_rule, follower._stop_rule_s = watch, 0
     follower.follow([])
     assert asked[:3] == [(0, True), (1, True), (2, False)]
     assert set(asked[3:]) == {(0, True)}  # the others have been told
@@ -158,6 +157,6 @@ def test_no_job_is_stopped_after_its_end(follower):
         asked.append(job.num)
 
     follower._ask = lambda arrays: {} if asked else None
-    follower._watch = watch
+    follower._stop_rule = watch
     follower.follow([])
     assert set(asked) == {1, 2}
