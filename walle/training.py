@@ -137,7 +137,8 @@ def train(
                 result = _run_on(run, extras, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
-        status.end_with(result.signal, stop_reason(result.stopped_by))
+        value = result.objective(config.objective)
+        status.end_with(result.signal, stop_reason(result.stopped_by), value)
     return result
 
 

@@ -18,9 +18,9 @@ def test_news_are_kept_until_somebody_listens():
 
 def test_news_pass_from_one_to_the_other():
     ours, theirs, heard = EventLog(), EventLog(), []
-    ours.say("early")
+    ours.report("early")
     ours.listen(theirs.report)
-    ours.say("late")
+    ours.report("late")
     theirs.listen(heard.append)
     assert heard == ["early", "late"]
 

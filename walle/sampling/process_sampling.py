@@ -209,7 +209,7 @@ class ProcessSampling:
         self._act_on_silence()
 
     def _owes(self, sampler: int) -> bool:
-        """Whether the sampler has all that it needs for a rollout: a slot, a policy and its lanes."""
+        """Whether the sampler has what it needs for a rollout: a slot, a policy and its lanes."""
         waiting = self._experience.pending(sampler)
         round_ = self.lanes.round(sampler) + len(waiting)
         rounds = self._tasks[sampler].rounds

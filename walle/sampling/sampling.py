@@ -1,4 +1,4 @@
-"""The interface of the agent to the samplers, in whichever process they run, and what happens to them."""
+"""The interface of the agent to the samplers, and the log of what happens to them."""
 
 from __future__ import annotations
 
@@ -71,13 +71,17 @@ class EventLog:
     def __init__(self) -> None:
         """Keeps everything at first."""
         self._kept: list[Event] = []
-        self.report: Callable[[Event], None] = self._kept.append
+        self._listener: Callable[[Event], None] = self._kept.append
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Sends what was kept, and everything from now on, to `listener`."""
-        self.report = listener
+        self._listener = listener
         while self._kept:
             listener(self._kept.pop(0))
+
+    def report(self, event: Event) -> None:
+        """Passes an event on."""
+        self._listener(event)
 
     def replaced(self, worker: str, round_: int, how: str, *, exact: bool = True) -> None:
         """Reports that a worker is replaced; `how` is a clause that may start with its name."""
