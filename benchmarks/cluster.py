@@ -38,9 +38,7 @@ from benchmarks.provenance import provenance, write_json
 from walle.config import compose
 from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
 from walle.sampling.cluster import node
-from walle.sampling.cluster.answer import Header, pack
-from walle.sampling.cluster.canary import collected_here
-from walle.sampling.cluster.connecting import Connection
+from walle.sampling.cluster.connection import Connection
 from walle.sampling.cluster.members import ClusterSettings
 from walle.sampling.cluster.pools import Plan
 from walle.sampling.cluster.sampling import RaySampling
@@ -106,26 +104,21 @@ class StillNode(node.NodeSampling):
     def __init__(self) -> None:
         """Starts nothing."""
         self._slots: dict[int, Slot] = {}
-        self._lanes: tuple[int, ...] = ()
-        self._packed: Any = None
 
     def canary(self, start: node.Start, snapshot: Any) -> node.Facts:
         """Collects the canary in this process."""
-        digest = collected_here(start.tasks[0], start.shapes[0], snapshot)
+        digest = node.collected_here(start.tasks[0], start.shapes[0], snapshot)
         return node.Facts(digest, cpu_model(), len(usable_cores()), node.versions())
 
     def collect(self, call: node.Call, snapshot: Any) -> Any:
-        """Packs the rollouts that lie ready, as a node packs those of its samplers."""
+        """Copies the rollouts that lie ready, as a node copies those of its samplers."""
         if call.start is not None:
             pairs = zip(call.start.tasks, call.start.shapes, strict=True)
             self._slots = {task.index: ready(shape, task.lanes) for task, shape in pairs}
-            self._lanes = tuple(lane for task in call.start.tasks for lane in task.lanes)
         for slot in self._slots.values():
             slot.round[0] = call.round
             slot.rollout.policy_version[:] = snapshot.version
-        header = Header(call.round, call.version, call.incarnation, self._lanes)
-        self._packed = pack(header, self._slots, self._packed)
-        return self._packed, []
+        return [node.copied(slot) for slot in self._slots.values()], []
 
 
 def ready(shape: Any, lanes: Sequence[int]) -> Slot:
@@ -151,10 +144,11 @@ class StillConnection(Connection):
 
     def get(self, reference: Any) -> Any:
         """See `Connection.get`."""
-        found = super().get(reference)
-        if isinstance(found[0], np.ndarray):
-            self.bytes = found[0].nbytes
-        return found
+        answer = super().get(reference)
+        if isinstance(answer, tuple) and isinstance(answer[0], list):
+            slots = [array for slot in answer[0] for array in (*slot.rollout, *slot[1:])]
+            self.bytes = sum(array.nbytes for array in slots)
+        return answer
 
 
 def started(ray: Any, actor: Any, identity: str, cpus: int, *arguments: Any) -> Any:

@@ -6,8 +6,8 @@
 20,000 rows, 10 epochs, actor and critic of 17 inputs and 6 actions, one core. `walle-same` is
 walle-compiled with the peers' hyperparameters: by default walle estimates its advantages again
 before every epoch and normalises observations and rewards, which the peers' updates do not. With
-`--learners k` one learner takes minibatches of k shards, and k learners do so on k cores;
-`walle-networks-1` and `-2` are one and two learners that divide policy and critic. All contestants
+`--learners k` one learner takes minibatches of k shards, and k learners do so on k cores.
+All contestants
 exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
 ends before the first turn of a case. A contestant takes at least two turns of a case, and no more
 once its turns have lasted `--seconds` in all; a ratio is that of a turn, of which the table has the
@@ -50,7 +50,6 @@ class Contestant(NamedTuple):
         system: the worker's function.
         learners: their number.
         shards: of a minibatch.
-        separate: whether learners divide policy and critic instead of minibatches.
         same: whether walle does no more than the peers, with their hyperparameters.
     """
 
@@ -58,7 +57,6 @@ class Contestant(NamedTuple):
     system: str
     learners: int = 1
     shards: int = 1
-    separate: bool = False
     same: bool = False
 
 
@@ -111,11 +109,6 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
     for k in args.learners:
         found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
         found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
-    if args.learners:
-        by_networks = (
-            Contestant(f"walle-networks-{k}", BASELINE, k, separate=True) for k in (1, 2)
-        )
-        found.extend(by_networks)
     names = chosen([contestant.name for contestant in found], args.only)
     return [contestant for contestant in found if contestant.name in names]
 

@@ -78,10 +78,10 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     import torch
 
     torch.set_num_threads(1)
-    from walle.algos.networks import NetSettings
     from walle.algos.on_policy.ppo import PPO
     from walle.algos.problem import Problem
     from walle.config import compose
+    from walle.nets.factory import NetSettings
     from walle.types import Rollout
 
     steps, lanes = shape(case)
@@ -98,8 +98,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     ).algo
     steps_of_run = (10**9, 10**9)  # in all, and until a falling step size is 0
     sizes = (*steps_of_run, case["samples"], 0, "cpu")
-    divided = {"shards": case["shards"], "separate": case["separate"]}
-    problem = Problem(OBS_SPACE, ACTION_SPACE, lanes, *sizes, **divided)
+    problem = Problem(OBS_SPACE, ACTION_SPACE, lanes, *sizes, shards=case["shards"])
     width = (case["width"],) * 2
     net = NetSettings(width, width, "tanh", -0.5)
     algorithm = PPO(settings, net, problem)

@@ -6,8 +6,7 @@
 
 Networks of 256x256, minibatches of 256 transitions of 17 observations and 6 actions, on as many
 cores as threads. With `--learners k` one learner takes minibatches of k shards, and k learners do
-so on k times as many cores. With 2 of them SAC is divided by networks too, which one learner
-computes alone (walle-2-networks) and two together (walle-2-by-networks). All contestants of a case
+so on k times as many cores. All contestants of a case
 exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
 ends before the first turn; a ratio is that of a turn, of which the table has the median and the
 range. The floor is the products of hidden layers alone. With `--end-to-end` SAC is trained on
@@ -92,13 +91,12 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 class Contestant(NamedTuple):
-    """A contestant: its name, the worker's function, and how many learners divide an update how."""
+    """A contestant: its name, the worker's function, learners and shards."""
 
     name: str
     system: str
     learners: int = 1
     shards: int = 1
-    by_networks: bool = False
 
 
 def contestants(args: argparse.Namespace) -> list[Contestant]:
@@ -113,9 +111,6 @@ def contestants(args: argparse.Namespace) -> list[Contestant]:
     for k in args.learners:
         found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
         found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
-    if 2 in args.learners:  # one for each of SAC's critics
-        found.append(Contestant("walle-2-networks", BASELINE, 1, by_networks=True))
-        found.append(Contestant("walle-2-by-networks", BASELINE, 2, by_networks=True))
     names = chosen([contestant.name for contestant in found], args.only)
     return [contestant for contestant in found if contestant.name in names]
 
@@ -126,7 +121,6 @@ def measure(
     """The updates a second of every contestant in every turn."""
     wanted = ("minibatch", "width", "updates", "at_once")
     same = {"algorithm": algorithm, "threads": threads, **{k: getattr(args, k) for k in wanted}}
-    taking_part = [each for each in taking_part if algorithm == "sac" or not each.by_networks]
     turns: dict[str, list[dict[str, float]]] = {each.name: [] for each in taking_part}
     with ExitStack() as stack:
         processes, hello = {}, {}

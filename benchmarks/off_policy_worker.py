@@ -63,9 +63,9 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
 
     torch.set_num_threads(case["threads"])
     from walle import algos
-    from walle.algos.networks import NetSettings
     from walle.algos.problem import Problem
     from walle.config import compose
+    from walle.nets.factory import NetSettings
     from walle.types import Rollout
 
     name = case["algorithm"]
@@ -75,14 +75,12 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
             f"algo.minibatch_size={case['minibatch']}",
             f"algo.compile={'false' if case['system'] == 'walle-eager' else 'true'}",
             f"learner.shards={case['shards']}",  # refused if it does not divide a minibatch
-            f"learner.divide={'networks' if case['by_networks'] else 'minibatches'}",
         ]
     ).algo
     width = (case["width"],) * 2
     net = NetSettings(width, width, "relu", 0.0)
     sizes = (STORED, STORED, STORED, 0, "cpu")
-    divided = {"shards": case["shards"], "separate": case["by_networks"]}
-    problem = Problem(OBS_SPACE, ACTION_SPACE, 1, *sizes, **divided)
+    problem = Problem(OBS_SPACE, ACTION_SPACE, 1, *sizes, shards=case["shards"])
     algorithm: Any = algos.load(name)(settings, net, problem)
     close: Update = nothing
     if case["learners"] > 1:

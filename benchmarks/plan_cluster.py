@@ -34,7 +34,7 @@ from walle.analysis.measuring.stats import Interval, mean_interval
 from walle.analysis.runs import load
 from walle.config import compose
 from walle.sampling.cluster import node
-from walle.sampling.cluster.connecting import Connection
+from walle.sampling.cluster.connection import Connection
 from walle.system.machine import usable_cores
 from walle.training import train
 

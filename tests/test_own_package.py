@@ -15,11 +15,11 @@ import walle
 from tests.conftest import read
 from walle import algos
 from walle.agent import checkpoint
-from walle.agent.run_directory import read_status
 from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import ConfigError
 from walle.parts import make_algorithm, make_problem
+from walle.system.run_files import read_status
 from walle.training import train
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,30 +16,29 @@ from walle.agent.callbacks.calling import Callbacks
 from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluator
 from walle.agent.progress import make_progress
-from walle.agent.recorder import Film, Outputs, Recorder
-from walle.agent.run_directory import update_status
+from walle.agent.recorder import Filming, Outputs, Recorder
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.config import to_dict, with_variables
 from walle.config.schemas import Config, RaySamplerConfig
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError
+from walle.nets.factory import NetSettings
+from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
-from walle.sampling.lane_block import LaneBlock, deal
+from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
-from walle.sampling.replacing import News
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
-from walle.sampling.sampling import Patience, Sampling
+from walle.sampling.sampling import News, Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
-from walle.system.exits import exits_told
 from walle.system.machine import usable_cores
+from walle.system.run_files import update_status
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Watchdog
 from walle.timing import Timer, TraceFile, timestamp
 from walle.types import Lag
 
@@ -103,7 +102,6 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         longest_episode=None if limit is None else -(-limit // env.frame_skip),
         rounds_vary=config.rounds_vary,
         shards=config.shards,
-        separate=config.separate,
     )
     return problem, probed
 
@@ -111,7 +109,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
 def _probed(env: EnvSpec, seed: int) -> Probe:
     """Tries the environment; one that hangs is named after a minute and given up after two."""
     watched = Watchdog(None, print, lambda _: None).over("the trial of the environment")
-    with exits_told(f"env.id={env.id}"), watched:
+    with watched:
         return probe(env, seed)
 
 
@@ -208,7 +206,7 @@ def make_sampling(
 
 
 def balances(run: Run) -> bool:
-    """Whether samplers step each other's lanes: where states are cheap to move, and never late."""
+    """Whether lanes are dealt by speed: where states are cheap to move, and rounds are complete."""
     sampler = run.config.sampler
     exact = sampler.max_lag is not None and not run.config.whole_episodes
     return sampler.balance and exact and run.probed.moves
@@ -229,7 +227,7 @@ def rollout_shape(run: Run, lanes: int) -> RolloutShape:
     return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
 
 
-def make_outputs(run: Run, trace_path: Path | None, film: Film | None) -> Outputs:
+def make_outputs(run: Run, trace_path: Path | None, filming: Filming | None) -> Outputs:
     """Makes the files, the sinks and the display of the run."""
     config, logger = run.config, run.config.logger
     options = {**logger.options, "job_type": config.algo.name}
@@ -240,7 +238,7 @@ def make_outputs(run: Run, trace_path: Path | None, film: Film | None) -> Output
         make_sinks(logger.name, run.directory, to_dict(config), options, resumed_at),
         make_progress(logger.progress, config.total_steps, logger.print_every_s),
         TraceFile(trace_path, "agent", run.start_ns) if trace_path else None,
-        film,
+        filming,
     )
 
 
@@ -286,6 +284,7 @@ def make_agent(
         run.timer,
         directory=run.directory,
         config=to_dict(config),
+        policy=stored_policy(algorithm, run.probed.lane),
         lag=lag,
         quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
         should_evaluate=Every(config.eval.every, env_steps),

@@ -44,9 +44,8 @@ def _run(composed: DictConfig) -> float | None:
 
     from walle.config import as_typed, resumed_config, stored_config, validate
     from walle.errors import DISK_CURES
-    from walle.system.forkserver import start_fork_server
+    from walle.system.forkserver import keep_processes, start_fork_server, without_collector
     from walle.system.signals import SAVING, blocked_signals
-    from walle.system.starting import keep_processes, without_collector
 
     keep_processes()
     for number in SAVING:
@@ -63,7 +62,7 @@ def _run(composed: DictConfig) -> float | None:
         start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
 
         from walle.agent.checkpoint import disk_error, earlier_state
-        from walle.agent.run_directory import has_checkpoint, read_status
+        from walle.system.run_files import has_checkpoint, read_status
         from walle.training import train
 
     launched = hydra.mode == RunMode.MULTIRUN
@@ -108,7 +107,7 @@ def _leave_no_directory(composed: DictConfig) -> None:
 
 
 def _how_to_go_on(directory: Path) -> str:
-    from walle.agent.provenance import command_of
+    from walle.system.commands import command_of
 
     return f"go on with: {command_of('run')} resume={shlex.quote(os.path.relpath(directory))}"
 
@@ -220,8 +219,7 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     except ConfigError as error:
         sys.exit(_report(error, 2))
     if _needs_workers(stored, arguments[1:]):
-        from walle.system.forkserver import start_fork_server
-        from walle.system.starting import keep_processes
+        from walle.system.forkserver import keep_processes, start_fork_server
 
         keep_processes()
         start_fork_server()  # it imports torch while Hydra composes the settings here

@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
+from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,9 +16,8 @@ from walle.agent import checkpoint
 from walle.agent.cadence import Every
 from walle.agent.callbacks.base import Callback
 from walle.agent.callbacks.calling import make_callbacks, stop_reason
-from walle.agent.progress import return_text
 from walle.agent.provenance import write_provenance
-from walle.agent.recorder import Film
+from walle.agent.recorder import Filming
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.config import config_hash, to_dict, validate
 from walle.config.remarks import crowded, late_episodes
@@ -34,11 +34,12 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
-from walle.sampling.replacing import News, Restarts
+from walle.sampling.sampling import News
 from walle.system.forkserver import end_orphans
+from walle.system.format import return_text
 from walle.system.locks import run_directory
-from walle.system.main_script import require_main_guard
 from walle.system.signals import Signals
+from walle.system.supervision import Restarts
 from walle.timing import AGENT_SECTIONS, Timer, TraceFile
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def train(
             values that depend on the machine are filled in.
 
     Raises:
-        ConfigError: the environment or the settings cannot work, another run uses the directory, or
-            a script calls this outside of its `__main__` guard; no sampler has started.
+        ConfigError: the environment or the settings cannot work, or another run uses the
+            directory; no sampler has started.
         WorkerError: a sampler or a learner ended.
         DirectoryLost: the directory was deleted or moved.
     """
@@ -113,7 +114,7 @@ def train(
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
     directory = Path(directory)
     if config.sampler.name == "process" or config.learners > 1:
-        require_main_guard("walle.train")
+        spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
         _refuse_another_run(resumed["config"], to_dict(config), directory)
     earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
@@ -136,7 +137,8 @@ def train(
                 result = _run_on(run, extras, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
-        status.end_with(result.signal, stop_reason(result.stopped_by))
+        value = result.objective(config.objective)
+        status.end_with(result.signal, stop_reason(result.stopped_by), value)
     return result
 
 
@@ -170,7 +172,7 @@ def _compiled_differently(composed: Sequence[DictConfig]) -> Iterable[Config]:
     found: dict[str, Config] = {}
     for config in map(validate, composed):
         sizes = config.lanes, config.batch_size, config.total_steps, config.schedule_steps
-        learning = config.learner.divide, config.shards, config.learner.threads, config.device
+        learning = config.shards, config.learner.threads, config.device
         parts = config.algo, config.net, config.env, config.sampler.collect, config.rounds_vary
         if getattr(config.algo, "compile", "false") != "false":
             found.setdefault(repr((*parts, *sizes, *learning)), config)
@@ -187,15 +189,15 @@ def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Pa
 
 
 class Extras(NamedTuple):
-    """The user's callbacks, and what films episodes now and then, if anything does."""
+    """The user's callbacks, and the videos that it makes of its policy, if any."""
 
     callbacks: dict[str, Callback]
-    film: Film | None
+    filming: Filming | None
 
 
 def _make_extras(run: Run) -> Extras:
     """Makes them before anything is written, because either may be refused."""
-    return Extras(make_callbacks(run.config.callbacks), _make_film(run))
+    return Extras(make_callbacks(run.config.callbacks), _make_filming(run))
 
 
 def _run_on(run: Run, extras: Extras, signals: Signals) -> RunResult:
@@ -235,7 +237,7 @@ def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
         if learners is not None:
             algorithm: Any = run.algorithm  # with shards, so also a `Learnable`
             learners.join(algorithm, config.device)
-        outputs = make_outputs(run, trace_path, extras.film)
+        outputs = make_outputs(run, trace_path, extras.filming)
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
                 outputs.progress.say(line)
@@ -249,8 +251,8 @@ def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
         return RunResult(*agent.returns, agent.env_steps, run.wall_s, signals.received, stopped_by)
 
 
-def _make_film(run: Run) -> Film | None:
-    """Makes what films an episode now and then, if the run is to have videos.
+def _make_filming(run: Run) -> Filming | None:
+    """Films an episode now and then, if the run is to have videos.
 
     Raises:
         ConfigError: a package is missing, or the environment cannot be drawn.
@@ -260,12 +262,13 @@ def _make_film(run: Run) -> Film | None:
         return None
     # These imports are slow, and few runs have videos.
     from walle.policy.acting import Origin
-    from walle.policy.filming import Filming
     from walle.policy.loading import policy_from
+    from walle.policy.video import film_while_learning
 
     config = run.config
     origin = Origin(run.directory, config.algo.name, 0, config.seed)
-    policy = policy_from(run.algorithm, run.probed.env, origin)
+    policy = policy_from(run.algorithm, run.probed.env, run.probed.lane, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
-    return Filming(run.directory, ending, due, policy, config.logger.video_steps)
+    film = film_while_learning(run.directory, ending, policy, config.logger.video_steps)
+    return Filming(due, film)

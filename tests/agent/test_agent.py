@@ -9,10 +9,10 @@ import pytest
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.evaluation import Evaluation, Evaluator
-from walle.agent.run_directory import read_status
 from walle.algos.on_policy.ppo import PPO
 from walle.errors import WorkerError
 from walle.sampling.serial_sampling import SerialSampling
+from walle.system.run_files import read_status
 
 
 def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from walle.agent.provenance import command_line, command_of
+from walle.system.commands import command_line, command_of
 
 
 @pytest.fixture

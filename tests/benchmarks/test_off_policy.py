@@ -49,26 +49,14 @@ def test_a_whole_run_is_timed_from_start_to_end(tmp_path, capsys):
 def test_learners_and_shards_are_contestants_by_name():
     args = off_policy.arguments(["--learners", "2", "4", "--only", "walle-4", "walle-2-l"])
     assert [each[:1] + each[2:] for each in off_policy.contestants(args)] == [
-        ("walle-2-learners", 2, 2, False),
-        ("walle-4-shards", 1, 4, False),
-        ("walle-4-learners", 4, 4, False),
-    ]
-    args = off_policy.arguments(["--learners", "2", "--only", "walle-2-networks", "walle-2-by"])
-    assert [each[:1] + each[2:] for each in off_policy.contestants(args)] == [
-        ("walle-2-networks", 1, 1, True),
-        ("walle-2-by-networks", 2, 1, True),
+        ("walle-2-learners", 2, 2),
+        ("walle-4-shards", 1, 4),
+        ("walle-4-learners", 4, 4),
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("shards", "expected"),
-    # 4 updates: two exchanges each; by networks four each, and one at the end. And one before them,
-    # by which the learners find out whether all have compiled.
-    [(2, 9), (1, 18)],
-    ids=["shards", "networks"],
-)
-def test_a_contestant_with_two_learners_takes_its_updates(monkeypatch, shards, expected):
+def test_a_contestant_with_two_learners_takes_its_updates(monkeypatch):
     gather, exchanges = SharedTeam.gather, []
 
     def counted(self, *arguments):
@@ -77,8 +65,9 @@ def test_a_contestant_with_two_learners_takes_its_updates(monkeypatch, shards, e
 
     monkeypatch.setattr(SharedTeam, "gather", counted)
     size = {"minibatch": 8, "width": 8, "updates": 4, "threads": 1}
-    case = {"algorithm": "sac", "system": "walle-eager", **size, "learners": 2, "shards": shards}
-    update, close = off_policy_worker.walle({**case, "by_networks": shards == 1})
+    case = {"algorithm": "sac", "system": "walle-eager", **size, "learners": 2, "shards": 2}
+    update, close = off_policy_worker.walle(case)
     update()
     close()
-    assert exchanges == [2] * expected
+    # Two for each of 4 updates, and one before, to find out whether all learners have compiled.
+    assert exchanges == [2] * 9

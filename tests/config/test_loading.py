@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from walle.config import compose, config_directory, config_hash
+from walle.config import compose, config_directory, config_hash, schemas
+from walle.config.loading import without_removed
 from walle.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,9 +75,13 @@ def test_slow_passes_its_step_on():
         (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
         (["net.scale=states"], r"did you mean 'state'"),
         (["net.scale=state", "algo=sac"], r"algo=sac, which has another kind of policy"),
-        (["net.policy_init=normal", "algo=td3"], r"=normal with algo=td3.*policy_init=orthogonal$"),
-        (["net.log_std_copies=2*obs"], r"net.log_std_copies='2\*obs' must be a positive number or"),
-        (["net.critic_init=zero"], r"net.critic_init='zero' is unknown; choose one of: normal, or"),
+        (["net.policy_hidden=[10*obs]"], r"must hold numbers: formulas belong to examples/wall_e"),
+        (["net.policy_init=normal"], r"policy_init is no longer a setting: .*examples/wall_e_2018"),
+        (["algo=trpo", "algo.adapt=adaptive"], r"adapt is no longer .*algo=parallel_trpo_2016\)$"),
+        (
+            ["algo=trpo", "algo.advantage=monte_carlo"],
+            r"longer a setting: use algo.gae_lambda=1",
+        ),
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
         (
             ["algo=a3c", "sampler=serial"],
@@ -220,3 +225,25 @@ def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path, flags,
     assert done.stderr.splitlines()[-1].startswith("walle: cannot write: ")
     assert done.stderr.endswith(f"give another place with {place}=...\n")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+
+
+@pytest.fixture
+def removed(monkeypatch):
+    gone = schemas.Removed(("minibatches",), "use learner.n")
+    monkeypatch.setitem(schemas.REMOVED, "learner.gone", gone)
+
+
+@pytest.mark.usefixtures("removed")
+@pytest.mark.parametrize("override", ["learner.gone=x", "+learner.gone=x"])
+def test_a_setting_of_earlier_versions_is_refused_by_what_replaces_it(override):
+    with pytest.raises(ConfigError, match=r"^learner.gone is no longer a setting: use learner.n$"):
+        compose([override])
+
+
+@pytest.mark.usefixtures("removed")
+def test_a_run_of_an_earlier_version_is_read_if_the_setting_changed_nothing():
+    stored = {"learner": {"n": 2, "gone": "minibatches"}, "seed": 1}
+    assert without_removed(stored) == {"learner": {"n": 2}, "seed": 1}
+    stored["learner"]["gone"] = "networks"
+    with pytest.raises(ConfigError, match=r"learner.gone=networks, which the run has, .*version"):
+        without_removed(stored)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from walle.agent.run_directory import read_status
+from walle.system.run_files import read_status
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "own_settings.md").read_text()

@@ -20,7 +20,7 @@ def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
     assert end[0] == "3 of 3 jobs did not complete:"
     assert end[1] == "  #0 job=0: interrupted: stopped before its end (exit code 130)"
     assert end[3] == "  #1-2: not started: the sweep was stopped before"
-    assert re.match(r"To go on: \S*python\S* ", end[4])
+    assert re.match(r"To resume: \S*python\S* ", end[4])
     assert end[4].endswith("hydra.sweep.dir=out hydra.launcher.resume=true")
     assert "left" not in app.said()
     assert app.processes() == []
@@ -88,7 +88,7 @@ def test_other_ends_of_a_job(app):
 
 
 OWN_STATUS = """
-        from walle.agent.run_directory import update_status
+        from walle.system.run_files import update_status
         directory = hydra.core.hydra_config.HydraConfig.get().runtime.output_dir
         trace = 'Traceback (most recent call last):\\n  File "robot.py", line 6, in step\\n'
         error = f"WorkerError: sampler-1 failed:\\n{trace}KeyError: 3\\nraised in lane 32\\n"

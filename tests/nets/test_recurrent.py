@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets.policies import CategoricalPolicy, GaussianPolicy
-from walle.nets.recurrent import GRU, GRUPolicy, memory_of
+from walle.nets.policies import CategoricalPolicy, GaussianPolicy, memory_of
+from walle.nets.recurrent import GRU, GRUPolicy
 from walle.sampling.actor import Actor
-from walle.sampling.lane_group import LaneGroup
-from walle.sampling.sampler import LaneSampler
+from walle.sampling.collect import LaneSampler
 from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.types import PolicySnapshot
@@ -24,12 +23,9 @@ def generator():
 
 
 def policy_of(units=10, discrete=False):
-    def make_readout():
-        if discrete:
-            return CategoricalPolicy(units, 3, (16,), torch.tanh)
-        return GaussianPolicy(units, 1, (16,), torch.tanh, 0.0)
-
-    return GRUPolicy(2, units, make_readout)
+    if discrete:
+        return GRUPolicy(2, units, CategoricalPolicy(units, 3, (16,), torch.tanh))
+    return GRUPolicy(2, units, GaussianPolicy(units, 1, (16,), torch.tanh, 0.0))
 
 
 def random_params(gru, generator):
@@ -116,11 +112,8 @@ def snapshot(policy):
 
 
 def collected(policy, numbers, rounds, steps=5):
-    def make_group(numbers):
-        actor = Actor(policy, 2, len(numbers), 10.0)
-        return LaneGroup(make_lanes(COUNTER, numbers, seed=7), actor, numbers, seed=7)
-
-    sampler = LaneSampler(make_group, numbers)
+    actor = Actor(policy, 2, len(numbers), 10.0)
+    sampler = LaneSampler(make_lanes(COUNTER, numbers, seed=7), actor, numbers, seed=7)
     units = policy.memory.units
     shape = RolloutShape(steps, len(numbers), (2,), "float32", (1,), "float32", state=units)
     rollouts = []

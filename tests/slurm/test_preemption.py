@@ -13,7 +13,7 @@ from tests.conftest import read
 from tests.launcher.test_killed_sweep import ROUNDS, SWEEP, Sweep
 from tests.slurm.cluster import wait_until
 from tests.test_resume import assert_same_run
-from walle.agent.run_directory import has_checkpoint, read_status
+from walle.system.run_files import has_checkpoint, read_status
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
 ROOT = Path(__file__).resolve().parents[2]

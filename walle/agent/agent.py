@@ -23,7 +23,7 @@ from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Sampling
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Watchdog
 from walle.timing import Timer
 from walle.types import Lag, PolicySnapshot
 
@@ -44,6 +44,7 @@ class Agent:
         *,
         directory: Path,
         config: dict[str, Any],
+        policy: dict[str, Any] | None,
         lag: Lag,
         quota: EpisodeQuota | None,
         should_evaluate: Every,
@@ -62,6 +63,7 @@ class Agent:
             timer: runs since the run began; start-up counts as `other`.
             directory: the run's directory, in which checkpoints are written.
             config: the configuration as plain values, stored in every checkpoint.
+            policy: the policy as `walle.policy.loading` reads it, stored as well.
             lag: the allowed lag of the samplers.
             quota: decides the number of episodes of a round, if rounds have whole episodes.
             should_evaluate: whether to evaluate after so many environment steps.
@@ -76,7 +78,7 @@ class Agent:
         self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
         self._evaluator, self._timer = evaluator, timer
         self._files = CheckpointFiles(directory / "checkpoints", algorithm.replay)
-        self._config, self._lag, self._quota = config, lag, quota
+        self._config, self._policy, self._lag, self._quota = config, policy, lag, quota
         self._should_evaluate, self._should_save = should_evaluate, should_save
         self._best: float | None = None
         self._evaluations = 0
@@ -256,6 +258,7 @@ class Agent:
         """The state without what only training needs; both kinds of checkpoint have it."""
         return {
             "config": self._config,
+            "policy": self._policy,
             "algorithm": self._algorithm.state_dict(),
             "snapshot": self._algorithm.snapshot()._replace(version=self._version),
             "env_steps": self.env_steps,

@@ -6,22 +6,23 @@ import io
 import os
 import platform
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from walle.agent.replay_files import ReplayFiles
 from walle.errors import DISK_CURES, ConfigError, DiskError
-from walle.learning.replay import Replay
-from walle.system.machine import cpu_model
+
+if TYPE_CHECKING:
+    from walle.learning.replay import Replay
+
+# Loading a policy imports this file: what only learning needs is imported where it is used.
 
 FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
@@ -35,20 +36,12 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
         path: where to write.
         state: nested mappings, sequences, arrays, tensors and plain values.
     """
+    from walle.system.files import write_atomically
+
     path.parent.mkdir(exist_ok=True)
     buffer = io.BytesIO()  # on a full disk torch.save(path) reports only "unexpected pos"
     torch.save({"format": FORMAT, **made_here(), **as_data(state)}, buffer)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)  # frees the disk for status.json
-        raise
+    write_atomically(path, buffer.getbuffer())
 
 
 def save_last(directory: Path, state: Mapping[str, Any]) -> None:
@@ -176,6 +169,8 @@ class CheckpointFiles:
 
     def __init__(self, directory: Path, replay: Replay | None) -> None:
         """`directory` is made with the first checkpoint."""
+        from walle.agent.replay_files import ReplayFiles
+
         self._directory, self._replay = directory, replay
         self._rows = ReplayFiles(directory / "replay")
 
@@ -226,6 +221,8 @@ def as_data(value: Any) -> Any:
 
 def made_here() -> dict[str, Any]:
     """What the bits of a run depend on besides its settings: versions and processor."""
+    from walle.system.machine import cpu_model
+
     packages = ("walle", "torch", "numpy", "gymnasium", "mujoco")
     versions = {name: metadata.version(name) for name in packages}
     return {

@@ -5,52 +5,18 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
-import shutil
 import subprocess
-import sys
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from walle.agent.run_directory import write_atomically
+from walle.system.commands import COMMAND_VARIABLE, command_line
+from walle.system.files import write_atomically
 from walle.system.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
 from walle.timing import timestamp
 
-COMMAND_VARIABLE = "WALLE_COMMAND"  # in a sweep's jobs: the command that started the sweep
 _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "hydra-core")
-
-
-def command_line() -> str:
-    """The command that started this process, as one would type it here."""
-    python, *words = sys.orig_argv
-    if words and words[0] == _script():
-        return shlex.join([_typed(words[0]), *words[1:]])
-    return shlex.join([_typed(sys.executable or python), *words])
-
-
-def command_of(name: str) -> str:
-    """A command such as `walle run` or `python -m walle.run`, as it can be typed here."""
-    script = _script()
-    if script is not None:
-        return shlex.join([_typed(script), name])
-    return shlex.join([_typed(sys.executable), "-m", f"walle.{name}"])
-
-
-def _script() -> str | None:
-    """The installed command `walle`, if this process runs it."""
-    path = sys.orig_argv[1] if len(sys.orig_argv) > 1 else ""
-    return path if Path(path).name == "walle" else None
-
-
-def _typed(program: str) -> str:
-    """The program's name where the shell finds it under its name, else the shorter path to it."""
-    path = Path(program)
-    found = shutil.which(path.name)
-    if found is not None and Path(found).absolute() == path.absolute():
-        return path.name
-    return min(os.path.relpath(program), str(path.absolute()), key=len)
 
 
 def write_provenance(

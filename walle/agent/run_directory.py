@@ -1,69 +1,32 @@
-"""The directory of a run: status.json, earlier attempts, and atomic writes."""
+"""The directory of a run: its status from start to end, and the files of earlier runs."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from walle.errors import ConfigError, cause_text
+from walle.system.files import write_atomically
 from walle.system.locks import RUN_LOCK, RunDirectory, refuse_used
 from walle.system.machine import usable_cores
+from walle.system.run_files import (
+    STATUS,
+    read_status,
+    remove_empty,
+    set_aside,
+    update_status,
+    write_status,
+)
 from walle.system.signals import stopped_by
 from walle.timing import timestamp
 
 FAILURE = "failure.txt"
-_STATUS, _ATTEMPTS, _HYDRA = "status.json", "attempts", ".hydra"
-_TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
-_TYPES |= dict.fromkeys(("error", "reason", "signal", "started", "ended"), str)
-_CHECKPOINTS = ("last.pt", "previous.pt")
+_HYDRA = ".hydra"
 _RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "videos")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the content of `path` atomically: a reader finds the old text or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
-    """Moves files of an earlier attempt into attempts/K, so that the next one starts without them.
-
-    A new attempt that appended to these files would mix the rows of two runs.
-
-    Args:
-        directory: the run's directory.
-        patterns: names of the files to move, as `Path.glob` takes them.
-
-    Returns:
-        whether there was anything to move.
-    """
-    shelf = directory / _ATTEMPTS
-    stays = {shelf, directory / RUN_LOCK}
-    found = {path for pattern in patterns for path in directory.glob(pattern)} - stays
-    if not found:
-        return False
-    taken = [int(path.name) for path in shelf.glob("*") if path.name.isdigit()]
-    target = shelf / str(1 + max(taken, default=0))
-    target.mkdir(parents=True)
-    for path in found:
-        path.rename(target / path.name)
-    return True
 
 
 def set_aside_previous(directory: Path) -> bool:
@@ -73,43 +36,6 @@ def set_aside_previous(directory: Path) -> bool:
     written them for the new run.
     """
     return (directory / "run.json").exists() and set_aside(directory, _RUN_FILES)
-
-
-def has_checkpoint(directory: Path) -> bool:
-    """Whether a run in this directory can go on from a checkpoint.
-
-    Other applications may have a file of this name too, but no run.json beside it.
-    """
-    files = [directory / "checkpoints" / name for name in _CHECKPOINTS]
-    return (directory / "run.json").exists() and any(file.exists() for file in files)
-
-
-def read_status(directory: Path) -> dict[str, Any]:
-    """Reads status.json, without what is damaged: the whole file, or fields of a wrong type.
-
-    A run or a job without its status counts as one that has not begun.
-    """
-    try:
-        content = json.loads((directory / _STATUS).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # also wrong JSON, wrong UTF-8
-        return {}
-    if not isinstance(content, dict):
-        return {}
-    return {
-        name: value
-        for name, value in content.items()
-        if value is None or isinstance(value, _TYPES.get(name, object))
-    }
-
-
-def update_status(directory: Path, **fields: Any) -> None:
-    """Changes the given fields of status.json and keeps all others."""
-    _write_status(directory, read_status(directory) | fields)
-
-
-def _write_status(directory: Path, fields: dict[str, Any]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(directory / _STATUS, json.dumps(fields, indent=2) + "\n")
 
 
 class Status:
@@ -145,7 +71,7 @@ class Status:
             "ended": None,
             "cores": usable_cores(),
         }
-        _write_status(directory.path, kept | fields)
+        write_status(directory.path, kept | fields)
         (directory.path / FAILURE).unlink(missing_ok=True)  # an earlier attempt's
 
     def end(
@@ -156,10 +82,12 @@ class Status:
         signal: str | None = None,
         error: str | None = None,
         reason: str | None = None,
+        **others: Any,
     ) -> None:
         """Writes how the run ended: `completed`, `failed` or `interrupted`.
 
         `reason` says why a run is complete before all its steps, as one that a callback stopped.
+        `others` are further fields.
 
         Raises:
             DirectoryLost: the directory was deleted or moved.
@@ -173,12 +101,19 @@ class Status:
             error=error,
             reason=reason,
             ended=timestamp(),
+            **others,
         )
 
-    def end_with(self, number: int | None, reason: str | None = None) -> None:
-        """Writes `completed`, or `interrupted` if `number` is the number of a signal."""
+    def end_with(
+        self, number: int | None, reason: str | None = None, value: float | None = None
+    ) -> None:
+        """Writes `completed`, or `interrupted` if `number` is the number of a signal.
+
+        `value` is the run's result. A launcher that was killed at this moment finds it there, and
+        does not start the job again.
+        """
         if number is None:
-            self.end("completed", exit_code=0, reason=reason)
+            self.end("completed", exit_code=0, reason=reason, return_value=value)
         else:
             name = signal.Signals(number).name
             self.end("interrupted", exit_code=128 + number, signal=name)
@@ -206,16 +141,7 @@ class Status:
             if text.strip() != cause:
                 write_atomically(self._directory.path / FAILURE, f"{text.strip()}\n")
         except OSError as disk:  # the run's own error says more
-            error.add_note(f"{_STATUS} could not be written: {disk}")
-
-
-def remove_empty(directory: Path) -> None:
-    """Removes the directory, and those above it up to the working directory, that are empty."""
-    with suppress(OSError):  # one of them is not empty, or does not exist
-        for path in (directory, *directory.parents):
-            if path.resolve() == Path.cwd():
-                return
-            path.rmdir()
+            error.add_note(f"{STATUS} could not be written: {disk}")
 
 
 def remove_refused(directory: Path) -> None:

@@ -26,7 +26,6 @@ class Problem(NamedTuple):
         longest_episode: steps of the longest episode; None if episodes have no limit.
         rounds_vary: whether rounds differ in their number of steps.
         shards: into how many parts a minibatch is divided, see `learning.shards`.
-        separate: whether steps are divided by networks, see `learning.sharing.separate_networks`.
     """
 
     observation_space: gym.spaces.Box
@@ -40,7 +39,6 @@ class Problem(NamedTuple):
     longest_episode: int | None = None
     rounds_vary: bool = False
     shards: int = 1
-    separate: bool = False
 
     @property
     def rounds(self) -> int:

@@ -15,7 +15,7 @@ from yaml import YAMLError
 
 from walle.config.choices import algorithms, misplaced
 from walle.config.places import config_directory, sweeps_directory
-from walle.config.schemas import Config
+from walle.config.schemas import REMOVED, Config
 from walle.errors import nearest
 
 _LONGEST_LIST = 200  # characters
@@ -79,6 +79,8 @@ def explain(error: HydraException) -> str:
     key = getattr(error.__cause__, "full_key", None)
     if key and key.startswith("env.kwargs."):
         return f"{key} does not exist yet; add it: +{key}=..."
+    if key in REMOVED:
+        return f"{key} is no longer a setting: {REMOVED[key].instead}"
     if key in algorithms():
         return misplaced(key)
     if key and not key.startswith("hydra."):

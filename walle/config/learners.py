@@ -11,13 +11,9 @@ from walle.errors import ConfigError
 from walle.system.machine import usable_cores
 from walle.types import Lag
 
-NETWORKS = 2  # of an algorithm with `separate`: policy and critic, or two critics
-
 
 def checked_learners(config: Config) -> Config:
     """Fills in the open values of `learner`, and checks them against the minibatches."""
-    if config.separate:
-        return _by_networks(config)
     asked, sizes = config.learner, config.algo.shared_minibatches
     algorithm = algos.load(config.algo.name)
     divides = hasattr(algorithm, "join")  # see learning.optimizer.Learnable
@@ -42,38 +38,12 @@ def checked_learners(config: Config) -> Config:
     if n > shards:
         small = ", ".join(f"algo.{key}={size}" for key, size in sizes.items())
         reason = f" (chosen for {small or 'one minibatch a round'})" if not asked.shards else ""
-        by_networks = n == NETWORKS and hasattr(algorithm, "separate")
-        other = ", or learner.divide=networks" if by_networks else ""
         raise ConfigError(
             f"learner.n={n} is more than learner.shards={shards}{reason}: each learner needs a part"
-            f" of a minibatch; set learner.shards={n}{other}, or learner.n={shards} at most"
+            f" of a minibatch; set learner.shards={n}, or learner.n={shards} at most"
         )
     _check_gpus(config.device, n)
     return replace(config, learner=replace(asked, n=n, shards=shards))
-
-
-def _by_networks(config: Config) -> Config:
-    """Checks the learners of two networks, one or two."""
-    asked = config.learner
-    if not hasattr(algos.load(config.algo.name), "separate"):
-        raise ConfigError(
-            f"learner.divide=networks with algo={config.algo.name}, which has no such division: "
-            "only PPO's policy and critic and SAC's two critics are divided so; use"
-            " learner.divide=minibatches"
-        )
-    if asked.shards not in (None, 1):
-        raise ConfigError(
-            f"learner.shards={asked.shards} with learner.divide=networks, which leaves minibatches"
-            " whole: leave learner.shards out, or use learner.divide=minibatches"
-        )
-    n = asked.n or min(NETWORKS, idle_cores(config))
-    if n > NETWORKS:
-        raise ConfigError(
-            f"learner.n={n} with learner.divide=networks, and there are two to divide:"
-            " use learner.n=2, or learner.divide=minibatches"
-        )
-    _check_gpus(config.device, n)
-    return replace(config, learner=replace(asked, n=n, shards=1))
 
 
 def default_shards(minibatch: int, steps: int = 1, rows: int = 512, most: int = 16) -> int:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields
@@ -21,7 +22,16 @@ from walle.config.checks import checked
 from walle.config.choices import algorithms, misplaced
 from walle.config.explaining import explain
 from walle.config.places import config_directory
-from walle.config.schemas import GROUPS, NETS, VARIANTS, Config, EnvConfig, NetConfig, TopLevel
+from walle.config.schemas import (
+    GROUPS,
+    NETS,
+    REMOVED,
+    VARIANTS,
+    Config,
+    EnvConfig,
+    NetConfig,
+    TopLevel,
+)
 from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
 
@@ -98,6 +108,7 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]
     Raises:
         ConfigError: a value is wrong.
     """
+    stored = without_removed(stored)
     composed = OmegaConf.create({name: stored[name] for name in ("algo", "env", "net")})
     algo = _typed("algo", composed.algo, _algorithm_schema(composed))
     try:
@@ -106,6 +117,26 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]
         raise ConfigError(f"{error.full_key}: {unresolvable(error)}") from None
     env.kwargs = _unresolved(composed.env.kwargs, env.kwargs)
     return algo, env, _typed("net", composed.net, _schema("net", composed))
+
+
+def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that an earlier version stored, without those that are no longer there.
+
+    Raises:
+        ConfigError: one had a value that this version cannot have.
+    """
+    current = {k: dict(v) if isinstance(v, Mapping) else v for k, v in stored.items()}
+    for key, removed in REMOVED.items():
+        group, _, name = key.rpartition(".")
+        settings = current.get(group, {}) if group else current
+        if group and ":" in str(settings.get("name")):
+            continue  # a class of the user's own may have a setting of this name
+        if name in settings and (value := settings.pop(name)) not in removed.usual:
+            raise ConfigError(
+                f"{key}={value}, which the run has, is no longer a setting: {removed.instead}; to "
+                "use the run as it is, install the version of walle that its run.json names"
+            )
+    return current
 
 
 def _schema(group: str, composed: DictConfig) -> type:
@@ -148,6 +179,8 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
             if not prefix and key in algorithms():
                 raise ConfigError(misplaced(str(key)))
             dot = f"{prefix}." if prefix else ""
+            if removed := REMOVED.get(f"{dot}{key}"):
+                raise ConfigError(f"{dot}{key} is no longer a setting: {removed.instead}")
             near = nearest(f"{dot}{key}", {dot + name for name in known})
             raise ConfigError(f"{dot}{key} is not a setting; {near}")
 
@@ -189,6 +222,8 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
 def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
     """Says why a value has the wrong type, after the key and the value."""
     line = str(error).splitlines()[0]
+    if key in ("net.policy_hidden", "net.critic_hidden") and re.search(r"\*|mean", str(value)):
+        return " must hold numbers: formulas belong to examples/wall_e_2018 now (net=wall_e_2018)"
     if "ListConfig" in line:
         return f" must be a list, as in {key}=[{value}]"
     asked = line.rpartition(" could not be converted to ")[2]

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from walle.config.loading import validate
+from walle.config.loading import validate, without_removed
 from walle.config.schemas import GROUPS, Config
 from walle.errors import ConfigError
 
@@ -80,7 +80,7 @@ def resumed_config(
     Raises:
         ConfigError: an override contradicts the run.
     """
-    found = OmegaConf.create({"callbacks": [], **stored, "resume": None})
+    found = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):

@@ -41,13 +41,13 @@ class GymnasiumLanes:
         first = self._envs[0]
         assert isinstance(first.observation_space, gym.spaces.Box)
         self.observation_space = first.observation_space
-        self.action_space = supported_actions(
+        self.env_action_space = supported_actions(
             first.action_space,
             _name(first),
             "wrap the environment (gymnasium.wrappers.TransformAction) to give it one of them",
         )
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
-        self.action_space, self._first_action = from_zero(self.action_space)
+        self.action_space, self._first_action = from_zero(self.env_action_space)
         self._moved = bool(np.any(self._first_action))
         self._action_dtype = None if isinstance(self.action_space, gym.spaces.Box) else np.int64
         self._frame_skip = spec.frame_skip
@@ -60,7 +60,7 @@ class GymnasiumLanes:
         self._truncated = np.zeros(n, np.bool_)
         self._steps = 0
         self._saving = spec.saving
-        self._episodes = [saving.Episode() for _ in self._lanes]
+        self._episodes = [saving.EpisodeReplay() for _ in self._lanes]
 
     def __len__(self) -> int:
         """The number of lanes."""
@@ -185,7 +185,7 @@ class GymnasiumLanes:
     def _replay(self, i: int, state: bytes) -> None:
         """Begins lane i's episode again and repeats its actions."""
         size = self._obs[i].nbytes
-        episode = self._episodes[i] = saving.Episode.of(state[size:])
+        episode = self._episodes[i] = saving.EpisodeReplay.of(state[size:])
         obs = episode.begin(self._envs[i])
         dtype = self._action_dtype or self.action_space.dtype
         like = np.zeros(self.action_space.shape or (), dtype)

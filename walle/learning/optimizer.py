@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
@@ -19,7 +19,6 @@ from walle.learning.gradient_steps import (
     minibatches,
 )
 from walle.learning.shards import ShardedStep
-from walle.learning.sharing.separate_networks import Network, SeparateStep
 from walle.learning.sharing.team import Team
 
 Stop = Callable[[Mapping[str, float]], bool]
@@ -80,7 +79,6 @@ class Optimizer:
         settings: AdamSettings,
         stop: Stop | None = None,
         shards: int = 1,
-        networks: Sequence[Network] = (),
     ) -> None:
         """Takes eager steps until `compile`.
 
@@ -91,16 +89,11 @@ class Optimizer:
                 step is discarded and the epochs end.
             shards: into how many parts a minibatch is divided; with more than one, the loss and its
                 info must be means over the rows.
-            networks: what `loss` consists of, to divide it by networks instead.
         """
         self._loss = loss
         self._settings = settings
         self._stop = stop
-        self._divided: ShardedStep | SeparateStep | None = None
-        if networks:
-            self._divided = SeparateStep(networks, settings)
-        elif shards > 1:
-            self._divided = ShardedStep(loss, settings, shards)
+        self._divided = ShardedStep(loss, settings, shards) if shards > 1 else None
         self._step: GradientStep = cast(Any, self._divided) or EagerStep(loss, settings)
 
     def join_team(self, team: Team) -> None:
@@ -183,15 +176,6 @@ class Optimizer:
         """Takes a step on each minibatch of `size` rows, in `order`."""
         rate = torch.tensor(learning_rate, device=vector.device)
         batches = self._step.deal(data, order, size)
-        if not isinstance(self._divided, SeparateStep):
-            return self._steps(vector, state, rate, batches)
-        found = self._steps(*self._divided.opened(vector, state), rate, batches)
-        vector, state = self._divided.closed(found.vector, found.state)
-        return found._replace(vector=vector, state=state)
-
-    def _steps(
-        self, vector: Any, state: Any, rate: Tensor, batches: Sequence[Batch]
-    ) -> EpochResult:
         infos: list[Tensor] = []
         stopped = False
         for batch in batches:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets.encoders import Encoder
 from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
-from walle.nets.own import MakeNet, behind
-from walle.nets.policies import ActingPolicy, Policy
+from walle.nets.own import OwnNet, behind
+from walle.nets.policies import ActingPolicy, StochasticPolicy
 from walle.types import AnyArray
 
+if TYPE_CHECKING:
+    from walle.nets.encoders import Encoder
 
-class MultiCategoricalPolicy(Policy):
+
+class MultiCategoricalPolicy(StochasticPolicy):
     """A independent choices, entry a with K_a actions: log π(a|s) = Σ_a log π_a(a_a|s).
 
     `dist` holds the log probabilities of the first entry's actions, then of the second's, and so
@@ -30,13 +33,11 @@ class MultiCategoricalPolicy(Policy):
         actions: Sequence[int],
         hidden: Sequence[int],
         act: Activation,
-        *,
-        init: str = "orthogonal",
     ) -> None:
-        """`actions` are the numbers K_a; `init` names the way to draw weights (`mlp.INITS`)."""
-        self._counts = list(actions)
-        self.dist_params_size = sum(self._counts)
-        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act, init)
+        """`actions` are the numbers K_a."""
+        self.counts = list(actions)
+        self.dist_params_size = sum(self.counts)
+        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -44,7 +45,7 @@ class MultiCategoricalPolicy(Policy):
         return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
 
     def _entries(self, x: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(x, self._counts, -1)
+        return torch.split(x, self.counts, -1)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
         return torch.cat([torch.log_softmax(x, -1) for x in self._entries(logits)], -1)
@@ -60,13 +61,13 @@ class MultiCategoricalPolicy(Policy):
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps, A]."""
-        return rng.random((steps, len(self._counts)), dtype=np.float32)
+        return rng.random((steps, len(self.counts)), dtype=np.float32)
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Inverse transform of every entry, see `CategoricalPolicy.sample`."""
         for a, log_probs in enumerate(self._entries(dist_params)):
             below = log_probs.exp().cumsum(-1) <= scaled_noise[..., a : a + 1]
-            out[..., a] = below.sum(-1).clamp_(max=self._counts[a] - 1)
+            out[..., a] = below.sum(-1).clamp_(max=self.counts[a] - 1)
 
     def mode(self, dist: Tensor) -> Tensor:
         """The likeliest action of every entry, [..., A]."""
@@ -75,8 +76,8 @@ class MultiCategoricalPolicy(Policy):
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
         """Σ_a log π_a of the entries of `action` [..., A]."""
         entries = zip(self._entries(dist), action.unbind(-1), strict=True)
-        found = [x.gather(-1, chosen.unsqueeze(-1)) for x, chosen in entries]
-        return torch.cat(found, -1).sum(-1)
+        log_probs = [x.gather(-1, chosen.unsqueeze(-1)) for x, chosen in entries]
+        return torch.cat(log_probs, -1).sum(-1)
 
     def entropy(self, dist: Tensor) -> Tensor:
         """Σ_a H(π_a): -Σ p log p over all entries."""
@@ -87,7 +88,7 @@ class MultiCategoricalPolicy(Policy):
         return (dist_p.exp() * (dist_p - dist_q)).sum(-1)
 
 
-class BernoulliPolicy(Policy):
+class BernoulliPolicy(StochasticPolicy):
     """A independent switches, each 0 or 1. `dist` holds the A logits z, where p(1) = σ(z)."""
 
     def __init__(
@@ -96,12 +97,10 @@ class BernoulliPolicy(Policy):
         switches: int,
         hidden: Sequence[int],
         act: Activation,
-        *,
-        init: str = "orthogonal",
     ) -> None:
-        """`switches` is A; `init` names the way to draw weights (`mlp.INITS`)."""
+        """`switches` is A."""
         self.dist_params_size = switches
-        self._mlp = MLP("policy", (obs_dim, *hidden, switches), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, switches), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -158,9 +157,9 @@ class EpsilonGreedyPolicy(ActingPolicy):
         hidden: Sequence[int],
         act: Activation,
         *,
-        own: MakeNet | None = None,
+        own: OwnNet | None = None,
     ) -> None:
-        """`own` makes an encoder of the user's own.
+        """`own` is an encoder of the user's own.
 
         `obs_dim` is the width of the observation, or of the features of either encoder.
         """

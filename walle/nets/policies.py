@@ -1,10 +1,10 @@
-"""What samplers and learning ask of a policy, and the policies of on-policy learning."""
+"""The interfaces of policies, and the policies of on-policy learning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class ActingPolicy(Protocol):
         """Log density or log probability of `action`: [...]."""
 
 
-class Policy(ActingPolicy, Protocol):
+class StochasticPolicy(ActingPolicy, Protocol):
     """A policy whose distributions can be compared, as on-policy learning needs."""
 
     def entropy(self, dist: Tensor) -> Tensor:
@@ -67,6 +67,42 @@ class Policy(ActingPolicy, Protocol):
 
     def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
         """KL(p || q) in nats: [...]."""
+
+
+class FeaturePolicy:
+    """A `StochasticPolicy` of features: what a memory or an encoder makes of observations.
+
+    The policy `readout` turns features into a distribution and draws actions from it. Without
+    methods of their own, subclasses take features [..., F] in place of observations.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], readout: StochasticPolicy) -> None:
+        """`shapes` has the parameters of the memory or the encoder, which precede the readout's."""
+        self.readout = readout
+        self.dist_params_size = readout.dist_params_size
+        self.layout = Layout({**shapes, **readout.layout.shapes})
+        self.distribution, self.noise = readout.distribution, readout.noise
+        self.scale_noise, self.sample = readout.scale_noise, readout.sample
+        self.mode, self.log_prob = readout.mode, readout.log_prob
+        self.entropy, self.kl = readout.entropy, readout.kl
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., F] -> [..., D]."""
+        return self.readout.dist(params, obs)
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, F] -> [rows, H]."""
+        return self.readout.acting(params, rows)
+
+
+def memory_of(policy: object) -> Any:
+    """The policy's memory (`recurrent.GRU`); None without one."""
+    return getattr(policy, "memory", None)
+
+
+def encoder_of(policy: object) -> Any:
+    """The policy's convolutions (`encoders.Encoder`); None without images."""
+    return getattr(policy, "encoder", None)
 
 
 class GaussianNoise(ActingPolicy, Protocol):
@@ -79,7 +115,7 @@ class GaussianNoise(ActingPolicy, Protocol):
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
 
-class GaussianPolicy(GaussianNoise, Policy):
+class GaussianPolicy(GaussianNoise, StochasticPolicy):
     """Independent Gaussians around an MLP's output, with a state-independent scale.
 
     `dist` holds the A means, then the A logarithms of the standard deviations.
@@ -92,9 +128,6 @@ class GaussianPolicy(GaussianNoise, Policy):
         hidden: Sequence[int],
         act: Activation,
         log_std: float,
-        *,
-        copies: int = 1,
-        init: str = "orthogonal",
     ) -> None:
         """A policy of `obs_dim` inputs and `action_dim` action entries.
 
@@ -104,26 +137,17 @@ class GaussianPolicy(GaussianNoise, Policy):
             hidden: widths of the hidden layers.
             act: the function between layers.
             log_std: where every action's log standard deviation starts.
-            copies: K, the number of parameters whose sum is a log standard deviation. Adam moves
-                each by about its step size, so that their sum moves K times as fast. WALL-E's code
-                has log variances of `logvar_speed` copies, 2 A for A < 12; a log standard deviation
-                is half of a log variance, so A copies of it move as fast.
-            init: how weights are drawn, a key of `mlp.INITS`.
         """
         self.action_dim = action_dim
         self.dist_params_size = action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
         self._initial_log_std = log_std
-        shape = (action_dim,) if copies == 1 else (copies, action_dim)
-        self.layout = Layout({**self._mlp.shapes, "log_std": shape})
+        self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """By default orthogonal with gain sqrt(2), the last layer x0.01: actions begin near zero.
-
-        Every copy of a log standard deviation begins with the same share.
-        """
+        """Orthogonal with gain sqrt(2), the last layer x0.01: the first means are near zero."""
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
-        params["log_std"] = log_std_params(self.layout.shapes["log_std"], self._initial_log_std)
+        params["log_std"] = torch.full((self.action_dim,), self._initial_log_std)
         return self.layout.flatten(params)
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
@@ -136,11 +160,15 @@ class GaussianPolicy(GaussianNoise, Policy):
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The means, then the log standard deviations."""
-        return torch.cat((dist_params, _log_std(params).expand_as(dist_params)), -1)
+        return torch.cat((dist_params, self.log_std(params).expand_as(dist_params)), -1)
+
+    def log_std(self, params: Params) -> Tensor:
+        """The log standard deviations, [A]."""
+        return params["log_std"]
 
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
         """Standard deviation x noise."""
-        return _log_std(params).exp() * noise
+        return self.log_std(params).exp() * noise
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Mean + std x noise."""
@@ -169,20 +197,8 @@ class GaussianPolicy(GaussianNoise, Policy):
         return (log_q - log_p + 0.5 * (ratio + distance - 1)).sum(-1)
 
 
-def log_std_params(shape: Sequence[int], log_std: float) -> Tensor:
-    """Parameters that make every log standard deviation `log_std`: [A], or equal shares [K, A]."""
-    copies = 1 if len(shape) == 1 else shape[0]
-    return torch.full(tuple(shape), log_std / copies)
-
-
-def _log_std(params: Params) -> Tensor:
-    """The log standard deviations [A]: the parameters themselves, or the sum of their copies."""
-    found = params["log_std"]
-    return found if found.dim() == 1 else found.sum(0)
-
-
 class StateScalePolicy(GaussianPolicy):
-    """Independent Gaussians; one MLP gives both means and scales.
+    """Independent Gaussians; one MLP computes both means and scales.
 
     `dist_params` is `dist`: the A means, then the A logarithms of the standard deviations, within
     [-20, 2].
@@ -195,17 +211,15 @@ class StateScalePolicy(GaussianPolicy):
         hidden: Sequence[int],
         act: Activation,
         log_std: float,
-        *,
-        init: str = "orthogonal",
     ) -> None:
         """`log_std` is where every action's log standard deviation starts, in every state."""
-        super().__init__(obs_dim, action_dim, hidden, act, log_std, init=init)
+        super().__init__(obs_dim, action_dim, hidden, act, log_std)
         self.dist_params_size = 2 * action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01; its biases give the scale."""
+        """Orthogonal with gain sqrt(2), the last layer x0.01; its biases set the scale."""
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
         params[f"{self._mlp.layers[-1]}.bias"][self.action_dim :] = self._initial_log_std
         return self.layout.flatten(params)
@@ -226,7 +240,7 @@ class StateScalePolicy(GaussianPolicy):
         torch.addcmul(mean, std, scaled_noise, out=out)
 
 
-class CategoricalPolicy(Policy):
+class CategoricalPolicy(StochasticPolicy):
     """One of K actions. `dist` holds the K log probabilities."""
 
     def __init__(
@@ -235,12 +249,10 @@ class CategoricalPolicy(Policy):
         actions: int,
         hidden: Sequence[int],
         act: Activation,
-        *,
-        init: str = "orthogonal",
     ) -> None:
-        """`actions` is K; `init` names the way to draw weights (`mlp.INITS`)."""
+        """`actions` is K."""
         self.dist_params_size = actions
-        self._mlp = MLP("policy", (obs_dim, *hidden, actions), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, actions), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:

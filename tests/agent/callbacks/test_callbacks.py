@@ -15,11 +15,11 @@ import walle
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.callbacks.calling import Callbacks, make_callbacks
-from walle.agent.run_directory import read_status
 from walle.config import compose, validate
 from walle.config.checks import CALLBACK_METHODS
 from walle.errors import CallbackError, ConfigError
 from walle.launcher.records import is_done
+from walle.system.run_files import read_status
 from walle.timing import Timer
 from walle.training import train
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from walle.agent.run_directory import update_status
 from walle.agent.sinks import describe
 from walle.agent.sinks.describing import Speed, flat, section, settings, summary
+from walle.system.run_files import update_status
 
 CONFIG = {
     "name": "mine",

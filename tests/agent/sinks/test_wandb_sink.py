@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks import WandbSink, make_sinks
+from walle.system.run_files import read_status, update_status
 
 OPTIONS = {"project": "p", "entity": None, "group": None, "tags": ["try"], "mode": "offline"}
 CONFIG = {

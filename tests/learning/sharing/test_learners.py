@@ -14,10 +14,11 @@ import pytest
 from tests.conftest import read
 from tests.system.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
-from walle.algos.networks import NetSettings
 from walle.config import compose
+from walle.config.places import example_directory
 from walle.errors import ConfigError, WorkerError
 from walle.learning.sharing import learners
+from walle.nets.factory import NetSettings
 from walle.parts import make_algorithm, make_problem
 from walle.system.machine import usable_cores
 from walle.training import train
@@ -45,16 +46,6 @@ def vectors(directory):
         ("learner.shards=3", "algo.minibatch_size=96"),  # a remainder of 64 rows for three
         ("learner.shards=2", "algo=ppo_kl", "algo.value_minibatch_size=64"),
         pytest.param(("learner.shards=2", "algo.log_std_end=-2"), marks=pytest.mark.slow),
-        pytest.param(("learner.divide=networks", "algo.log_std_end=-2"), marks=pytest.mark.slow),
-        ("learner.divide=networks",),
-        pytest.param(
-            ("learner.divide=networks", "env=cartpole", "algo.compile=true"),
-            marks=[
-                pytest.mark.slow,
-                pytest.mark.timeout(600),
-                pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
-            ],
-        ),
         pytest.param(
             ("learner.shards=2", "env=cartpole", "algo.target_kl=0.01", "algo.learning_rate=3e-3"),
             marks=pytest.mark.slow,
@@ -70,7 +61,7 @@ def vectors(directory):
     ids=" ".join,
 )
 def test_learners_give_the_bits_of_one(run, options):
-    number = options[0][-1] if options[0].startswith("learner.shards") else 2
+    number = options[0][-1]
     _, one = run(*SERIAL, *options)
     _, several = run(*SERIAL, *options, f"learner.n={number}")
     for row, other in zip(
@@ -93,15 +84,7 @@ def test_learners_give_the_bits_of_one(run, options):
             ["algo=sac", "learner.n=2"],
             r"learner\.n=2 is more than learner\.shards=1 .*shards=2, or",
         ),
-        (["algo=a2c", "learner.divide=networks"], r"divide=networks with algo=a2c, .*only PPO"),
-        (
-            ["learner.divide=networks", "learner.n=3"],
-            r"learner\.n=3 .* two to divide: use .*n=2",
-        ),
-        (
-            ["learner.divide=networks", "learner.shards=2"],
-            r"shards=2 with .* leave learner\.shards",
-        ),
+        (["learner.divide=networks"], r"learner\.divide is no longer a setting: .*learner\.n"),
         (["algo=sac", "learner.shards=3"], r"minibatch_size=256 .*learner\.shards=3; .*255 or 258"),
     ],
 )
@@ -111,17 +94,10 @@ def test_shards_that_do_not_fit_are_refused(asked, message):
 
 
 def test_shards_without_a_step_to_divide_are_refused():
-    asked = ["algo=trpo", "algo.baseline=linear", "learner.shards=2", "env=hopper"]
-    config = compose(asked)
+    search = f"hydra.searchpath=[file://{example_directory('parallel_trpo_2016')}/conf]"
+    config = compose([search, "algo=parallel_trpo_2016", "learner.shards=2", "env=hopper"])
     problem, _ = make_problem(config)
-    with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=trpo, whose updates"):
-        make_algorithm(config, problem)
-
-
-def test_networks_that_share_a_memory_are_not_divided():
-    config = compose(["net=gru", "learner.divide=networks", "env=hopper"])
-    problem, _ = make_problem(config)
-    with pytest.raises(ConfigError, match=r"share a memory .* use learner\.divide=minibatches"):
+    with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=\S+TRPO, whose updates"):
         make_algorithm(config, problem)
 
 
@@ -130,7 +106,6 @@ def test_as_many_learners_as_shards_and_idle_cores():
     open_n = ["learner.n=null", "learner.shards=4"]
     assert compose(open_n).learners == min(4, cores)
     assert compose(["learner.n=null"]).learners == 1
-    assert compose(["learner.n=null", "learner.divide=networks"]).learners == min(2, cores)
     overlapped = compose([*open_n, "sampler.max_lag=1", f"sampler.n={cores}", "batch_size=4096"])
     assert overlapped.learners == 1
 

@@ -31,7 +31,6 @@ SMALL = (
     "total_steps=192",
     "learner.shards=2",
 )
-BY_NETWORKS = ("learner.shards=1", "learner.divide=networks")
 UPDATES = [0, 0, 6, 6, 6, 6, 6, 6]  # of each round
 
 
@@ -68,7 +67,6 @@ def same(ours, theirs):
     "options",
     [
         ("algo=sac", "algo.compile=false"),
-        ("algo=sac", "algo.compile=false", *BY_NETWORKS),
         pytest.param(("algo=td3", "algo.compile=false"), marks=pytest.mark.slow),
     ],
     ids=" ".join,
@@ -83,20 +81,18 @@ def test_two_learners_give_the_bits_of_one(run, options):
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-@pytest.mark.parametrize("divided", [(), BY_NETWORKS], ids=["minibatches", "networks"])
-def test_compiled_updates_have_the_same_bits_for_two_learners(run, divided):
-    eager = run("algo=sac", "algo.compile=false", *divided)
-    one = run("algo=sac", "algo.compile=true", *divided)
-    assert same(run("algo=sac", "algo.compile=true", "learner.n=2", *divided), one)
+def test_compiled_updates_have_the_same_bits_for_two_learners(run):
+    eager = run("algo=sac", "algo.compile=false")
+    one = run("algo=sac", "algo.compile=true")
+    assert same(run("algo=sac", "algo.compile=true", "learner.n=2"), one)
     for ours, theirs in zip(tensors(one)[:-1], tensors(eager)[:-1], strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
     assert not tensors(one)[0].equal(tensors(eager)[0])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("divided", [(), BY_NETWORKS], ids=["minibatches", "networks"])
-def test_a_run_goes_on_after_a_learners_death_in_an_update(run, monkeypatch, divided):
-    options = ("algo=sac", "algo.compile=false", *divided)
+def test_a_run_goes_on_after_a_learners_death_in_an_update(run, monkeypatch):
+    options = ("algo=sac", "algo.compile=false")
     unbroken = run(*options)
     learn, calls = OffPolicy.learn, []
 

@@ -4,7 +4,7 @@ import pytest
 
 from walle.errors import ConfigError, Interrupted, WorkerError
 from walle.sampling.cluster import members as module
-from walle.sampling.cluster.connecting import NodeLostError, RayNode
+from walle.sampling.cluster.connection import NodeLostError, RayNode
 from walle.sampling.cluster.members import Canary, ClusterSettings, Members
 from walle.sampling.cluster.node import Facts
 
@@ -289,3 +289,10 @@ def test_a_run_without_nodes_ends_after_a_minute(clock, said):
     clock[0] += 2
     with pytest.raises(WorkerError, match="resume="):
         members.look()
+
+
+def test_a_node_with_another_version_of_walle_is_refused(said):
+    cluster = StandIn("a")
+    cluster.canaries["a"] = OURS._replace(versions={"walle": "0.1.0"})
+    with pytest.raises(ConfigError, match=r"node a has walle 0\.1\.0.*same version"):
+        members_of(cluster, said).begin()

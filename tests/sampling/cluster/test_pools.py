@@ -1,14 +1,13 @@
 """Lanes are dealt, their rollouts kept, and moved with their states when a node is lost."""
 
 import numpy as np
-import pytest
 
 from walle.envs import EnvSpec
-from walle.sampling.cluster.answer import AnswerError, Header, pack
-from walle.sampling.cluster.connecting import RayNode
+from walle.sampling.cluster.connection import RayNode
 from walle.sampling.cluster.members import Member
-from walle.sampling.cluster.pools import Plan, Pools
-from walle.sampling.lane_block import LaneBlock
+from walle.sampling.cluster.node import copied
+from walle.sampling.cluster.pools import Plan, Pools, Share, deal_lanes, spread
+from walle.sampling.lane_book import LaneBlock
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience
 from walle.sampling.slots import RolloutShape, Slot
@@ -48,20 +47,19 @@ A, B, C = map(node, "abc")
 
 def answer(pools, pool, round_, version=0):
     """What the node of a pool would send: the state of lane i after round r is 10 r + i."""
-    slots = {}
+    slots = []
     for sampler in pool.samplers:
         lanes = np.array(pools.tasks[sampler].lanes)
         slot = Slot.empty(shape(len(lanes)))
         slot.rollout.lane[:], slot.rollout.policy_version[:] = lanes, version
         slot.rollout.obs[-1, :, 0] = slot.lane_states[:, 0] = 10 * round_ + lanes
         slot.round[0], slot.state_bytes[0] = round_, 8
-        slots[sampler] = slot
-    lanes = tuple(lane for i in pool.samplers for lane in pools.tasks[i].lanes)
-    return pack(Header(round_, version, pool.incarnation, lanes), slots)
+        slots.append(copied(slot))
+    return slots
 
 
 def keep(pools, pool, round_):
-    return pools.keep(answer(pools, pool, round_), pool, 0, 5)
+    pools.keep(answer(pools, pool, round_), pool, 5)
 
 
 def states(start):
@@ -91,7 +89,7 @@ def test_a_round_is_whole_when_every_sampler_has_delivered():
     pools = pools_of()
     pools.deal({A: 2, B: 1}, 0)
     first, second = pools.pools
-    assert keep(pools, second, 0) == ("", False)
+    keep(pools, second, 0)
     assert pools.take_round() is None
     keep(pools, first, 0)
     received = pools.take_round()
@@ -115,7 +113,7 @@ def test_lanes_are_dealt_anew_with_their_states():
     assert states(new.start) == {3: 3, 4: 4, 5: 5}
     assert {task.first_round for task in pools.tasks} == {1}
     assert (ours.ends, new.ends) == ((former[A].incarnation,), ())
-    assert keep(pools, ours, 1) == ("", False)
+    keep(pools, ours, 1)
 
 
 def test_what_a_node_was_never_sent_does_not_end_there():
@@ -156,17 +154,13 @@ def test_the_samplers_of_a_lost_node_go_on_elsewhere_from_what_has_come():
         keep(pools, pool, 0)
     pools.take_round()
     keep(pools, lost, 1)
-    late = answer(pools, lost, 2)
     assert pools.dismiss(A) == 2
     pools.rehouse([B, C])
     assert [pool.member for pool in pools.pools] == [B, C, B]
     moved = pools.pools[-1]
     assert (moved.samplers, moved.round) == ((0,), 2)
     assert states(moved.start) == {0: 10, 1: 11}  # after round 1
-    fault, stale = pools.keep(late, lost, 0, 5)
-    assert stale
-    assert "set aside" in fault
-    assert keep(pools, moved, 2) == ("", False)
+    keep(pools, moved, 2)
     for pool in former[1:]:
         keep(pools, pool, 1)
     assert [int(i.slot.round[0]) for i in pools.take_round()] == [1, 1, 1]
@@ -194,11 +188,29 @@ def test_a_resumed_run_begins_where_its_checkpoint_left_the_lanes():
     assert {task.first_round for task in pools.tasks} == {7}
 
 
-def test_a_damaged_answer_is_no_rollout():
-    pools = pools_of()
-    pools.deal({A: 1}, 0)
-    packed = answer(pools, pools.pools[0], 0)
-    packed[700] ^= 1
-    with pytest.raises(AnswerError):
-        pools.keep(packed, pools.pools[0], 0, 5)
-    assert pools.take_round() is None
+def test_lanes_are_dealt_in_blocks_node_after_node():
+    assert deal_lanes({"a": 2, "b": 1}, 7) == {
+        "a": Share((0, 1), ((0, 1, 2), (3, 4))),
+        "b": Share((2,), ((5, 6),)),
+    }
+
+
+def test_every_lane_is_dealt_once():
+    for lanes in (1, 2, 5, 8, 13):
+        shares = deal_lanes({"a": 3, "b": 1, "c": 4}, lanes)
+        found = [lane for share in shares.values() for own in share.lanes for lane in own]
+        assert found == list(range(lanes))
+        assert all(own for share in shares.values() for own in share.lanes)
+
+
+def test_with_few_lanes_every_node_gets_a_sampler_before_any_gets_two():
+    counts = {name: len(share.samplers) for name, share in deal_lanes({"a": 4, "b": 4}, 3).items()}
+    assert counts == {"a": 2, "b": 1}
+
+
+def test_a_node_without_a_lane_has_no_share():
+    assert list(deal_lanes({"a": 2, "b": 2, "c": 2}, 2)) == ["a", "b"]
+
+
+def test_samplers_without_a_node_go_where_the_fewest_are():
+    assert spread([4, 5, 6], {"a": 2, "b": 0}) == {"b": [4, 5], "a": [6]}

@@ -1,18 +1,18 @@
 from types import SimpleNamespace
 
-from walle.sampling.cluster.sampling import Asked, RaySampling
+from walle.sampling.cluster.sampling import RaySampling, Request
 
 
 def test_only_the_first_answer_that_a_pool_owes_is_waited_for():
-    """Ray may tell of the answer for a later round before that for an earlier one."""
+    """Ray may report the answer for a later round before that for an earlier one."""
     here, there = (SimpleNamespace(incarnation=number) for number in (1, 2))
     sampling = object.__new__(RaySampling)
-    sampling._asked = {
-        "here 1": Asked(1, here, 0, 0),
-        "there 1": Asked(1, there, 0, 0),
-        "here 2": Asked(2, here, 1, 0),
-        "there 2": Asked(2, there, 1, 0),
+    sampling._requests = {
+        "here 1": Request(1, here, 0),
+        "there 1": Request(1, there, 0),
+        "here 2": Request(2, here, 0),
+        "there 2": Request(2, there, 0),
     }
     assert sampling._next_answers() == ["here 1", "there 1"]
-    del sampling._asked["here 1"]
+    del sampling._requests["here 1"]
     assert sampling._next_answers() == ["there 1", "here 2"]

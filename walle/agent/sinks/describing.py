@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.agent.csv_file import Row
-from walle.agent.run_directory import read_status
+from walle.system.run_files import read_status
 
 _NOT_OF_THE_EXPERIMENT = ("name", "resume", "logger")  # where a run reports, not what it does
 _FOLLOWING = (

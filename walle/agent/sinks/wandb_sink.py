@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from walle.agent.csv_file import Row
-from walle.agent.run_directory import read_status, update_status
 from walle.agent.sinks.describing import (
     Description,
     Speed,
@@ -16,6 +15,7 @@ from walle.agent.sinks.describing import (
     of_evaluation,
     summary,
 )
+from walle.system.run_files import read_status, update_status
 
 
 class WandbSink:

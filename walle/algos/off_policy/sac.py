@@ -13,7 +13,7 @@ Departures from the papers:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -21,13 +21,9 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import OffPolicySettings
 from walle.algos.off_policy.continuous import ContinuousOffPolicy
-from walle.algos.off_policy.sac_by_networks import SeparateCritics
-from walle.algos.off_policy.sac_parts import TWO, SACParts
 from walle.algos.problem import Problem
-from walle.errors import ConfigError
 from walle.learning import losses
 from walle.learning.native.replay_updates import NativeUpdates, sac_updates
 from walle.learning.off_policy_updates import (
@@ -40,7 +36,7 @@ from walle.learning.off_policy_updates import (
     polyak_update,
 )
 from walle.learning.replay import Transitions
-from walle.nets.bounded_policies import SquashedGaussianPolicy
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -77,33 +73,14 @@ class SAC(ContinuousOffPolicy):
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
         """Builds two critics; the default target entropy is -A."""
-        super().__init__(settings, net, problem, SquashedGaussianPolicy, critics=2, draws=2)
+        super().__init__(settings, net, problem, "squashed", critics=2, draws=2)
         self.target_entropy = -float(self.policy.action_dim)
         if settings.target_entropy is not None:
             self.target_entropy = settings.target_entropy
-        if problem.separate:
-            self.divide(self.separate(net, problem))
 
     def make_native(self) -> NativeUpdates:
         """See `OffPolicy`."""
         return sac_updates(native.actor_critic(self, self.critics), self.target_entropy)
-
-    def separate(self, net: NetSettings, problem: Problem) -> SeparateCritics:
-        """Updates with a learner for each critic.
-
-        Raises:
-            ConfigError: a minibatch has no two halves.
-        """
-        s = self.settings
-        if s.minibatch_size % TWO:
-            raise ConfigError(
-                f"algo.minibatch_size={s.minibatch_size} with learner.divide=networks, which halves"
-                " minibatches: use an even number"
-            )
-        one = net.q_functions(problem, self.policy.action_dim, 1)
-        settings = replace(s, target_entropy=self.target_entropy)
-        parts = SACParts(self.policy, one, settings, self.obs_dim, self.summary)
-        return SeparateCritics(parts)
 
     def start(self, policy: Tensor, critic: Tensor) -> SACState:
         """The state before the first update; the target is a copy of the critics, and α is 1."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,23 +43,20 @@ from walle.algos.compiling import (
     describe,
     sequence_cost,
 )
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.on_policy.experience import Experience
-from walle.algos.on_policy.ppo_rows import PolicyRows, PPOBatch, ValueRows, policy_rows, value_rows
-from walle.algos.on_policy.rows import StepRows, make_rows
+from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.gradient_steps import Info
-from walle.learning.native.ppo_epochs import Learned, PPOEpochs
+from walle.learning.native.passes import Learned, Loss
 from walle.learning.optimizer import Optimizer
-from walle.learning.sharing.separate_networks import Network
-from walle.learning.sharing.team import Team, map_rows
-from walle.nets.actor_critic import ActorCritic
+from walle.learning.sharing.team import map_rows
+from walle.nets.critics import PolicyAndCritic
+from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
-from walle.nets.policies import log_std_params
 from walle.types import Rollout
 
 
@@ -95,7 +92,26 @@ class PPOSettings(OnPolicySettings):
 
 
 TOO_FAR = 1.5  # times the target of the KL divergence
-POLICY_INFO, VALUE_INFO = ("kl", "clip_fraction", "policy_loss", "entropy"), ("value_loss",)
+
+
+class PPOBatch(NamedTuple):
+    """N rows, each a step or a sequence of K steps.
+
+    Attributes:
+        inputs: inputs of the networks.
+        action: [N, *A]; in sequences [N, K, *A].
+        log_prob: [N] or [N, K], like all below; of the action under the policy before the update.
+        advantage: of the action.
+        target: of the value function.
+        value: the value function's estimate before the update.
+    """
+
+    inputs: StepInputs | SequenceInputs
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
 
 
 class PPO(OnPolicy):
@@ -107,7 +123,7 @@ class PPO(OnPolicy):
         """Draws the initial parameters."""
         self.critic = net.critic(problem)
         super().__init__(settings, net, problem, self.critic)
-        self.networks = ActorCritic(self.policy, self.critic)
+        self.networks = PolicyAndCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, settings.minibatch_size)
         if settings.log_std_end is not None and not net.has_log_std(problem.action_space):
             raise ConfigError(
@@ -117,18 +133,16 @@ class PPO(OnPolicy):
         self.adam_settings = AdamSettings(
             beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
         )
-        self.native: PPOEpochs | None = None
         self.optimizer = Optimizer(
             self.loss,
             self.adam_settings,
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
-            networks=self.separate() if problem.separate else (),
         )
         minibatches = -(-problem.batch_size // settings.minibatch_size)
         steps = problem.rounds * settings.epochs * minibatches
         cost = sequence_cost(net.memory.sequence) if net.memory else GRADIENT_STEP
-        cost = NATIVE_STEP if native.has_ppo(self) else cost
+        cost = NATIVE_STEP if native.has_policy(self) else cost
         parts = [Compilable("learning", steps, self.rows.minibatch_size, self.compile, cost=cost)]
         described = describe(self, net, problem)
         self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
@@ -148,56 +162,25 @@ class PPO(OnPolicy):
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
 
-    def separate(self) -> tuple[Network, Network]:
-        """Policy and critic as networks without common parameters, whose losses add up to `loss`.
-
-        Raises:
-            ConfigError: they share a memory or convolutions.
-        """
-        if type(self.rows) is not StepRows:
-            raise ConfigError(
-                "learner.divide=networks: policy and critic share a memory or an encoder of images"
-                " here; use learner.divide=minibatches"
-            )
-        policy = Network(self.policy.layout.size, policy_rows, self.policy_loss, POLICY_INFO)
-        return policy, Network(self.critic.layout.size, value_rows, self.value_loss, VALUE_INFO)
-
-    def policy_loss(self, vector: Tensor, batch: PolicyRows) -> tuple[Tensor, Info]:
-        """L_clip - c_h H, of the policy's parameters."""
-        policy = self.with_fixed_noise(self.policy.layout.unflatten(vector))
-        dist = self.policy.dist(policy, batch.obs)
-        log_prob = self.policy.log_prob(dist, batch.action)
-        clip = self.settings.clip
-        policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, clip)
-        entropy = self.policy.entropy(dist).mean()
-        loss = policy_loss - self.settings.entropy_weight * entropy
-        return loss, info | {"policy_loss": policy_loss, "entropy": entropy}
-
-    def value_loss(self, vector: Tensor, batch: ValueRows) -> tuple[Tensor, Info]:
-        """c_v L_value, of the critic's parameters."""
-        s = self.settings
-        value = self.critic(self.critic.layout.unflatten(vector), batch.obs)
-        value_loss = losses.value_loss(value, batch.target, batch.value, s.value_clip)
-        return s.value_weight * value_loss, {"value_loss": value_loss}
-
     def compile(self, description: str | None) -> None:
         """Compiles the gradient step, or whole passes over a round in C++ where there are any."""
-        if native.has_ppo(self):
-            target = self.settings.target_kl
-            limit = None if target is None else TOO_FAR * target
-            self.native = native.ppo_epochs(self, self.adam_settings, limit)
-            self.native.team = self.team
-            self.normalizers.use(self.native.moments, self.native.normalized)
+        if native.has_policy(self):
+            s = self.settings
+            loss = Loss(
+                objective="clip",
+                clip=s.clip,
+                value_weight=s.value_weight,
+                value_clip=s.value_clip,
+                entropy_weight=s.entropy_weight,
+                noise_is_learned=s.log_std_end is None,
+                kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
+            )
+            adam, shards = self.adam_settings, self.problem.shards
+            self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
             return
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
         self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
-
-    def join(self, team: Team) -> None:
-        """See `OnPolicy.join`."""
-        super().join(team)
-        if self.native is not None:
-            self.native.team = team
 
     def draw_ahead(self) -> None:
         """See `DrawsAhead`: the orders in which the next round's rows are taken."""
@@ -237,7 +220,7 @@ class PPO(OnPolicy):
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        passes = self.passes if self.native is None else self.native.minimise
+        passes = self.passes if self.native is None else self.native.improve
         result, value, target = passes(
             self.vector,
             self.adam,
@@ -266,7 +249,7 @@ class PPO(OnPolicy):
         recompute: bool,
         **settings: Any,
     ) -> Learned:
-        """`PPOEpochs.minimise` in PyTorch, eager or compiled."""
+        """`Passes.improve` in PyTorch, eager or compiled."""
         first = self.batch(experience, vector)
         again = partial(self.batch, experience, old_value=first.value) if recompute else None
         result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)
@@ -283,8 +266,7 @@ class PPO(OnPolicy):
             return
         left = schedule_factor("linear", env_steps, self.problem.schedule_steps)
         vector = self.vector.clone()
-        found = self.networks.split(vector)[0]["log_std"]
-        found.copy_(log_std_params(found.shape, end + (self.net.log_std - end) * left))
+        self.networks.split(vector)[0]["log_std"].fill_(end + (self.net.log_std - end) * left)
         self.vector = vector
 
     def too_far(self, info: Mapping[str, float]) -> bool:

@@ -21,13 +21,7 @@ class Adam {
   // One step with a gradient times `scale`; `rate` and `epsilon` are corrected for the bias of the
   // moments, see `step_sizes` there.
   void step(float *parameters, const float *gradient, float scale, float rate, float epsilon) {
-    step(parameters, gradient, 0, size_, scale, rate, epsilon);
-  }
-
-  // The same for the parameters from `begin` to before `end`.
-  void step(float *parameters, const float *gradient, long begin, long end, float scale,
-            float rate, float epsilon) {
-    for (long i = begin; i < end; i += LANES) {
+    for (long i = 0; i < size_; i += LANES) {
       const Vector g = load(gradient + i) * scale;
       Vector m = load(&mean_[i]), v = load(&square_[i]);
       m += first_ * (g - m);

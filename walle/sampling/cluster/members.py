@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from walle.errors import ConfigError, Interrupted, WorkerError
-from walle.sampling.cluster.canary import difference
-from walle.sampling.cluster.connecting import Connection, NodeLostError, RayNode
+from walle.sampling.cluster.connection import Connection, NodeLostError, RayNode
 from walle.sampling.cluster.node import Facts, Start
 from walle.types import PolicySnapshot
 
@@ -37,6 +36,16 @@ class ClusterSettings(NamedTuple):
     def of(cls, settings: Any) -> ClusterSettings:
         """Reads the `sampler` group of a configuration."""
         return cls(*(getattr(settings, name) for name in cls._fields))
+
+
+def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Describes what may explain different bits: the processor and the versions that differ."""
+    differing = [
+        f"{name} {theirs[name]} there, {ours[name]} here"
+        for name in ours
+        if ours[name] != theirs.get(name)
+    ]
+    return ", ".join(differing) or "the environment may use random numbers besides its seed"
 
 
 class Canary(NamedTuple):
@@ -229,9 +238,13 @@ class Members:
         except WorkerError as error:
             return f"node {member.name} cannot collect: {error}"
         member.facts, expected = facts, self._canary.expected
+        theirs, ours = facts.versions.get("walle"), expected.versions.get("walle")
+        if theirs != ours:
+            why = f"has walle {theirs}, the agent {ours}; install the same version on every node"
+            return f"node {member.name} {why}"
         if facts.digest != expected.digest:
-            ours = {"processor": expected.cpu_model, **expected.versions}
-            why = difference(ours, {"processor": facts.cpu_model, **facts.versions})
+            here = {"processor": expected.cpu_model, **expected.versions}
+            why = difference(here, {"processor": facts.cpu_model, **facts.versions})
             fault = f"node {member.name} computes other bits than the agent ({why})"
             if self._settings.mismatch == "error":
                 return f"{fault}; leave the node out, or accept that with sampler.mismatch=warn"

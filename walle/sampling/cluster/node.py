@@ -1,33 +1,36 @@
 """The part of `sampler=ray` on a node: an actor that owns the node's sampler processes.
 
 Ray makes one such actor on each node. Inside, rollouts and policies travel through shared memory as
-with `sampler=process`; the actor sends the agent one array for each round.
+with `sampler=process`; Ray carries the filled slots of a round to the agent. Before anything else a
+node collects a canary: a short rollout that shows whether it computes the agent's bits.
 """
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from walle.system.forkserver import start_fork_server
+import numpy as np
+
+from walle.sampling.slots import RolloutShape, Slot
+from walle.system.forkserver import start_fork_server, without_collector
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.process_tree import mark_processes
-from walle.system.starting import without_collector
+from walle.types import STEP_FIELDS, Lag, Rollout
 
 if TYPE_CHECKING:
-    from walle.sampling.cluster.answer import Bytes
     from walle.sampling.process_sampling import ProcessSampling
-    from walle.sampling.replacing import Told
     from walle.sampling.sampler_process import SamplerTask
-    from walle.sampling.sampling import Patience
-    from walle.sampling.slots import RolloutShape
+    from walle.sampling.sampling import Patience, Told
     from walle.types import PolicySnapshot
 
+CANARY_LANES, CANARY_STEPS = 4, 32
 _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "ray")
 
 
@@ -52,14 +55,14 @@ class Start(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What the agent asks of a node for a round.
+    """A request for a round.
 
     Attributes:
         incarnation: the number of the pool that collects.
         round: the number of the round.
         version: the version of the policy that comes with the call.
-        start: the pool's samplers if the lanes changed hands; None if they go on.
-        ends: the incarnations of pools that end before.
+        start: the pool's samplers if the lanes changed hands; None if they continue.
+        ends: the incarnations of pools to close before.
     """
 
     incarnation: int
@@ -70,7 +73,7 @@ class Call(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the agent wants to know of a node.
+    """A node's answer to its canary.
 
     Attributes:
         digest: the digest of the canary rollout.
@@ -100,15 +103,13 @@ class NodeSampling:
 
     def canary(self, start: Start, snapshot: PolicySnapshot) -> Facts:
         """Collects a canary rollout, in a sampler process as later the whole run."""
-        from walle.sampling.cluster.canary import digest
-
         with closing(Pool(start).sampling) as sampling:
             sampling.publish(snapshot)
-            found = digest(sampling.wait_round()[0].slot)
-        return Facts(found, cpu_model(), len(usable_cores()), versions())
+            canary = digest(sampling.wait_round()[0].slot)
+        return Facts(canary, cpu_model(), len(usable_cores()), versions())
 
-    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[Bytes, list[Told]]:
-        """Collects a round; returns the packed rollouts, and what happened to samplers.
+    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Told]]:
+        """Collects a round; returns the samplers' slots, and what happened to samplers.
 
         Raises:
             WorkerError: a sampler failed, or died too often.
@@ -126,7 +127,7 @@ class Pool:
 
     def __init__(self, start: Start) -> None:
         """Starts the samplers, which build their lanes meanwhile."""
-        # Slow imports, which run while the fork server does the same.
+        # Slow imports, made while the fork server makes the same ones.
         from walle.sampling.process_sampling import ProcessSampling
         from walle.sampling.slots import check_memory
         from walle.system.signals import Signals
@@ -136,10 +137,8 @@ class Pool:
             replace(task, index=i, core=cores[i % len(cores)] if start.pin else None)
             for i, task in enumerate(start.tasks)
         ]
-        self._numbers = [task.index for task in start.tasks]
         self._round, self._version = self._tasks[0].first_round, -1
         self._news: list[Told] = []
-        self._packed: Bytes | None = None
         steps = sum(shape.steps * shape.lanes for shape in start.shapes)
         check_memory(start.shapes, start.slots, steps)
         self.sampling: ProcessSampling = ProcessSampling(
@@ -153,32 +152,83 @@ class Pool:
         )
         self.sampling.news.listen(self._news.append)
 
-    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[Bytes, list[Told]]:
+    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Told]]:
         """See `NodeSampling.collect`."""
-        from walle.sampling.cluster.answer import Header, pack
-
         if (call.round, call.version) != (self._round, snapshot.version):
             raise ValueError(
-                f"round {call.round} with policy {call.version} was asked for, where round "
-                f"{self._round} is next and policy {snapshot.version} came"
+                f"round {call.round} with policy {call.version} was requested, but round "
+                f"{self._round} is next and policy {snapshot.version} was sent"
             )
         if snapshot.version > self._version:
             self._version = snapshot.version
             self.sampling.publish(snapshot)
         received = self.sampling.wait_round()
-        lanes = tuple(lane for task in self._tasks for lane in task.lanes)
-        header = Header(call.round, call.version, call.incarnation, lanes)
-        slots = zip(self._numbers, (item.slot for item in received), strict=True)
-        # Ray has copied the former answer into its store by now.
-        packed = self._packed = pack(header, dict(slots), self._packed)
+        slots = [copied(item.slot) for item in received]
         for item in received:
             self.sampling.release(item)
         self._round += 1
         news, self._news[:] = self._news[:], []
-        return packed, news
+        return slots, news
+
+
+def copied(slot: Slot) -> Slot:
+    """A copy of the filled part; of the last observations only the rows where an episode ended."""
+    filled, width = slot.filled, int(slot.state_bytes[0])
+    filled = filled._replace(final_obs=filled.final_obs[filled.ended])
+    steps: list[Any] = [np.array(array) for array in filled]
+    rest: list[Any] = list(slot._replace(lane_states=slot.lane_states[:, :width])[1:])
+    return Slot(Rollout(*steps), *map(np.array, rest))
+
+
+def restored(slot: Slot, began_ns: int, sent_ns: int) -> Slot:
+    """A slot as `copied` sent it, with all last observations, and times on this process's clock."""
+    rollout = slot.rollout
+    final_obs = np.zeros_like(rollout.obs[:-1])
+    final_obs[rollout.ended] = rollout.final_obs
+    return slot._replace(
+        rollout=rollout._replace(final_obs=final_obs),
+        began_ns=np.array([began_ns]),
+        sent_ns=np.array([sent_ns]),
+    )
+
+
+def canary_task(task: SamplerTask) -> SamplerTask:
+    """A sampler with the first lanes of the run, in their initial states, for one round."""
+    lanes = task.lanes[:CANARY_LANES]
+    return replace(task, lanes=lanes, lag=Lag(0), rounds=1, start=(), episodes_over=None, core=None)
+
+
+def canary_shape(shape: RolloutShape, lanes: int) -> RolloutShape:
+    """The shape of the canary's rollout, from any shape of the run."""
+    return shape._replace(steps=CANARY_STEPS, lanes=lanes, packed_lanes=0, lane_state=0)
+
+
+def canary_snapshot(snapshot: PolicySnapshot) -> PolicySnapshot:
+    """The policy of the canary."""
+    return snapshot._replace(version=0, rollout_steps=CANARY_STEPS, episodes=None)
+
+
+def collected_here(task: SamplerTask, shape: RolloutShape, snapshot: PolicySnapshot) -> str:
+    """The digest of the canary as this process collects it."""
+    from walle.sampling.sampler_process import SlotFiller
+
+    slot = Slot.empty(shape)
+    with closing(SlotFiller(task)) as filler:
+        filler.fill(slot, snapshot, 0)
+    return digest(slot)
+
+
+def digest(slot: Slot) -> str:
+    """A digest of every number of a rollout: 16 hexadecimal digits."""
+    rollout, sha = slot.filled, hashlib.sha256()
+    finals = np.where(rollout.ended[..., None], rollout.final_obs, 0)
+    for name in STEP_FIELDS:
+        values = finals if name == "final_obs" else getattr(rollout, name)
+        sha.update(np.ascontiguousarray(values).tobytes())
+    return sha.hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that a node must share with the agent."""
-    found = {name: metadata.version(name) for name in _PACKAGES}
-    return {"python": platform.python_version(), **found}
+    packages = {name: metadata.version(name) for name in _PACKAGES}
+    return {"python": platform.python_version(), **packages}

@@ -1,25 +1,72 @@
-"""The pools of samplers on the nodes: dealt between rounds, and moved when a node is lost."""
+"""The pools of samplers on the nodes: dealt between rounds, moved when a node is lost."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple, TypeVar
 
-from walle.sampling.cluster.answer import read_header, unpack
-from walle.sampling.cluster.dealing import deal_lanes, spread
-from walle.sampling.cluster.expected import Expected
 from walle.sampling.cluster.members import Member
-from walle.sampling.cluster.node import Start
-from walle.sampling.experience_queue import Received
-from walle.sampling.lane_block import deal
-from walle.sampling.lane_book import LaneBook
+from walle.sampling.cluster.node import Start, restored
+from walle.sampling.lane_book import LaneBook, deal
+from walle.sampling.queues import Received
+from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience
 from walle.sampling.slots import RolloutShape, Slot
+
+Name = TypeVar("Name")
+
+
+class Share(NamedTuple):
+    """The samplers of a node: their numbers, and the lanes of each."""
+
+    samplers: tuple[int, ...]
+    lanes: tuple[tuple[int, ...], ...]
+
+
+def deal_lanes(most: Mapping[Name, int], lanes: int) -> dict[Name, Share]:
+    """Deals the lanes 0 to `lanes` - 1 in contiguous blocks to samplers, node after node.
+
+    Args:
+        most: the samplers that each node can have.
+        lanes: the lanes of the run. With fewer lanes than samplers every node gets a first sampler
+            before any gets a second one, as far as the lanes reach.
+
+    Returns:
+        the share of every node that has a sampler.
+    """
+    counts = dict.fromkeys(most, 0)
+    for turn in range(max(most.values())):
+        for name, limit in most.items():
+            if turn < limit and sum(counts.values()) < lanes:
+                counts[name] += 1
+    blocks = split_lanes(lanes, sum(counts.values()))
+    shares, first = {}, 0
+    for name, count in counts.items():
+        if count:
+            numbers = range(first, first + count)
+            shares[name] = Share(tuple(numbers), tuple(blocks[i] for i in numbers))
+        first += count
+    return shares
+
+
+def spread(samplers: Iterable[int], loads: Mapping[Name, int]) -> dict[Name, list[int]]:
+    """Assigns each of some samplers to the least loaded node, the first of several.
+
+    Args:
+        samplers: the numbers of samplers that have lost their node.
+        loads: the samplers that each remaining node has already.
+    """
+    loads, homes = dict(loads), dict[Name, list[int]]()
+    for sampler in samplers:
+        name = min(loads, key=lambda node: loads[node])
+        loads[name] += 1
+        homes.setdefault(name, []).append(sampler)
+    return homes
 
 
 @dataclass(frozen=True)
@@ -97,7 +144,7 @@ class Pools:
         self.lanes = LaneBook([plan.task.blocks], saved=plan.saved)
         self.homeless: list[int] = []
         self._pending: list[deque[Slot]] = []
-        self._expected, self._incarnations = Expected(), 0
+        self._incarnations = 0
 
     def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
         """Deals all lanes, which must stand before the same round, to the nodes.
@@ -127,8 +174,6 @@ class Pools:
         self.lanes = LaneBook([task.blocks for task in self.tasks], saved=self._plan.saved)
         self._pending, self.homeless = [deque() for _ in self.tasks], []
         former, self.pools = self.pools, []
-        for pool in former:
-            self._expected.end(pool.incarnation)
         for member, share in shares.items():
             ends = tuple(n for pool in former if pool.member is member for n in pool.on_node)
             self._begin(member, [self.tasks[i] for i in share.samplers], round_, ends)
@@ -145,8 +190,6 @@ class Pools:
         samplers = tuple(task.index for task in tasks)
         start = self._plan.start(tasks)
         self.pools.append(Pool(self._incarnations, member, samplers, round_, start, ends))
-        lanes = tuple(lane for task in tasks for lane in task.lanes)
-        self._expected.begin(self._incarnations, round_, lanes)
 
     def rehouse(self, live: Sequence[Member]) -> None:
         """Starts samplers that lost their node on others, before the first round that they owe."""
@@ -171,33 +214,20 @@ class Pools:
         """Takes the samplers from a node; returns the first round that is owed, None without."""
         lost = [pool for pool in self.pools if pool.member is member]
         for pool in lost:
-            self._expected.end(pool.incarnation)
             self.pools.remove(pool)
             self.homeless += pool.samplers
         return min((self._owed(i) for pool in lost for i in pool.samplers), default=None)
 
-    def keep(self, packed: Any, pool: Pool, version: int, sent_ns: int) -> tuple[str, bool]:
-        """Keeps the rollouts of an answer if it counts.
+    def keep(self, slots: Sequence[Slot], pool: Pool, asked_ns: int) -> None:
+        """Keeps the rollouts that a pool has sent for its oldest outstanding round.
 
         Args:
-            packed: the answer.
-            pool: the pool that was asked.
-            version: the version of the policy that it was given.
-            sent_ns: when it was asked, on this process's clock.
-
-        Returns:
-            why the answer does not count, empty if it does; and whether it merely came too late.
-
-        Raises:
-            AnswerError: the answer is damaged.
+            slots: of its samplers, as `copied` by the node.
+            pool: the pool.
+            asked_ns: when the round was requested, on this process's clock.
         """
-        verdict = self._expected.judge(read_header(packed), version)
-        if not verdict.fault:
-            shapes = {i: self._plan.shape(len(self.tasks[i].lanes)) for i in pool.samplers}
-            for sampler, slot in unpack(packed, shapes).items():
-                slot.began_ns[0], slot.sent_ns[0] = sent_ns, time.monotonic_ns()
-                self._pending[sampler].append(slot)
-        return verdict
+        for sampler, slot in zip(pool.samplers, slots, strict=True):
+            self._pending[sampler].append(restored(slot, asked_ns, time.monotonic_ns()))
 
     def take_round(self) -> list[Received] | None:
         """The next rollout of every sampler, in their order; None if one is missing.
@@ -208,5 +238,5 @@ class Pools:
             return None
         received = [Received(i, 0, slots.popleft()) for i, slots in enumerate(self._pending)]
         for item in received:
-            self.lanes.turn(item.sampler, item.slot)
+            self.lanes.advance(item.sampler, item.slot)
         return received

@@ -9,36 +9,40 @@ from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
 from walle.errors import Interrupted, WorkerError
-from walle.sampling.cluster.answer import AnswerError
-from walle.sampling.cluster.canary import (
+from walle.sampling.cluster.connection import Connection, NodeLostError
+from walle.sampling.cluster.members import Canary, ClusterSettings, Member, Members
+from walle.sampling.cluster.node import (
+    Call,
+    Facts,
+    Start,
     canary_shape,
     canary_snapshot,
     canary_task,
     collected_here,
+    versions,
 )
-from walle.sampling.cluster.connecting import Connection, NodeLostError
-from walle.sampling.cluster.members import Canary, ClusterSettings, Member, Members
-from walle.sampling.cluster.node import Call, Facts, Start, versions
 from walle.sampling.cluster.pools import Plan, Pool, Pools
 from walle.sampling.lane_book import LaneBook
-from walle.sampling.replacing import News, NodesInUse, Replacement, Told
 from walle.sampling.rounds import Round, assemble_round
-from walle.sampling.sampling import OtherProcesses
+from walle.sampling.sampling import News, NodesInUse, OtherProcesses, Replacement, Told
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
-from walle.system.workers import Watch
+from walle.system.supervision import DeathWatch, TimeLimit
 from walle.types import PolicySnapshot
 
 POLL_S = 0.1
 LEAST_S, TIMES_THE_LONGEST = 180.0, 30.0
 
 
-class Asked(NamedTuple):
-    """A round that a pool was asked for: which, under which policy, and when."""
+class Request(NamedTuple):
+    """A round that was requested from a pool, and when.
+
+    Whatever comes back under its reference answers this request: Ray runs a call once at most, and
+    a request that is void is forgotten with its reference.
+    """
 
     round: int
     pool: Pool
-    version: int
     sent_ns: int
 
 
@@ -75,14 +79,15 @@ class RaySampling:
             Interrupted: a signal came meanwhile.
         """
         self._lag, self._rounds = plan.task.lag, plan.task.rounds
-        self._timeout_s, self._signals, self._others = plan.patience.timeout_s, signals, others
+        self._signals, self._others = signals, others
+        self._limit = TimeLimit(plan.patience.timeout_s, LEAST_S, TIMES_THE_LONGEST)
         self.news = News()
         self.owners = [0] * len(plan.task.lanes)
         self._pools = Pools(plan)
         self.lanes: LaneBook = self._pools.lanes
-        self._asked: dict[Any, Asked] = {}
+        self._requests: dict[Any, Request] = {}
         self._snapshots: dict[int, Any] = {}
-        self._newest, self._longest_s = -1, 0.0
+        self._newest = -1
         self._round = plan.task.first_round  # the agent takes it next
         self._top = self._round - 1  # the last that was asked for
         self._wants_deal = True
@@ -99,14 +104,7 @@ class RaySampling:
         except BaseException:
             self._connection.close()
             raise
-        self._watch = Watch(others.sentinels, others.report) if others else None
-
-    @property
-    def limit_s(self) -> float:
-        """The seconds without an answer after which a node is set aside."""
-        if self._timeout_s is not None:
-            return self._timeout_s
-        return max(LEAST_S, TIMES_THE_LONGEST * self._longest_s)
+        self._watch = DeathWatch(others.sentinels, others.report) if others else None
 
     def wait_ready(self) -> None:
         """Returns at once, because the nodes have shown their canaries."""
@@ -170,7 +168,7 @@ class RaySampling:
         if not member.awaited:
             member.since = now_ns * 1e-9
         member.awaited.append(reference)
-        self._asked[reference] = Asked(pool.round, pool, version, now_ns)
+        self._requests[reference] = Request(pool.round, pool, now_ns)
         pool.start, pool.ends, pool.round = None, (), pool.round + 1
 
     def _wait(self) -> None:
@@ -188,7 +186,7 @@ class RaySampling:
             self._others.report()
         # First what is rare: Ray returns what stands first, so rounds would hide it.
         references = [*self._members.references(), *self._next_answers()]
-        owed = sum(asked.round == self._round for asked in self._asked.values())
+        owed = sum(request.round == self._round for request in self._requests.values())
         ready = self._connection.wait(references, POLL_S, max(1, owed))
         for reference in ready:
             self._take(reference)
@@ -198,14 +196,14 @@ class RaySampling:
         self._ask()
 
     def _next_answers(self) -> list[Any]:
-        """The first answer that each pool owes: Ray may tell of a later one before it."""
+        """The first answer that each pool owes: Ray may report a later one before it."""
         first: dict[int, Any] = {}
-        for reference, asked in self._asked.items():
-            first.setdefault(asked.pool.incarnation, reference)
+        for reference, request in self._requests.items():
+            first.setdefault(request.pool.incarnation, reference)
         return list(first.values())
 
     def _set_aside_overdue(self) -> None:
-        for member in self._members.overdue(self.limit_s):
+        for member in self._members.overdue(self._limit.seconds):
             seconds = time.monotonic() - member.since
             self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
             self._members.set_aside(member)
@@ -215,29 +213,26 @@ class RaySampling:
             self._lose(member, "has left the cluster")
 
     def _take(self, reference: Any) -> None:
-        """Takes an answer; if anything is wrong with it, its lanes are collected elsewhere."""
-        asked = self._asked.pop(reference, None)
-        if asked is None:  # a canary, an answer that is void, or of a node that was lost just now
+        """Takes an answer; if the node is lost, its lanes are collected elsewhere."""
+        request = self._requests.pop(reference, None)
+        if request is None:  # a canary, an answer that is void, or of a node that was lost just now
             owed = reference in self._members.references()
             self._wants_deal |= owed and self._members.take(reference)
             return
-        member = asked.pool.member
+        member = request.pool.member
         member.awaited.remove(reference)
-        stale = False
         try:
-            packed, news = self._connection.get(reference)
-            fault, stale = self._pools.keep(packed, *asked[1:])
-        except (NodeLostError, AnswerError) as error:
-            fault = str(error)
+            slots, news = self._connection.get(reference)
+        except NodeLostError as error:
+            self._lose(member, f"was lost ({error})")
+            return
         except WorkerError as error:
             raise WorkerError(f"node {member.name}: {error}") from None
-        if fault and not stale:
-            self._lose(member, f"was lost ({fault})")
-            return
-        for each in [fault, *news] if fault else news:
+        self._pools.keep(slots, request.pool, request.sent_ns)
+        for each in news:
             self.news.tell(_named(each, member.name))
         now = time.monotonic()
-        self._longest_s = max(self._longest_s, now - member.since)
+        self._limit.note(now - member.since)
         member.since = now
 
     def _lose(self, member: Member, why: str) -> None:
@@ -246,8 +241,8 @@ class RaySampling:
 
     def _dismiss(self, member: Member, why: str) -> None:
         """Takes the samplers from a node, and all that it was asked for."""
-        asked = self._asked.items()
-        self._asked = {key: each for key, each in asked if each.pool.member is not member}
+        requests = self._requests.items()
+        self._requests = {key: r for key, r in requests if r.pool.member is not member}
         round_ = self._pools.dismiss(member)
         self._wants_deal = True
         if round_ is not None:

@@ -1,0 +1,142 @@
+"""The connection of `sampler=ray` to Ray: the only module here that knows its API and errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from walle.errors import WalleError, WorkerError
+from walle.sampling.cluster.node import Call, NodeSampling, Start
+from walle.system.cluster.connecting import join, leave
+from walle.types import PolicySnapshot
+
+INLINE_BYTES = 100_000  # Ray copies larger arguments into its store, for every call anew
+_LEAST_STORE_BYTES = 100_000_000
+_FETCH_S = 60.0
+
+
+class NodeLostError(WalleError):
+    """A node does not answer any more: its actor, its machine or the way to it is dead."""
+
+
+class RayNode(NamedTuple):
+    """A node of the cluster on which samplers can run.
+
+    Attributes:
+        identity: Ray's number of the node.
+        name: host and the first digits of the number; for messages and files.
+        address: the node's address in the network.
+        cpus: the cores that Ray may give away there.
+    """
+
+    identity: str
+    name: str
+    address: str
+    cpus: int
+
+
+class Connection:
+    """This process's connection to a Ray cluster, or to a Ray of its own on this machine."""
+
+    def __init__(self, address: str | None, store_bytes: int) -> None:
+        """Connects.
+
+        Args:
+            address: of a running cluster; None for a Ray that lives as long as this connection.
+            store_bytes: room that the rollouts need in the object store of a Ray of its own.
+
+        Raises:
+            ConfigError: there is no cluster at the address, or it has other versions.
+        """
+        store = {"object_store_memory": max(_LEAST_STORE_BYTES, store_bytes)}
+        self._ray: Any
+        self._ray, self._owned = join(
+            address, setting="sampler.address", without="sampler=ray", own=store
+        )
+
+    def nodes(self) -> list[RayNode]:
+        """The nodes that live and have cores to give away, in the order of their names."""
+        found = [
+            RayNode(
+                node["NodeID"],
+                f"{node['NodeManagerHostname']}:{node['NodeID'][:6]}",
+                node["NodeManagerAddress"],
+                int(node["Resources"].get("CPU", 0)),
+            )
+            for node in self._ray.nodes()
+            if node["Alive"]
+        ]
+        return sorted((node for node in found if node.cpus), key=lambda node: node.name)
+
+    def start(self, node: RayNode, cpus: int) -> Any:
+        """Starts the actor on a node, for which Ray reserves so many cores; returns its handle."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(node.identity, soft=False)
+        actor = self._ray.remote(NodeSampling)
+        options = {"num_cpus": cpus, "max_restarts": 0, "max_task_retries": 0}
+        return actor.options(scheduling_strategy=there, **options).remote()
+
+    def canary(self, actor: Any, start: Start, snapshot: PolicySnapshot) -> Any:
+        """Asks a node for its canary; returns a reference to the answer."""
+        return actor.canary.remote(start, snapshot)
+
+    def collect(self, actor: Any, call: Call, snapshot: Any) -> Any:
+        """Asks a node for a round; returns a reference to the answer.
+
+        Args:
+            actor: the node's actor.
+            call: what to collect.
+            snapshot: the policy, as `sendable` gave it.
+        """
+        return actor.collect.remote(call, snapshot)
+
+    def sendable(self, snapshot: PolicySnapshot) -> Any:
+        """The policy itself if it is small, else a reference to one copy in the object store."""
+        return snapshot if snapshot.vector.nbytes <= INLINE_BYTES else self._ray.put(snapshot)
+
+    def wait(self, references: Sequence[Any], timeout_s: float, enough: int = 1) -> list[Any]:
+        """Waits until `enough` answers have come, or the time is over; returns what has come.
+
+        If more than `enough` are ready, returns the first ones in list order.
+        """
+        if not references:
+            time.sleep(timeout_s)
+            return []
+        ready, _ = self._ray.wait(list(references), num_returns=enough, timeout=timeout_s)
+        return list(ready)
+
+    def get(self, reference: Any) -> Any:
+        """An answer that has come; its arrays are views of the object store, and read-only.
+
+        Raises:
+            NodeLostError: the node died instead of answering.
+            WorkerError: code failed on the node; the message holds its error or its traceback.
+        """
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(reference, timeout=_FETCH_S)
+        except errors.RayTaskError as error:
+            said = str(error.cause) if isinstance(error.cause, WalleError) else str(error)
+            raise WorkerError(said) from None
+        except errors.ActorDiedError as error:
+            if "creation task" in str(error):
+                raise WorkerError(str(error)) from None
+            raise NodeLostError(_first_line(error)) from None
+        except errors.RayError as error:
+            raise NodeLostError(_first_line(error)) from None
+
+    def kill(self, actor: Any) -> None:
+        """Ends an actor and its samplers, even if it does not answer."""
+        self._ray.kill(actor, no_restart=True)
+
+    def close(self) -> None:
+        """Disconnects; a Ray of its own ends."""
+        if self._owned:
+            leave(self._ray)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
