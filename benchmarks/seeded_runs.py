@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 REPLAY = ("env=pendulum", "total_steps=1500", "algo.learning_starts=500", "algo.compile=true")
 CASES: dict[str, tuple[str, ...]] = {
     "ppo": ("env=halfcheetah", "sampler.n=2", "algo.compile=false"),
@@ -38,11 +39,13 @@ CASES: dict[str, tuple[str, ...]] = {
     "trpo": ("algo=trpo", "env=hopper", "batch_size=2048"),
     "trpo-overlapped": ("algo=trpo", "env=cartpole", "batch_size=2048", "sampler.max_lag=1"),
     "trpo-adaptive": (
-        "algo=trpo",
+        f"hydra.searchpath=[file://{ROOT / 'examples' / 'parallel_trpo_2016' / 'conf'}]",
+        "algo=parallel_trpo_2016",
         "env=cartpole",
         "batch_size=2048",
-        "algo.baseline=linear",
-        "algo.advantage=monte_carlo",
+        "algo.max_kl=0.01",
+        "algo.cg_damping=0.1",
+        "algo.normalize_rewards=true",
         "algo.adapt=adaptive",
         "sampler.collect=episodes",
         "sampler.lanes=2",
@@ -54,7 +57,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "sac": ("algo=sac", *REPLAY),
     "sac-overlapped": ("algo=sac", *REPLAY, "sampler.max_lag=1"),
 }
-COMMON = ("algo.compile=false", "total_steps=12288", "seed=3", "eval.every=6000", "eval.episodes=3")
+COMMON = ("total_steps=12288", "seed=3", "eval.every=6000", "eval.episodes=3")
 FILES = ("iterations.csv", "episodes.csv", "eval.csv")
 
 

@@ -16,7 +16,7 @@ from walle.agent.callbacks.calling import Callbacks
 from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluator
 from walle.agent.progress import make_progress
-from walle.agent.recorder import Film, Outputs, Recorder
+from walle.agent.recorder import Filming, Outputs, Recorder
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.problem import Problem
@@ -32,7 +32,7 @@ from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
-from walle.sampling.sampling import News, Patience, Sampling
+from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.machine import usable_cores
@@ -177,9 +177,9 @@ def make_sampling(
     shapes = [rollout_shape(run, len(task.lanes)) for task in tasks]
     check_memory(shapes, slots, config.batch_size)
     if config.sampler.name == "serial":
-        news = News()
+        events = EventLog()
         return SerialSampling(
-            tasks[0], shapes[0], signals, news, make_watchdog(run, news.say), learners
+            tasks[0], shapes[0], signals, events, make_watchdog(run, events.report), learners
         )
     snapshot = run.algorithm.snapshot()
     patience = Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s)
@@ -227,7 +227,7 @@ def rollout_shape(run: Run, lanes: int) -> RolloutShape:
     return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
 
 
-def make_outputs(run: Run, trace_path: Path | None, film: Film | None) -> Outputs:
+def make_outputs(run: Run, trace_path: Path | None, filming: Filming | None) -> Outputs:
     """Makes the files, the sinks and the display of the run."""
     config, logger = run.config, run.config.logger
     options = {**logger.options, "job_type": config.algo.name}
@@ -238,7 +238,7 @@ def make_outputs(run: Run, trace_path: Path | None, film: Film | None) -> Output
         make_sinks(logger.name, run.directory, to_dict(config), options, resumed_at),
         make_progress(logger.progress, config.total_steps, logger.print_every_s),
         TraceFile(trace_path, "agent", run.start_ns) if trace_path else None,
-        film,
+        filming,
     )
 
 

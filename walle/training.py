@@ -16,7 +16,7 @@ from walle.agent.cadence import Every
 from walle.agent.callbacks.base import Callback
 from walle.agent.callbacks.calling import make_callbacks, stop_reason
 from walle.agent.provenance import write_provenance
-from walle.agent.recorder import Film
+from walle.agent.recorder import Filming
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.config import config_hash, to_dict
 from walle.config.remarks import crowded, late_episodes
@@ -32,7 +32,7 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
-from walle.sampling.sampling import News
+from walle.sampling.sampling import EventLog
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
 from walle.system.locks import run_directory
@@ -135,7 +135,8 @@ def train(
                 result = _run_on(run, extras, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
-        status.end_with(result.signal, stop_reason(result.stopped_by))
+        value = result.objective(config.objective)
+        status.end_with(result.signal, stop_reason(result.stopped_by), value)
     return result
 
 
@@ -149,21 +150,21 @@ def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Pa
 
 
 class Extras(NamedTuple):
-    """The user's callbacks, and what films episodes now and then, if anything does."""
+    """The user's callbacks, and the videos that it makes of its policy, if any."""
 
     callbacks: dict[str, Callback]
-    film: Film | None
+    filming: Filming | None
 
 
 def _make_extras(run: Run) -> Extras:
     """Makes them before anything is written, because either may be refused."""
-    return Extras(make_callbacks(run.config.callbacks), _make_film(run))
+    return Extras(make_callbacks(run.config.callbacks), _make_filming(run))
 
 
 def _run_on(run: Run, extras: Extras, signals: Signals) -> RunResult:
     """Runs; after the death of a learner, goes on from the checkpoint that the agent has left."""
     restarts = Restarts(run.config.learner.restarts, "learner.restarts")
-    news = News()
+    news = EventLog()
     while True:
         try:
             return _run(run, extras, signals, news)
@@ -173,14 +174,14 @@ def _run_on(run: Run, extras: Extras, signals: Signals) -> RunResult:
             round_ = resumed["iteration"] if resumed else 0
             if refused := restarts.refusal(0, round_):
                 raise WorkerError(f"{death}; {refused}") from death
-            news = News()
+            news = EventLog()
             news.replaced(str(death).partition(" ")[0], round_, str(death))
             algorithm = make_algorithm(run.config, run.problem)
             run = run._replace(algorithm=algorithm, resumed=resumed)
             extras = _make_extras(run)
 
 
-def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
+def _run(run: Run, extras: Extras, signals: Signals, news: EventLog) -> RunResult:
     config = run.config
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
@@ -193,11 +194,11 @@ def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
             stack.callback(learners.close)
         sampling = make_sampling(run, tasks, signals, learners)
         stack.callback(sampling.close)
-        news.listen(sampling.news.tell)
+        news.listen(sampling.events.report)
         if learners is not None:
             algorithm: Any = run.algorithm  # with shards, so also a `Learnable`
             learners.join(algorithm, config.device)
-        outputs = make_outputs(run, trace_path, extras.film)
+        outputs = make_outputs(run, trace_path, extras.filming)
         if run.resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
                 outputs.progress.say(line)
@@ -211,8 +212,8 @@ def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
         return RunResult(*agent.returns, agent.env_steps, run.wall_s, signals.received, stopped_by)
 
 
-def _make_film(run: Run) -> Film | None:
-    """Makes what films an episode now and then, if the run is to have videos.
+def _make_filming(run: Run) -> Filming | None:
+    """Films an episode now and then, if the run is to have videos.
 
     Raises:
         ConfigError: a package is missing, or the environment cannot be drawn.
@@ -222,12 +223,13 @@ def _make_film(run: Run) -> Film | None:
         return None
     # These imports are slow, and few runs have videos.
     from walle.policy.acting import Origin
-    from walle.policy.filming import Filming
     from walle.policy.loading import policy_from
+    from walle.policy.video import film_while_learning
 
     config = run.config
     origin = Origin(run.directory, config.algo.name, 0, config.seed)
     policy = policy_from(run.algorithm, run.probed.env, run.probed.lane, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
-    return Filming(run.directory, ending, due, policy, config.logger.video_steps)
+    film = film_while_learning(run.directory, ending, policy, config.logger.video_steps)
+    return Filming(due, film)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,21 +17,23 @@ from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
 from walle.agent.sinks import Sink
 from walle.sampling.rounds import Round
-from walle.sampling.sampling import NodesInUse, Told
+from walle.sampling.sampling import Event, NodesInUse
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import Span, TraceFile
 from walle.types import IntArray, PolicySnapshot
 
 
-class Film(Protocol):
-    """Makes videos of the policy."""
+class Filming(NamedTuple):
+    """Videos of the policy while it learns.
 
-    def is_due(self, env_steps: int) -> bool:
-        """Whether an episode is to be filmed after so many environment steps."""
+    Attributes:
+        is_due: whether to film an episode after so many environment steps.
+        film: films an episode of a snapshot after so many environment steps; returns the file.
+    """
 
-    def __call__(self, snapshot: PolicySnapshot, env_steps: int) -> Path:
-        """Films an episode of the policy in `snapshot`; returns the file."""
+    is_due: Callable[[int], bool]
+    film: Callable[[PolicySnapshot, int], Path]
 
 
 class Outputs(NamedTuple):
@@ -43,7 +45,7 @@ class Outputs(NamedTuple):
         sinks: TensorBoard or W&B; may be empty.
         progress: the display on the terminal.
         trace: the file of spans; None without a trace.
-        film: makes videos; None for a run without them.
+        filming: makes videos; None for a run without them.
     """
 
     directory: Path
@@ -51,7 +53,7 @@ class Outputs(NamedTuple):
     sinks: Sequence[Sink]
     progress: Progress
     trace: TraceFile | None
-    film: Film | None = None
+    filming: Filming | None = None
 
 
 class Iteration(NamedTuple):
@@ -135,7 +137,7 @@ class Recorder:
         """Prints a line."""
         self._out.progress.say(line)
 
-    def news(self, found: Told) -> None:
+    def news(self, found: Event) -> None:
         """Prints what happened to samplers; replacements and nodes go into the run's files too."""
         if isinstance(found, str):
             self.say(found)
@@ -213,14 +215,14 @@ class Recorder:
 
     def video_is_due(self, env_steps: int) -> bool:
         """Whether an episode is to be filmed after so many environment steps."""
-        return self._out.film is not None and self._out.film.is_due(env_steps)
+        return self._out.filming is not None and self._out.filming.is_due(env_steps)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
         """Films an episode of the policy; a run does not end because it cannot be drawn."""
-        assert self._out.film is not None
+        assert self._out.filming is not None
         try:
             with signals.breaking_off():
-                video = self._out.film(policy, env_steps)
+                video = self._out.filming.film(policy, env_steps)
             for sink in self._out.sinks:
                 sink.video(env_steps, video)
         except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything

@@ -41,10 +41,10 @@ class AdamState(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Parameters [P] and the state of their update rule, such as `AdamState`."""
+    """Parameters [P] and their Adam state."""
 
     vector: Tensor
-    adam: Any
+    adam: AdamState
 
     @classmethod
     def start(cls, vector: Tensor) -> TrainState:

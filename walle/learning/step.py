@@ -30,8 +30,6 @@ Batch = Any
 Info = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Batch], tuple[Tensor, Info]]
 """(parameters [P], batch) -> (loss, numbers to log): means over the rows if there are shards."""
-UpdateRule = Callable[[TrainState, Tensor, float | Tensor, AdamSettings], tuple[TrainState, Tensor]]
-"""(state, gradient [P], step size, settings) -> (new state, gradient's norm), as `adam_step`."""
 Stop = Callable[[Mapping[str, float]], bool]
 
 
@@ -209,12 +207,7 @@ class Optimizer:
     """
 
     def __init__(
-        self,
-        loss: Loss,
-        settings: AdamSettings,
-        stop: Stop | None = None,
-        shards: int = 1,
-        step: UpdateRule = adam_step,
+        self, loss: Loss, settings: AdamSettings, stop: Stop | None = None, shards: int = 1
     ) -> None:
         """Takes eager steps until `compile`.
 
@@ -225,10 +218,9 @@ class Optimizer:
                 step is discarded and the passes end.
             shards: into how many parts a minibatch is divided; with more than one, the loss and its
                 info must be means over the rows.
-            step: the update rule.
         """
         self._loss, self._settings, self._stop, self._shards = loss, settings, stop, shards
-        self._update, self._stage = step, Stage(self._gradient, self._apply)
+        self._stage = Stage(self._gradient, self._apply)
         self._rate = math.nan  # of the passes that are running
         self._names: tuple[str, ...] = ()
         self.team: Team = ALONE
@@ -314,7 +306,7 @@ class Optimizer:
         return gradient_of(loss, state.vector)
 
     def _apply(self, state: TrainState, grad: Tensor, numbers: Tensor) -> tuple[TrainState, Tensor]:
-        after, norm = self._update(state, grad, self._rate, self._settings)
+        after, norm = adam_step(state, grad, self._rate, self._settings)
         return after, torch.cat((numbers[:1], norm.unsqueeze(0), numbers[1:]))
 
     def _named(self, numbers: Tensor) -> dict[str, float]:

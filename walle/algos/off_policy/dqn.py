@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import gymnasium as gym
 import torch
@@ -39,6 +39,7 @@ from walle.algos.problem import Problem
 from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.native.replay_updates import ActionValues, NativeUpdates, dqn_updates
 from walle.learning.step import Stage, gradient_of
 from walle.nets.discrete_policies import EpsilonGreedyPolicy
 from walle.nets.factory import NetSettings
@@ -124,14 +125,23 @@ class DQN(OffPolicy):
         """See `OffPolicy.summary`."""
         return numbers[0]
 
-    @property
-    def is_native(self) -> bool:
+    def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        return False
-
-    def native_updates(self) -> Any:
-        """See `OffPolicy`."""
-        raise NotImplementedError
+        s = self.settings
+        parts = ActionValues(
+            values=self.policy.values_layout,
+            activation=self.net.activation,
+            minibatch=s.minibatch_size,
+            shards=self.problem.shards,
+            gamma=s.gamma,
+            tau=s.tau,
+            learning_rate=s.learning_rate,
+            max_grad_norm=s.max_grad_norm,
+            falls_for=self._falls_for,
+            double=s.double,
+            target_interval=s.target_interval,
+        )
+        return dqn_updates(parts)
 
     @property
     def policy_vector(self) -> Tensor:

@@ -26,6 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
@@ -35,6 +36,7 @@ from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.native.passes import Loss
 from walle.learning.sharing.team import map_rows
 from walle.learning.step import Info, Optimizer
 from walle.nets.critics import PolicyAndCritic
@@ -65,11 +67,10 @@ class A2C(OnPolicy):
         super().__init__(settings, net, problem, self.critic)
         self.networks = PolicyAndCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, problem.batch_size)
-        self.optimizer = Optimizer(
-            self.loss,
-            AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
-            shards=problem.shards,
+        self.adam_settings = AdamSettings(
+            epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
         )
+        self.optimizer = Optimizer(self.loss, self.adam_settings, shards=problem.shards)
 
     def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
@@ -87,7 +88,15 @@ class A2C(OnPolicy):
     def parts(self) -> list[Part]:
         """The gradient step of a round."""
         compile_step = None if self.problem.rounds_vary else self.compile
-        return [Part("learning", self.problem.rounds, None, compile_step)]
+        load = self.load_native if native.has_policy(self) else None
+        return [Part("learning", self.problem.rounds, load, compile_step)]
+
+    def load_native(self) -> None:
+        """Takes all later gradient steps in C++."""
+        s, adam, shards = self.settings, self.adam_settings, self.problem.shards
+        weights = {"value_weight": s.value_weight, "entropy_weight": s.entropy_weight}
+        loss = Loss("policy_gradient", **weights)
+        self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
 
     def compile(self) -> None:
         """Compiles the gradient of a round."""
@@ -108,14 +117,27 @@ class A2C(OnPolicy):
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one gradient step on the whole round."""
-        s, batch = self.settings, self.batch(experience)
+        s = self.settings
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        result = self.optimizer.step(self.vector, self.adam, batch, rate)
+        if self.native is None:
+            batch = self.batch(experience)
+            result = self.optimizer.step(self.vector, self.adam, batch, rate)
+            value, target = batch.value, batch.target
+        else:
+            result, value, target = self.native.improve(
+                self.vector,
+                self.adam,
+                experience,
+                epochs=1,
+                minibatch_size=experience.reward.numel(),
+                learning_rate=rate,
+                generator=self.generator,
+            )
         self.vector, self.adam = result.vector, result.state
         return {
             **result.info,
-            "explained_variance": losses.explained_variance(batch.value, batch.target),
+            "explained_variance": losses.explained_variance(value, target),
             "learning_rate": rate,
         }

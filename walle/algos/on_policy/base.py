@@ -18,6 +18,7 @@ from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
+from walle.learning.native.passes import Passes
 from walle.learning.sharing.team import ALONE, Team
 from walle.learning.step import Divisible
 from walle.nets.critics import Critic
@@ -113,7 +114,8 @@ class OnPolicy(ABC):
     Attributes:
         vector: the parameters; the policy's [P] come first.
         adam: Adam's state for `vector`.
-        optimizer: takes the gradient steps on `vector`, in PyTorch or in C++.
+        optimizer: takes the gradient steps on `vector` in PyTorch.
+        native: takes them in C++ instead; None where PyTorch does.
         gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
         team: the learners that take the gradient steps together.
     """
@@ -135,10 +137,11 @@ class OnPolicy(ABC):
         self.env_steps = 0
         self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
+        self.native: Passes | None = None
         parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
         initial = torch.cat([part.init(self.generator) for part in parts])
         self.vector = initial.to(problem.device)
-        self.adam: Any = AdamState.zeros_like(self.vector)
+        self.adam = AdamState.zeros_like(self.vector)
 
     @property
     def policy_vector(self) -> Tensor:
@@ -161,7 +164,13 @@ class OnPolicy(ABC):
 
     def optimizers(self) -> Sequence[Divisible]:
         """The optimizers that several learners can share."""
-        return [self.optimizer]
+        return [self.native or self.optimizer]
+
+    def learn_in_cpp(self, passes: Passes) -> None:
+        """Takes all later gradient steps on `vector` in C++, and normalises observations there."""
+        self.normalizers.compile()
+        self.native = passes
+        passes.join_team(self.team)
 
     def join(self, team: Team) -> None:
         """Takes all later steps with `team`."""
@@ -252,7 +261,7 @@ class OnPolicy(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         self.vector = state["vector"].to(self.problem.device)
-        self.adam = self.adam.restored(state["adam"], self.problem.device)
+        self.adam = AdamState.restored(state["adam"], self.problem.device)
         self.normalizers.load_state_dict(state["normalizers"])
         self.generator.set_state(state["generator"])
         self.env_steps = state["env_steps"]

@@ -25,7 +25,7 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -43,12 +43,12 @@ from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState, TrainState
+from walle.learning.native.passes import Loss
 from walle.learning.sharing.team import map_rows
 from walle.learning.step import Info, Learned, Optimizer
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
-from walle.nets.policies import log_std_params
 from walle.types import Rollout
 
 
@@ -110,7 +110,6 @@ class PPO(OnPolicy):
     """PPO: policy and critic share one vector and one optimizer."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True, images=True)
-    draw_ahead: Callable[[], None]  # only in C++: the orders of the next round's rows
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -126,14 +125,12 @@ class PPO(OnPolicy):
         self.adam_settings = AdamSettings(
             beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
         )
-        self.pytorch = Optimizer(
+        self.optimizer = Optimizer(
             self.loss,
             self.adam_settings,
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
         )
-        self.optimizer = self.pytorch
-        self.passes: Callable[..., Learned] = self.passes_in_pytorch
 
     def loss(self, vector: Tensor, batch: PPOBatch) -> tuple[Tensor, Info]:
         """L = L_clip + c_v L_value - c_h H, over a minibatch."""
@@ -154,27 +151,37 @@ class PPO(OnPolicy):
         """The passes over a round."""
         minibatches = -(-self.problem.batch_size // self.settings.minibatch_size)
         steps = self.problem.rounds * self.settings.epochs * minibatches
-        load = self.load_native if native.has_ppo(self) else None
+        load = self.load_native if native.has_policy(self) else None
         return [Part("learning", steps, load, self.compile)]
 
     def load_native(self) -> None:
         """Takes all later passes in C++."""
-        s, rows = self.settings, self.problem.batch_size
-        limit = None if s.target_kl is None else TOO_FAR * s.target_kl
-        self.optimizer = native.ppo_epochs(self, self.adam_settings, limit)
-        self.optimizer.join_team(self.team)
-        self.passes = self.optimizer.minimise
-        self.normalizers.use(self.optimizer.moments, self.optimizer.normalized)
-        if not self.problem.rounds_vary and self.rows.minibatch_size < rows:
-            draw = self.optimizer.draw_ahead
-            self.draw_ahead = partial(draw, s.epochs, rows, self.generator)
+        s = self.settings
+        loss = Loss(
+            objective="clip",
+            clip=s.clip,
+            value_weight=s.value_weight,
+            value_clip=s.value_clip,
+            entropy_weight=s.entropy_weight,
+            noise_is_learned=s.log_std_end is None,
+            kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
+        )
+        adam, shards = self.adam_settings, self.problem.shards
+        self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
+
+    def draw_ahead(self) -> None:
+        """Draws the orders of the next round's rows while samplers collect it."""
+        rows = self.problem.batch_size
+        if self.native is None or self.problem.rounds_vary or self.rows.minibatch_size >= rows:
+            return
+        self.native.draw_ahead(self.settings.epochs, rows, self.generator)
 
     def compile(self) -> None:
         """Compiles the gradient of a minibatch."""
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
         state = TrainState(self.vector, self.adam)
-        self.pytorch.compile(state, example, self.rows.minibatch_size)
+        self.optimizer.compile(state, example, self.rows.minibatch_size)
 
     def features(self, experience: Experience) -> Experience:
         """The round with features, of a memory or of images, instead of observations."""
@@ -207,7 +214,8 @@ class PPO(OnPolicy):
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        result, value, target = self.passes(
+        passes = self.passes if self.native is None else self.native.improve
+        result, value, target = passes(
             self.vector,
             self.adam,
             experience,
@@ -226,7 +234,7 @@ class PPO(OnPolicy):
             "gradient_steps": result.gradient_steps,
         }
 
-    def passes_in_pytorch(
+    def passes(
         self,
         vector: Tensor,
         state: AdamState,
@@ -235,10 +243,10 @@ class PPO(OnPolicy):
         recompute: bool,
         **settings: Any,
     ) -> Learned:
-        """`PPOEpochs.minimise` in PyTorch."""
+        """`Passes.improve` in PyTorch."""
         first = self.batch(experience, vector)
         again = partial(self.batch, experience, old_value=first.value) if recompute else None
-        result = self.pytorch.minimise(vector, state, first, recompute=again, **settings)
+        result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)
         return Learned(result, first.value, first.target)
 
     def with_fixed_noise(self, policy: Params) -> Params:
@@ -252,8 +260,7 @@ class PPO(OnPolicy):
             return
         left = schedule_factor("linear", env_steps, self.problem.schedule_steps)
         vector = self.vector.clone()
-        found = self.networks.split(vector)[0]["log_std"]
-        found.copy_(log_std_params(found.shape, end + (self.net.log_std - end) * left))
+        self.networks.split(vector)[0]["log_std"].fill_(end + (self.net.log_std - end) * left)
         self.vector = vector
 
     def too_far(self, info: Mapping[str, float]) -> bool:

@@ -25,27 +25,11 @@ Departures from the penalty of Schulman et al. 2017, section 4: β changes by 1.
 the KL divergence is twice or half its target instead of 1.5 times; there is the squared excess; the
 policy's steps are full-batch.
 
-Departures from WALL-E's code, with sweeps/wall_e_2018.yaml:
-    - an episode cut by its time limit bootstraps from the true successor instead of counting as
-      terminal, so a rollout need not end with its episode;
-    - all samplers share one observation normaliser, x ← (x - μ) / σ bounded by `obs_clip`, the time
-      included; WALL-E's samplers each had (x - μ) / (3 (σ + 0.1)) without bound and with the time
-      unchanged;
-    - the policy's third hidden layer has its activation, which WALL-E's code leaves out; Ant and
-      the humanoids have the widths of the other tasks;
-    - a log standard deviation is the sum of several parameters (`net.log_std_copies`), where WALL-E
-      has a log variance;
-    - the value function's targets are λ-returns, since rollouts hold parts of episodes; each of its
-      passes sees both rounds, where WALL-E's takes as many minibatches as one round has;
-    - experience that an older policy collected can be corrected (`correction`;
-      OnPolicy.with_newest_log_probs); WALL-E's code, whose agent and samplers take turns, has none.
-By default there are also other networks, initial weights, step sizes and scales of rewards, Adam
-instead of AMSGrad, and no time among the observations.
+examples/wall_e_2018 has the networks, initial weights, step sizes and AMSGrad of WALL-E's code.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -53,16 +37,18 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
-from walle.errors import not_negative, one_of, positive
+from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, TrainState, adam_step, clip_by_norm
-from walle.learning.step import Divisible, Info, Optimizer, Result, UpdateRule
+from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.native.passes import Columns, Loss
+from walle.learning.step import Divisible, Info, Optimizer, Result
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
@@ -70,6 +56,7 @@ BETA_MAX = 35.0
 BETA_HIGH = 30.0
 RATE_MIN, RATE_MAX = 0.1, 10.0
 STEP = 1.5
+TOO_FAR = 4.0  # times the target of the KL divergence
 
 
 @dataclass(kw_only=True)
@@ -83,8 +70,6 @@ class PPOKLSettings(OnPolicySettings):
     value_epochs: int = positive()
     value_minibatch_size: int = positive()
     value_learning_rate: float = positive()
-    optimizer: str = one_of("adam", "amsgrad")
-    rate_per_root_width: bool
 
     @property
     def shared_minibatches(self) -> dict[str, int]:
@@ -118,55 +103,6 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
     return beta, rate
 
 
-class AMSGradState(NamedTuple):
-    """Moments of the gradient and the largest second moment so far, [P] each; steps taken, []."""
-
-    mean: Tensor
-    square: Tensor
-    steps: Tensor
-    largest: Tensor
-
-    @classmethod
-    def zeros_like(cls, vector: Tensor) -> AMSGradState:
-        """The state before the first step."""
-        zero = torch.zeros_like(vector)
-        return cls(zero, zero.clone(), torch.zeros((), device=vector.device), zero.clone())
-
-    @classmethod
-    def restored(cls, state: dict[str, Any], device: torch.device | str) -> AMSGradState:
-        """The state that `state_dict` returned, moved to `device`."""
-        return cls(**{name: value.to(device) for name, value in state.items()})
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        return {name: x.clone() for name, x in self._asdict().items()}
-
-
-def amsgrad_step(
-    state: TrainState, grad: Tensor, rate: float | Tensor, settings: AdamSettings
-) -> tuple[TrainState, Tensor]:
-    """One step of AMSGrad: Adam with the largest second moment, without correction of the bias.
-
-    Reddi, Kale & Kumar 2018, "On the convergence of Adam and beyond", algorithm 2, to which ε is
-    added as WALL-E's code adds it.
-    """
-    vector, adam = state
-    grad, norm = clip_by_norm(grad, settings.max_grad_norm)
-    mean = torch.lerp(adam.mean, grad, 1 - settings.beta1)
-    square = torch.lerp(adam.square, grad * grad, 1 - settings.beta2)
-    largest = torch.maximum(adam.largest, square)
-    step = rate * mean / (largest.sqrt() + settings.epsilon)
-    return TrainState(vector - step, AMSGradState(mean, square, adam.steps + 1, largest)), norm
-
-
-def per_root_width(rate: float, hidden: Sequence[int]) -> float:
-    """α / √h for the middle one of the hidden layers, of width h; α without hidden layers.
-
-    WALL-E's step sizes: 9e-4 / √h₂ for the policy, 1e-2 / √h₂ for the value function (its code).
-    """
-    return rate / math.sqrt(hidden[len(hidden) // 2]) if hidden else rate
-
-
 class PPOKL(OnPolicy):
     """PPO with a KL penalty; policy and value function have separate vectors and optimizers."""
 
@@ -175,16 +111,11 @@ class PPOKL(OnPolicy):
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        value_rate, self.learning_rate = settings.value_learning_rate, settings.learning_rate
-        if settings.rate_per_root_width:
-            value_rate = per_root_width(value_rate, net.critic_widths(problem))
-            self.learning_rate = per_root_width(self.learning_rate, net.policy_widths(problem))
-        fit = FitSettings(settings.value_epochs, settings.value_minibatch_size, value_rate)
+        fit = FitSettings(
+            settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
+        )
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
-        step: UpdateRule = adam_step
-        if settings.optimizer == "amsgrad":
-            step, self.adam = amsgrad_step, AMSGradState.zeros_like(self.vector)
-        self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far, step=step)
+        self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
 
@@ -206,12 +137,24 @@ class PPOKL(OnPolicy):
     def parts(self) -> list[Part]:
         """The policy's steps and the value function's."""
         compile_step = None if self.problem.rounds_vary else self.compile
-        policy = Part("policy", self.problem.rounds * self.settings.epochs, None, compile_step)
-        return [policy, *self.value.parts(self.problem, rounds=2)]
+        load = self.load_native if native.has_policy(self) else None
+        policy = Part("policy", self.problem.rounds * self.settings.epochs, load, compile_step)
+        return [policy, *self.value.parts(self, rounds=2)]
 
     def optimizers(self) -> Sequence[Divisible]:
-        """The value function's optimizer; the policy's hinge loss is no mean over the rows."""
-        return self.value.optimizers()
+        """The value function's optimizer, and in C++ the policy's.
+
+        In PyTorch every learner takes the policy's steps: their loss is no mean over the rows.
+        """
+        return [*self.value.optimizers(), *([self.native] if self.native else [])]
+
+    def load_native(self) -> None:
+        """Takes all later steps of the policy in C++."""
+        target = self.settings.kl_target
+        loss = Loss(
+            "kl_penalty", eta=self.settings.eta, kl_target=target, kl_limit=TOO_FAR * target
+        )
+        self.learn_in_cpp(native.passes(self, None, loss, AdamSettings(), self.problem.shards))
 
     def compile(self) -> None:
         """Compiles the policy's gradient."""
@@ -233,7 +176,7 @@ class PPOKL(OnPolicy):
         """Improves the policy, adapts β and the step size, fits the value function."""
         batch = self.batch(experience)
         steps = batch.steps
-        used = {"beta": self.beta, "learning_rate": self.learning_rate * self.rate}
+        used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
         kl = self.kl(batch)
         self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)
@@ -250,21 +193,24 @@ class PPOKL(OnPolicy):
 
     def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
         """Takes at most `epochs` full-batch steps; stops when the KL is too large."""
-        result: Result = self.optimizer.minimise(
-            self.vector,
-            self.adam,
-            batch,
-            epochs=self.settings.epochs,
-            minibatch_size=len(batch.steps.obs),
-            learning_rate=rate,
-            generator=self.generator,
-        )
+        before, steps = (self.vector, self.adam), batch.steps
+        settings = {
+            "epochs": self.settings.epochs,
+            "minibatch_size": len(steps.obs),
+            "learning_rate": rate,
+            "generator": self.generator,
+        }
+        if self.native is None:
+            result: Result = self.optimizer.minimise(*before, batch, **settings)
+        else:
+            rows = Columns(*steps, dist=batch.dist)
+            result = self.native.minimise(*before, rows, beta=self.beta, **settings)
         self.vector, self.adam = result.vector, result.state
         return result
 
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the KL divergence is above four times its target."""
-        return bool(info["kl"] > 4 * self.settings.kl_target)
+        return bool(info["kl"] > TOO_FAR * self.settings.kl_target)
 
     @torch.no_grad()
     def kl(self, batch: PPOKLBatch) -> float:
