@@ -10,7 +10,7 @@ from tests.learning.sharing.test_team import in_threads, nothing
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.native.passes import Columns, Loss, Passes
-from walle.learning.sharing.team import ALONE, TeamMemory, SharedTeam
+from walle.learning.sharing.team import ALONE, SharedTeam, TeamMemory
 from walle.nets.critics import Critic
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy

@@ -17,7 +17,7 @@ from walle.algos.native import has_policy
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, passes
-from walle.learning.sharing.team import TeamMemory, SharedTeam, get, put
+from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
