@@ -29,7 +29,7 @@ from walle.sampling.sampling import OtherProcesses
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
 from walle.system.workers import Watch
-from walle.types import PolicySnapshot
+from walle.types import Lag, PolicySnapshot
 
 POLL_S = 0.1
 LEAST_S, TIMES_THE_LONGEST = 180.0, 30.0
@@ -61,6 +61,7 @@ class RaySampling:
         snapshot: PolicySnapshot,
         settings: ClusterSettings,
         *,
+        lag: Lag,
         signals: Signals,
         others: OtherProcesses | None = None,
         connect: Callable[[str | None, int], Connection] = Connection,
@@ -71,6 +72,7 @@ class RaySampling:
             plan: how samplers are made.
             snapshot: any policy of the run.
             settings: the cluster, and which nodes are used.
+            lag: the allowed lag of the samplers.
             signals: signals that interrupt a wait.
             others: further processes whose death ends a wait.
             connect: makes the connection.
@@ -79,7 +81,7 @@ class RaySampling:
             ConfigError: there is no cluster or no node, or a node may not take part.
             Interrupted: a signal came meanwhile.
         """
-        self._lag, self._rounds = plan.task.lag, plan.task.rounds
+        self._lag, self._rounds = lag, plan.task.rounds
         self._timeout_s, self._signals, self._others = plan.patience.timeout_s, signals, others
         self.news = News()
         self.owners = [0] * len(plan.task.lanes)
