@@ -171,11 +171,11 @@ def test_a_file_that_may_not_grow_leaves_a_checkpoint_and_the_way_on(
 def test_a_read_only_disk_is_told_once_with_the_way_on(
     completed, tmp_path, command, capsys, monkeypatch
 ):
-    def read_only(path):
+    def read_only(path, *_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     directory = shutil.copytree(completed, tmp_path / "run")
-    monkeypatch.setattr("walle.system.locks.lock_file", read_only)
+    monkeypatch.setattr("walle.system.locks.locked_file", read_only)
     before = files(directory)
     with pytest.raises(SystemExit) as ended:
         command(f"resume={directory}", "total_steps=512")
@@ -233,7 +233,7 @@ def test_a_resumed_run_loads_what_its_workers_need_while_hydra_composes(
     config = {"sampler": {"name": sampler}, "learner": {"n": learners}}
     (tmp_path / "run.json").write_text(json.dumps({"config": config}))
     began = []
-    monkeypatch.setattr("walle.system.starting.keep_processes", lambda: began.append("keep"))
+    monkeypatch.setattr("walle.system.forkserver.keep_processes", lambda: began.append("keep"))
     monkeypatch.setattr(forkserver, "start_fork_server", lambda: began.append("server"))
     _into_its_directory(["walle", f"resume={tmp_path}", *typed])
     assert began == (["keep", "server"] if early else [])

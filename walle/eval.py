@@ -10,7 +10,6 @@ Every policy meets the same episodes, which no training and no evaluation of a r
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import os
 import signal
@@ -167,13 +166,10 @@ def evaluate_all(
         for target in targets:
             yield target, attempt(target.path, values)
         return
-    from walle.system.forkserver import end_all_processes, start_fork_server
-    from walle.system.process_tree import adopt_orphans, mark_processes
+    from walle.system.forkserver import end_all_processes, keep_processes, start_fork_server
     from walle.system.workers import become_worker
 
-    adopt_orphans()
-    mark_processes()
-    atexit.register(end_all_processes)
+    keep_processes()
     start_fork_server()
     context = multiprocessing.get_context("forkserver")
     pool = ProcessPoolExecutor(count, context, initializer=become_worker, initargs=(1,))

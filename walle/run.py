@@ -44,9 +44,8 @@ def _run(composed: DictConfig) -> float | None:
 
     from walle.config import as_typed, resumed_config, stored_config, validate
     from walle.errors import DISK_CURES
-    from walle.system.forkserver import start_fork_server
+    from walle.system.forkserver import keep_processes, start_fork_server, without_collector
     from walle.system.signals import SAVING, blocked_signals
-    from walle.system.starting import keep_processes, without_collector
 
     keep_processes()
     for number in SAVING:
@@ -220,8 +219,7 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     except ConfigError as error:
         sys.exit(_report(error, 2))
     if _needs_workers(stored, arguments[1:]):
-        from walle.system.forkserver import start_fork_server
-        from walle.system.starting import keep_processes
+        from walle.system.forkserver import keep_processes, start_fork_server
 
         keep_processes()
         start_fork_server()  # it imports torch while Hydra composes the settings here

@@ -19,8 +19,9 @@ from walle.launcher.records import (
     write_index,
 )
 from walle.launcher.screen import Row, job_table
-from walle.launcher.texts import job_label, ranges_text, resume_text, states_text
+from walle.launcher.texts import job_label, resume_text, states_text
 from walle.launcher.workers.overview import Overview, overview
+from walle.system.format import ranges_text
 from walle.system.run_files import read_status
 from walle.system.signals import reader_may_leave
 

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,7 @@ from walle.agent.callbacks.calling import Callbacks, make_callbacks, stop_reason
 from walle.agent.checkpoint import CheckpointFiles
 from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluations, Evaluator
-from walle.agent.progress import make_progress, return_text
+from walle.agent.progress import make_progress
 from walle.agent.provenance import write_provenance
 from walle.agent.recorder import Film, Recorder
 from walle.agent.run_directory import Status, set_aside_previous
@@ -48,20 +49,19 @@ from walle.learning.cached_files import built
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_block import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
-from walle.sampling.replacing import News, Restarts
+from walle.sampling.replacing import News
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
-from walle.system.exits import exits_told
 from walle.system.forkserver import end_orphans
+from walle.system.format import return_text
 from walle.system.locks import run_directory
 from walle.system.machine import usable_cores
-from walle.system.main_script import require_main_guard
 from walle.system.run_files import update_status
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Restarts, Watchdog
 from walle.timing import AGENT_SECTIONS, Every, Timer, TraceFile, timestamp
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def train(
             values that depend on the machine are filled in.
 
     Raises:
-        ConfigError: the environment or the settings cannot work, another run uses the directory, or
-            a script calls this outside of its `__main__` guard; no sampler has started.
+        ConfigError: the environment or the settings cannot work, or another run uses the
+            directory; no sampler has started.
         WorkerError: a sampler or a learner ended.
         DirectoryLost: the directory was deleted or moved.
     """
@@ -139,7 +139,7 @@ def train(
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
     directory, settings = Path(directory), to_dict(config)
     if config.sampler.name == "process" or config.learners > 1:
-        require_main_guard("walle.train")
+        spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
         _refuse_another_run(resumed["config"], settings, directory)
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
@@ -273,7 +273,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     """
     env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
     watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
-    with exits_told(f"env.id={env.id}"), watchdog.over("the trial of the environment"):
+    with watchdog.over("the trial of the environment"):
         environment = probe(env, config.seed)
     lane = environment.lane
     limit = lane.episode_limit

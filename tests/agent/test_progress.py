@@ -2,7 +2,8 @@
 
 import pytest
 
-from walle.agent.progress import describe, return_text
+from walle.agent.progress import describe
+from walle.system.format import return_text
 from walle.training import RunResult
 
 

@@ -9,16 +9,7 @@ import pytest
 from walle.agent.run_directory import FAILURE, Status, remove_refused, set_aside_previous
 from walle.errors import WorkerError
 from walle.system.locks import RUN_LOCK, run_directory
-from walle.system.run_files import read_status, set_aside, update_status, write_atomically
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
-    file = tmp_path / "file"
-    write_atomically(file, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(file, "new \ud800")
-    assert file.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [file]
+from walle.system.run_files import read_status, set_aside, update_status
 
 
 def test_an_update_keeps_all_other_fields(tmp_path):

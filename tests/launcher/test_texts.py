@@ -3,14 +3,8 @@ from __future__ import annotations
 import pytest
 
 from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.texts import (
-    duration_text,
-    ending_text,
-    job_label,
-    ranges_text,
-    repeats_text,
-    states_text,
-)
+from walle.launcher.texts import ending_text, job_label, repeats_text, states_text
+from walle.system.format import duration_text, ranges_text
 
 
 @pytest.mark.parametrize(

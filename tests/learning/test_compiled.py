@@ -19,7 +19,7 @@ from walle.learning import onednn as products
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.compiled import compile_function
 from walle.learning.optimizer import Optimizer
-from walle.system.private_files import cache_directory
+from walle.system.files import cache_directory
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SMALL = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.minibatch_size=24")

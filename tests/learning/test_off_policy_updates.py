@@ -14,7 +14,7 @@ from walle.learning.off_policy_updates import (
     polyak_update,
 )
 from walle.parts import make_algorithm, make_problem
-from walle.system.private_files import cache_directory
+from walle.system.files import cache_directory
 
 SMALL = (
     "env=hopper",

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from walle.system.worker import Worker, end_all
+from walle.system.workers import Worker, end_all
 
 LONG_S, SOON_S = 1000.0, 30.0
 
@@ -19,7 +19,7 @@ COMMAND = """
 import json, os, signal, time
 from multiprocessing import forkserver
 from walle.system.forkserver import start_fork_server
-from walle.system.worker import Worker, end_all
+from walle.system.workers import Worker, end_all
 
 start_fork_server(for_workers=False)
 server = forkserver._forkserver._forkserver_pid
@@ -46,7 +46,7 @@ DIES_WHILE_STARTING = """
 import json, os, signal
 from multiprocessing import forkserver
 from walle.system.forkserver import fork_server, start_fork_server
-from walle.system.worker import Worker
+from walle.system.workers import Worker
 
 start_fork_server(for_workers=False)
 killed, read = [], forkserver.read_signed

@@ -6,7 +6,6 @@ import io
 import os
 import platform
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ import torch
 
 from walle.errors import DISK_CURES, ConfigError, DiskError
 from walle.learning.replay import Replay
+from walle.system.files import write_atomically
 from walle.system.machine import cpu_model
 from walle.timing import Every
 
@@ -39,17 +39,7 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
     path.parent.mkdir(exist_ok=True)
     buffer = io.BytesIO()  # on a full disk torch.save(path) reports only "unexpected pos"
     torch.save({"format": FORMAT, **made_here(), **as_data(state)}, buffer)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)  # frees the disk for status.json
-        raise
+    write_atomically(path, buffer.getbuffer())
 
 
 def save_last(directory: Path, state: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Watchdog
 from walle.timing import Every
 from walle.types import AnyArray, PolicySnapshot, layout_of
 

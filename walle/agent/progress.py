@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from walle.agent.csv_file import Row
+from walle.system.format import return_text
 
 _BESIDE = 24  # columns of the terminal for a short bar, the percentage and the time left
 
@@ -88,13 +89,6 @@ class Bar(Progress):
     def close(self) -> None:
         """Stops the bar, which stays on the terminal."""
         self._bar.stop()
-
-
-def return_text(mean: float | None) -> str:
-    """A return as `1,234.5`; two digits below one (`-0.036`, not `-0.0`); None as `-`."""
-    if mean is None:
-        return "-"
-    return f"{mean:,.1f}" if abs(mean) >= 1 else f"{mean:.2g}"
 
 
 def describe(row: Row, eval_mean: float | None, width: float = math.inf) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from walle.system.commands import COMMAND_VARIABLE, command_line
+from walle.system.files import write_atomically
 from walle.system.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
-from walle.system.run_files import write_atomically
 from walle.timing import timestamp
 
 _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "hydra-core")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from walle.errors import ConfigError, cause_text
+from walle.system.files import write_atomically
 from walle.system.locks import RUN_LOCK, RunDirectory, refuse_used
 from walle.system.machine import usable_cores
 from walle.system.run_files import (
@@ -17,7 +18,6 @@ from walle.system.run_files import (
     remove_empty,
     set_aside,
     update_status,
-    write_atomically,
     write_status,
 )
 from walle.system.signals import stopped_by

@@ -35,18 +35,13 @@ from walle.launcher.records import (
     write_index,
     write_manifest,
 )
-from walle.launcher.runner import collected_signals
 from walle.launcher.settings import WalleLauncherConf, check_settings
-from walle.launcher.texts import (
-    count_text,
-    ending_text,
-    failure_list,
-    repeats_text,
-    resume_text,
-)
+from walle.launcher.texts import ending_text, failure_list, repeats_text, resume_text
 from walle.launcher.workers.backends import make_backend
 from walle.launcher.workers.submitted import BackendError
+from walle.system.format import count_text
 from walle.system.run_files import remove_empty
+from walle.system.signals import ENDING, FOR_AGENT, SAVING, signal_handlers
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +131,7 @@ class Launch:
         except REFUSALS as error:
             self._restore()
             refuse(error, self._cure(error))
-        except KeyboardInterrupt:  # while planning; `collected_signals` takes over when jobs run
+        except KeyboardInterrupt:  # while planning; `signal_handlers` take over when jobs run
             print("stopped before any job was started", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
         pairs = zip(asked, places, strict=True)
@@ -181,7 +176,11 @@ class Launch:
         if warning := oversubscribed_warning(plan, self._backend.resources):
             log.warning(warning)
         try:
-            with collected_signals(signals, saving):
+            ending, requests = (
+                dict.fromkeys(ENDING, signals.append),
+                dict.fromkeys(SAVING, saving.append),
+            )
+            with signal_handlers(ending | requests, keep_ignored=FOR_AGENT):
                 verdicts = self._run_jobs(plan, lock_fd, signals, saving) if plan.order else {}
         finally:
             write_index(self._sweep_dir)

@@ -22,11 +22,12 @@ from walle.launcher.overrides.swept import swept_keys
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
-from walle.launcher.texts import count_text, job_label
+from walle.launcher.texts import job_label
 from walle.launcher.timed.order import in_order, in_repeats, measures_time, repeat_numbers
 from walle.system.commands import command_line
+from walle.system.forkserver import without_collector
+from walle.system.format import count_text
 from walle.system.run_files import read_status
-from walle.system.starting import without_collector
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override

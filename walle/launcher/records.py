@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from walle.errors import cause_text
 from walle.launcher.identity import Flat, Identity, common_part
-from walle.system.run_files import read_status, write_atomically
+from walle.system.files import write_atomically
+from walle.system.run_files import read_status
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
 TAIL_BYTES = 8192

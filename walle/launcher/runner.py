@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
@@ -25,42 +23,16 @@ from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar, size_of
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
-from walle.launcher.texts import count_text, start_text
+from walle.launcher.texts import start_text
 from walle.launcher.timed.core_speeds import OthersClock, rounded
+from walle.system.format import count_text
 from walle.system.machine import clock_mhz, oom_kills
 from walle.system.run_files import read_status, update_status
-from walle.system.signals import ENDING, FOR_AGENT, leave_terminal
+from walle.system.signals import leave_terminal
 from walle.timing import timestamp
 
 POLL_S = 0.25
 WATCH_S = 1.0
-
-
-@contextmanager
-def collected_signals(ending: list[int], saving: list[int]) -> Iterator[None]:
-    """Appends signals to two lists in the body, instead of ending the process.
-
-    Signals that were ignored before stay ignored. Outside the main thread nothing changes.
-
-    Args:
-        ending: gets SIGINT, SIGTERM and SIGHUP.
-        saving: gets SIGUSR1 and SIGUSR2.
-    """
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for signum in FOR_AGENT:
-            if signal.getsignal(signum) != signal.SIG_IGN:
-                received = ending if signum in ENDING else saving
-                before[signum] = signal.signal(signum, _appender(received))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _appender(received: list[int]) -> Callable[[int, Any], None]:
-    return lambda number, _: received.append(number)
 
 
 @dataclass

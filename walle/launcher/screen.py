@@ -9,13 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from walle.launcher.records import Progress, read_progress
-from walle.launcher.texts import (
-    duration_text,
-    ending_text,
-    number_text,
-    ranges_text,
-    time_left_text,
-)
+from walle.launcher.texts import ending_text, time_left_text
+from walle.system.format import duration_text, number_text, ranges_text
 
 if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the table and starts without Hydra
     from rich.table import Table

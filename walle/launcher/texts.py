@@ -7,46 +7,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from walle.system.format import count_text, duration_text, list_text, ranges_text
+
 if TYPE_CHECKING:  # not loaded: `walle.sweep` needs these words and starts without Hydra
     from walle.launcher.composing import Job
     from walle.launcher.jobs.verdict import Verdict
-
-TEXTS_SHOWN = 3
-
-
-def number_text(value: float | None, spec: str = "") -> str:
-    """The formatted number; nothing for None."""
-    return "" if value is None else format(value, spec)
-
-
-def duration_text(seconds: float | None) -> str:
-    """`4.2 s`, `3 min` or `2.5 h`; nothing for None."""
-    if seconds is None:
-        return ""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def time_left_text(seconds: float | None) -> str:
     """`, about 3 min left`; nothing for None and 0."""
     return f", about {duration_text(seconds)} left" if seconds else ""
-
-
-def count_text(number: int, noun: str) -> str:
-    """The number with its noun, as in `1 job` and `3 jobs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def ranges_text(numbers: Iterable[int]) -> str:
-    """`0-3,8` for the cores 0, 1, 2, 3 and 8."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
@@ -69,14 +39,8 @@ def repeats_text(asked: Sequence[Sequence[str]], places: Sequence[int]) -> str:
     repeated = [", ".join(group) for group in groups.values() if len(group) > 1]
     return (
         f"{len(asked) - len(groups)} of {len(asked)} jobs repeat the configuration of another "
-        f"job, and are not run a second time: {_listed(repeated)}"
+        f"job, and are not run a second time: {list_text(repeated)}"
     )
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """The first texts, and how many more there are."""
-    more = len(texts) - TEXTS_SHOWN
-    return "; ".join(texts[:TEXTS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def start_text(attempt: int, *, resumed: bool) -> str:

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from walle.system.private_files import cache_directory
+from walle.system.files import cache_directory
 
 SUFFIXES = (".pt2", ".so")
 

@@ -28,9 +28,9 @@ from torch import Tensor
 from walle.learning import onednn
 from walle.learning.cached_files import cpu, intact, seal, write
 from walle.learning.quick_builds import quick_builds
+from walle.system.files import TemporaryDirectory, cache_directory, environment
+from walle.system.forkserver import without_collector
 from walle.system.locks import locked_file
-from walle.system.private_files import TemporaryDirectory, cache_directory, environment
-from walle.system.starting import collector_paused
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -87,7 +87,7 @@ def compile_function(
         return program
     example = [x.clone() for x in example]  # the tracer would merge inputs that are the same tensor
     # The tracer imports the compiler, which makes directories, and many objects that stay.
-    with _torch_files(directory), collector_paused():
+    with _torch_files(directory), without_collector(freeze=False):
         graph = _trace(function, example)
         path = directory / f"{_fingerprint(graph, example)}.pt2"
         with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait

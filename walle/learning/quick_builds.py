@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import torch
 
-from walle.system.private_files import environment
+from walle.system.files import environment
 
 # Only settings that the installed torch has are set.
 _SETTINGS: dict[str, Any] = {

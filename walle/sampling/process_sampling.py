@@ -16,15 +16,15 @@ from walle.sampling.lane_book import LaneBook
 from walle.sampling.lending import Records, borrower_of, cancel, clear_after
 from walle.sampling.messages import Failed
 from walle.sampling.policy_queue import PolicyQueue
-from walle.sampling.replacing import News, Restarts, Silence, begins_new_episodes
+from walle.sampling.replacing import News, begins_new_episodes
 from walle.sampling.rounds import Round, assemble_round, with_dropped
 from walle.sampling.sampler_process import SamplerTask, run_sampler
 from walle.sampling.sampling import OtherProcesses, Patience
 from walle.sampling.slots import RolloutShape
 from walle.system.forkserver import end_orphans
 from walle.system.signals import Signals
-from walle.system.worker import Worker, end_all
-from walle.system.workers import Watch, allow_files
+from walle.system.supervision import DeathWatch, Restarts, Silence
+from walle.system.workers import Worker, allow_files, end_all
 from walle.timing import SAMPLER_SECTIONS
 from walle.types import Lag, PolicySnapshot
 
@@ -78,13 +78,13 @@ class ProcessSampling:
         self._restarts = Restarts(patience.restarts)
         self._silence = Silence(len(tasks), patience.timeout_s)
         self._workers: list[Worker] = []
-        self._watch: Watch | None = None
+        self._watch: DeathWatch | None = None
         try:
             for task in tasks:
                 self._workers.append(self._started(task))
                 self._silence.update(task.index, owes=True)
             self._forget_sampler_ends()
-            self._watch = Watch(self._sentinels, self._notice_death)
+            self._watch = DeathWatch(self._sentinels, self._notice_death)
         except BaseException:
             self.close()
             raise
@@ -218,7 +218,7 @@ class ProcessSampling:
             sampler = self._culprit(silent)
             name = self._tasks[sampler].name
             doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
-            if remedy == "tell":
+            if remedy == "name":
                 self.news.say(f"{name} {doing}; it is replaced after twice that time")
             else:
                 self._workers[sampler].kill()

@@ -13,8 +13,7 @@ from walle.sampling.sampler_process import SamplerTask, SlotFiller
 from walle.sampling.sampling import OtherProcesses
 from walle.sampling.slots import RolloutShape, Slot
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
-from walle.system.workers import Watch
+from walle.system.supervision import DeathWatch, Watchdog
 from walle.types import PolicySnapshot
 
 
@@ -46,7 +45,7 @@ class SerialSampling:
         self._signals = signals
         self._filler = SlotFiller(task)
         self._slot = Slot.empty(shape)
-        self._watch = Watch(others.sentinels, others.report) if others else None
+        self._watch = DeathWatch(others.sentinels, others.report) if others else None
         self._task = task
         self._round = task.first_round
         self.owners = [0] * len(task.lanes)

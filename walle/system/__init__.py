@@ -1,1 +1,1 @@
-"""Worker processes: the fork server, signals, and the watch over processes that end."""
+"""What the operating system does for us: files, locks, processes, signals, the machine."""

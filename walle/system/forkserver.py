@@ -1,36 +1,59 @@
-"""The process that workers are forked from. Imports little: it runs before torch loads."""
+"""The process that workers are forked from, which ends all that a run leaves behind.
+
+The fork server adopts the orphans of workers that die. It ends when the agent ends, by whatever
+signal, and then it ends all other processes of the run. Imports little: the fork server imports
+this module before torch.
+"""
 
 from __future__ import annotations
 
+import atexit
+import gc
 import multiprocessing
 import os
 import signal
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
-from walle.system.inside_fork_server import AGENT
+from walle.system.files import TemporaryDirectory, cache_directory, environment
 from walle.system.machine import THREAD_VARIABLES
-from walle.system.private_files import TemporaryDirectory, cache_directory, environment
 from walle.system.process_tree import (
     LINGER_S,
+    RUN_MARK,
     WORKER_MARK,
+    adopt_orphans,
     descendants,
     end_descendants,
     end_processes,
+    mark_processes,
+    marked_processes,
+    signal_when_parent_ends,
     variable_of,
 )
-from walle.system.signals import FOR_AGENT, blocked_signals
+from walle.system.signals import AGENT_ENDED, FOR_AGENT, blocked_signals
 
+AGENT = "WALLE_AGENT"  # the agent's process id, in the environment of the fork server alone
 _DYING_S = 0.5  # the kernel closes a process's pipes a moment before its end shows
-_LONGEST_PLACE = 80  # a socket's name has 107 bytes at most
+_LONGEST_PATH = 80  # a socket's name has 107 bytes at most
 _kept: list[TemporaryDirectory] = []  # as long as this process
-_KEEPER = "walle.system.inside_fork_server"
 _WORKERS = (
     "walle.sampling.sampler_process",
     "walle.envs.gymnasium_lanes",
     "walle.envs.mujoco.registry",
 )
+
+
+def keep_processes() -> None:
+    """Lets this process end, at its own end, all that it will start; a second call does nothing."""
+    if os.environ.get(RUN_MARK, "").startswith(f"{os.getpid()}-"):
+        return
+    adopt_orphans()
+    mark_processes()
+    atexit.register(end_all_processes)
 
 
 def start_fork_server(*, for_workers: bool = True) -> None:
@@ -48,27 +71,20 @@ def start_fork_server(*, for_workers: bool = True) -> None:
             agent leaves behind.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_KEEPER, *(_WORKERS if for_workers else ())])
+    context.set_forkserver_preload([__name__, *(_WORKERS if for_workers else ())])
     with blocked_signals(*FOR_AGENT):
         resource_tracker.ensure_running()  # started first, as it unblocks SIGINT and SIGTERM
+    # Multiprocessing would make a directory pymp-* in TMPDIR for the server's socket, which a
+    # killed process leaves there. The next run removes ours.
+    settings: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if "tempdir" not in settings:
+        directory = TemporaryDirectory(cache_directory(), ".sockets")
+        if len(str(directory.path)) <= _LONGEST_PATH:
+            settings["tempdir"] = str(directory.path)
+            _kept.append(directory)
     variables = dict.fromkeys(THREAD_VARIABLES, "1") | {AGENT: str(os.getpid())}
-    _keep_sockets_private()
     with environment(variables), blocked_signals(*FOR_AGENT):
         forkserver.ensure_running()
-
-
-def _keep_sockets_private() -> None:
-    """Puts the server's socket into a directory that the next run removes if this one is killed.
-
-    Multiprocessing would make a directory pymp-* in TMPDIR, which a killed process leaves there.
-    """
-    settings: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    if "tempdir" in settings:
-        return
-    directory = TemporaryDirectory(cache_directory(), ".sockets")
-    if len(str(directory.path)) <= _LONGEST_PLACE:
-        settings["tempdir"] = str(directory.path)
-        _kept.append(directory)
 
 
 def fork_server() -> int:
@@ -80,7 +96,7 @@ def fork_server_died(server: int) -> bool:
     """Whether a fork server of this process has died, even if another one was started since.
 
     Args:
-        server: its process id, as `fork_server` gave it.
+        server: its process id, as `fork_server` returned it.
     """
     deadline = time.monotonic() + _DYING_S
     while server == _server()._forkserver_pid:
@@ -95,16 +111,17 @@ def fork_server_died(server: int) -> bool:
 def end_orphans() -> None:
     """Ends the programs that workers left behind when they ended or died."""
     server = _server()._forkserver_pid
-    if server is not None:
-        end_processes(lambda: _orphans(server), LINGER_S)
+    if server is None:
+        return
 
+    def orphans() -> list[int]:
+        """What the server has adopted, except the programs of workers that are alive."""
+        workers = {process.pid or 0 for process in multiprocessing.active_children()}
+        marks = {str(pid) for pid in workers}
+        adopted = descendants(server, spare=workers)
+        return [pid for pid in adopted if variable_of(pid, WORKER_MARK) not in marks]
 
-def _orphans(server: int) -> list[int]:
-    """What the server has adopted, but for the programs that left a worker which is alive."""
-    workers = {process.pid or 0 for process in multiprocessing.active_children()}
-    marks = {str(pid) for pid in workers}
-    found = descendants(server, spare=workers)
-    return [pid for pid in found if variable_of(pid, WORKER_MARK) not in marks]
+    end_processes(orphans, LINGER_S)
 
 
 def end_all_processes() -> None:
@@ -127,3 +144,55 @@ def leave_fork_server() -> None:
 def _server() -> Any:
     """Python's own handle: it alone knows the server's process id and the pipe that ends it."""
     return forkserver._forkserver
+
+
+@contextmanager
+def without_collector(*, freeze: bool = True) -> Iterator[None]:
+    """Runs the body, such as imports, without the garbage collector.
+
+    Imports make some hundred thousand objects that live as long as the process. Visiting them again
+    and again takes a tenth of torch's import.
+
+    Args:
+        freeze: whether later collections leave these objects out too.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+        if freeze:
+            gc.freeze()
+
+
+def _become_fork_server(agent: int) -> None:
+    """Makes this process the parent of all orphans, and ends them with the agent."""
+    gc.disable()  # `become_worker` enables it
+    adopt_orphans()
+    server = os.getpid()
+    atexit.register(_end_server, server)
+    warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
+
+    def end_without_agent(*_: object) -> None:
+        if os.getppid() != agent:  # the process has ended, and not merely one of its threads
+            _end_server(server)
+
+    # The agent's end closes a pipe too, but the server looks at it only after its imports.
+    signal.signal(AGENT_ENDED, end_without_agent)
+    signal_when_parent_ends(AGENT_ENDED)
+    end_without_agent()
+
+
+def _end_server(server: int) -> None:
+    if os.getpid() != server:  # a fork
+        return
+    end_descendants(LINGER_S)
+    end_processes(marked_processes, LINGER_S)
+    os._exit(0)  # Python would take its time to unload torch
+
+
+# Multiprocessing offers no other way to run code in its fork server than to import a module there.
+if AGENT in os.environ:
+    _become_fork_server(int(os.environ.pop(AGENT)))

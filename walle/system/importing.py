@@ -1,4 +1,4 @@
-"""What `module:Name` in a setting means: the same object in this process and in every worker."""
+"""The meaning of `module:Name` in a setting: the same object in this process and every worker."""
 
 from __future__ import annotations
 
@@ -6,59 +6,54 @@ import pickle
 from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing.reduction import ForkingPickler
-from types import ModuleType
 from typing import Any
 
 from walle.errors import ConfigError, nearest, what_went_wrong
 
 
 def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> Any:
-    """The object that `path` names.
+    """Imports the object that `path` names.
 
     Args:
         key: the setting, for messages, such as "algo.name".
         path: "module:Name"; the module lies beside the user or in an installed package.
         needs: attributes that the object must have.
-        base: what gives an object all of them, such as "derive it from walle.Callback"; may be
-            empty.
+        base: how to get all of them, such as "derive it from walle.Callback"; may be empty.
 
     Raises:
         ConfigError: the module or the name does not exist, or the object lacks an attribute.
     """
-    module, _, name = path.partition(":")
-    if not module or not name or module == "__main__":
+    where = f"{key}={path!r}"
+    module_name, _, name = path.partition(":")
+    if not module_name or not name or module_name == "__main__":
         raise ConfigError(
-            f"{key}={path!r} must be module:Name, where other processes can import the module"
+            f"{where} must be module:Name, where other processes can import the module"
         )
-    found = _module(key, path, module)
-    if not hasattr(found, name):
-        public = [each for each in vars(found) if not each.startswith("_")]
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"{where}: there is no module {error.name} beside you, on PYTHONPATH or among the "
+                "installed packages"
+            ) from None
+        raise ConfigError(f"{where}: importing {module_name} needs {error.name}") from error
+    except Exception as error:  # a module's own code may raise anything
+        fault = what_went_wrong(error)
+        raise ConfigError(f"{where}: {module_name} cannot be imported: {fault}") from error
+    if not hasattr(module, name):
+        public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
         near = nearest(name, public) if public else "it is empty"
-        raise ConfigError(f"{key}={path!r}: {found.__name__} has no {name}; {near}")
-    value = getattr(found, name)
-    if missing := [each for each in needs if not hasattr(value, each)]:
-        cure = f"; {base}" if base else ""
-        raise ConfigError(f"{key}={path!r}: {name} lacks {', '.join(missing)}{cure}")
+        raise ConfigError(f"{where}: {module_name} has no {name}; {near}")
+    value = getattr(module, name)
+    if missing := [attribute for attribute in needs if not hasattr(value, attribute)]:
+        fix = f"; {base}" if base else ""
+        raise ConfigError(f"{where}: {name} lacks {', '.join(missing)}{fix}")
     return value
 
 
-def _module(key: str, path: str, module: str) -> ModuleType:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):
-            raise ConfigError(
-                f"{key}={path!r}: there is no module {error.name} beside you, on PYTHONPATH or "
-                "among the installed packages"
-            ) from None
-        raise ConfigError(f"{key}={path!r}: importing {module} needs {error.name}") from error
-    except Exception as error:  # a module's own code may raise anything
-        fault = what_went_wrong(error)
-        raise ConfigError(f"{key}={path!r}: {module} cannot be imported: {fault}") from error
-
-
 def require_picklable(key: str, path: str, value: object) -> None:
-    """Checks that a worker process can get `value`.
+    """Checks that `value` can be sent to worker processes.
 
     Raises:
         ConfigError: it cannot be pickled, as a lambda or a class inside a function.

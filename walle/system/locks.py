@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from walle.errors import ConfigError, WalleError
@@ -24,35 +26,71 @@ _WAIT_S, _POLL_S = 0.2, 0.02
 
 
 @contextmanager
-def lock_file(path: Path) -> Iterator[int]:
-    """Opens the file, which is made if it is missing, and closes it after the body."""
+def locked_file(
+    path: Path,
+    wait_s: float = math.inf,
+    *,
+    shared: bool = False,
+    refusal: Callable[[int], Exception] = lambda _: BlockingIOError(),
+) -> Iterator[int]:
+    """Holds the lock of a file in the body; makes the file if it is missing.
+
+    Args:
+        path: the file.
+        wait_s: seconds to wait until nobody else holds the lock.
+        shared: whether others may share the lock.
+        refusal: makes the error that is raised after that time, from the file's descriptor.
+
+    Yields:
+        the file's descriptor. A process that inherits it keeps the lock until it ends.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
+        deadline = time.monotonic() + wait_s
+        while not try_lock(descriptor, shared=shared):
+            if time.monotonic() > deadline:
+                raise refusal(descriptor)
+            time.sleep(_POLL_S)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def try_lock(descriptor: int, kind: int) -> bool:
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Locks an open file if nobody else holds it; returns whether it did.
 
-    Args:
-        descriptor: the file.
-        kind: `fcntl.LOCK_EX`, or `fcntl.LOCK_SH` to share the lock.
+    Where the file system cannot lock files, it prints a warning and returns True.
     """
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        _warn_without_locks(os.strerror(error.errno))
     return True
 
 
-@contextmanager
-def locked_file(path: Path) -> Iterator[None]:
-    """Waits until nobody else holds the file's lock, and holds it in the body."""
-    with lock_file(path) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+def is_locked(path: Path) -> bool:
+    """Whether a process on any machine that shares the file holds its lock exclusively."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(descriptor, shared=True)
+    finally:
+        os.close(descriptor)
+
+
+@cache  # once
+def _warn_without_locks(reason: str) -> None:
+    print(
+        f"walle: {reason}: this file system cannot lock files, so nothing keeps a second run out "
+        "of the same directory",
+        file=sys.stderr,
+    )
 
 
 class DirectoryLost(WalleError):  # noqa: N818 - it names the fault
@@ -93,9 +131,7 @@ def run_directory(path: Path) -> Iterator[RunDirectory]:
         ConfigError: another run uses the directory.
     """
     path.mkdir(parents=True, exist_ok=True)
-    with lock_file(path / RUN_LOCK) as file:
-        if not _locked(file):
-            raise ConfigError(_refusal(path, file))
+    with _run_lock(path) as file:
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -110,37 +146,24 @@ def refuse_used(path: Path) -> None:
     if not (path / RUN_LOCK).exists():
         return
     try:
-        with lock_file(path / RUN_LOCK) as file:
-            if not _locked(file):
-                raise ConfigError(_refusal(path, file))
+        with _run_lock(path):
+            return
     except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES):  # the run itself says what to do
+        if error.errno not in (errno.EROFS, errno.EACCES):  # the run itself reports what to do
             raise
 
 
-def _locked(file: int) -> bool:
-    """Locks the file; waits a moment, as another run may only look whether it is locked."""
-    deadline = time.monotonic() + _WAIT_S
-    try:
-        while not try_lock(file, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_POLL_S)
-    except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:
-            raise
-        print(
-            f"walle: {os.strerror(error.errno)}: this file system cannot lock files, so nothing "
-            "keeps a second run out of the same directory",
-            file=sys.stderr,
+@contextmanager
+def _run_lock(path: Path) -> Iterator[int]:
+    """Locks a run's directory; waits a moment, as another run may only check the lock."""
+
+    def refusal(file: int) -> ConfigError:
+        process, _, host = os.pread(file, 1000, 0).decode(errors="replace").strip().partition(" ")
+        who = f" (process {process} on {host})" if host else ""
+        return ConfigError(
+            f"another run{who} uses {path}: wait for its end or end it, or give this run another "
+            "directory with hydra.run.dir=..."
         )
-    return True
 
-
-def _refusal(path: Path, file: int) -> str:
-    process, _, host = os.pread(file, 1000, 0).decode(errors="replace").strip().partition(" ")
-    who = f" (process {process} on {host})" if host else ""
-    return (
-        f"another run{who} uses {path}: wait for its end or end it, or give this run another "
-        "directory with hydra.run.dir=..."
-    )
+    with locked_file(path / RUN_LOCK, _WAIT_S, refusal=refusal) as file:
+        yield file

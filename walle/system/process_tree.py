@@ -1,7 +1,7 @@
-"""Trees of processes: ends everything that a run or a job started (Linux).
+"""Finds and ends every process that a run or a job has started (Linux).
 
-A process tree has holes: when a process dies, its children get another parent. `adopt_orphans` and
-`mark_processes` are two ways to find them all the same.
+When a process dies, its children are re-parented. `adopt_orphans` and `mark_processes` let us find
+them anyway.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from pathlib import Path
+from contextlib import suppress
+
+import psutil
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -42,9 +44,16 @@ def signal_when_parent_ends(number: int) -> None:
 def adopt_orphans() -> None:
     """Makes this process the parent of every descendant whose own parent dies.
 
-    So `descendants` also finds a process that left its session or whose parent has died.
+    `descendants` then also finds a process that left its session or whose parent has died.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"prctl({option}, {value}): {os.strerror(errno)}")
 
 
 def descendants(root: int, spare: Collection[int] = ()) -> list[int]:
@@ -54,27 +63,30 @@ def descendants(root: int, spare: Collection[int] = ()) -> list[int]:
         root: a process id.
         spare: processes to leave out, with all their descendants.
     """
-    children = _children_of_all()
-    found = [pid for pid in children[root] if pid not in spare]
-    for pid in found:
-        found.extend(child for child in children[pid] if child not in spare)
-    return found
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for pid in psutil.pids():
+        with suppress(psutil.Error):  # it has ended since
+            children[psutil.Process(pid).ppid()].append(pid)
+    below = [pid for pid in children[root] if pid not in spare]
+    for pid in below:
+        below.extend(child for child in children[pid] if child not in spare)
+    return below
 
 
 def mark_processes() -> None:
     """Marks all processes that this one will start, by a variable in their environment.
 
-    The mark outlives this process, as its own end makes orphans that nobody adopts. A process that
-    is given an environment of its own has no mark.
+    The mark outlives this process, whose own end makes orphans that nobody adopts. A process that
+    gets an environment of its own has no mark.
     """
     os.environ[RUN_MARK] = f"{os.getpid()}-{time.time_ns()}"
 
 
 def marked_processes() -> list[int]:
-    """The other processes with the mark of this one; none without a mark."""
+    """The other processes with the mark of this one; empty without a mark."""
     mark = os.environ.get(RUN_MARK)
-    found = [int(entry) for entry in os.listdir("/proc") if mark and entry.isdigit()]
-    return [pid for pid in found if pid != os.getpid() and variable_of(pid, RUN_MARK) == mark]
+    others = [pid for pid in psutil.pids() if mark and pid != os.getpid()]
+    return [pid for pid in others if variable_of(pid, RUN_MARK) == mark]
 
 
 def variable_of(pid: int, name: str) -> str | None:
@@ -83,11 +95,10 @@ def variable_of(pid: int, name: str) -> str | None:
     None if it had no such variable, has ended or belongs to another user.
     """
     try:
-        environ = Path("/proc", str(pid), "environ").read_bytes()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        value: str | None = psutil.Process(pid).environ().get(name)
+    except (psutil.Error, OSError):
         return None
-    variables = (entry.partition(b"=") for entry in environ.split(b"\0"))
-    return next((value.decode() for key, _, value in variables if key == name.encode()), None)
+    return value
 
 
 def end_descendants(linger_s: float, spare: Collection[int] = ()) -> list[int]:
@@ -102,11 +113,18 @@ def end_descendants(linger_s: float, spare: Collection[int] = ()) -> list[int]:
     Returns:
         The processes that did not end; see `end_processes`.
     """
-    return end_processes(lambda: _alive_below(os.getpid(), spare), linger_s)
+
+    def alive() -> list[int]:
+        for pid in descendants(os.getpid(), spare):
+            with suppress(ChildProcessError):  # not a child of this process, or reaped already
+                os.waitpid(pid, os.WNOHANG)
+        return descendants(os.getpid(), spare)
+
+    return end_processes(alive, linger_s)
 
 
 def end_processes(find: Callable[[], Collection[int]], linger_s: float) -> list[int]:
-    """Ends processes until none is found.
+    """Ends processes until none is left.
 
     Each gets SIGTERM first, and SIGKILL if it is still alive `linger_s` later. Python's tracker
     of shared memory uses that time: it ignores SIGTERM, frees the memory that dead processes left
@@ -121,60 +139,15 @@ def end_processes(find: Callable[[], Collection[int]], linger_s: float) -> list[
         the kernel for a broken disk; empty in all other cases.
     """
     kill_at = time.monotonic() + linger_s
-    asked: set[int] = set()
+    signalled: set[int] = set()
     while rest := find():
         if time.monotonic() > kill_at + UNKILLABLE_S:
             return list(rest)
         late = time.monotonic() > kill_at
         for pid in rest:
-            if late or pid not in asked:
-                _kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-        asked.update(rest)
+            if late or pid not in signalled:
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        signalled.update(rest)
         time.sleep(POLL_S)
     return []
-
-
-def _alive_below(root: int, spare: Collection[int]) -> list[int]:
-    for pid in _children_of_all()[root]:
-        if pid not in spare:
-            _reap(pid)
-    return descendants(root, spare)
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return  # another thread was quicker
-
-
-def _kill(pid: int, signum: int) -> None:
-    try:
-        os.kill(pid, signum)
-    except ProcessLookupError:
-        return  # it has ended by itself since it was found
-
-
-def _children_of_all() -> defaultdict[int, list[int]]:
-    """The children of each process of this machine, from one pass over /proc."""
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (parent := _parent_of(entry)):
-            children[parent].append(int(entry))
-    return children
-
-
-def _parent_of(pid: str) -> int | None:
-    try:
-        stat = Path("/proc", pid, "stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None  # it ended while /proc was being read
-    # The command's name is in parentheses and may contain any character.
-    return int(stat.rpartition(")")[2].split()[1])
-
-
-def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        errno = ctypes.get_errno()
-        raise OSError(errno, f"prctl({option}, {value}): {os.strerror(errno)}")

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from walle.system.files import write_atomically
 from walle.system.locks import RUN_LOCK
 
 STATUS, ATTEMPTS = "status.json", "attempts"
 _TYPES = {"state": str, "config_hash": str, "attempts": int, "cores": list, "replacements": list}
 _TYPES |= dict.fromkeys(("error", "reason", "signal", "started", "ended"), str)
 _CHECKPOINTS = ("last.pt", "previous.pt")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the content of `path` atomically: a reader finds the old text or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:

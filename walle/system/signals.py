@@ -1,16 +1,15 @@
-"""Signals to a run: orderly ends, and requests for a checkpoint."""
+"""Signals: their handlers, orderly ends, and requests for a checkpoint."""
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from walle.errors import Interrupted
@@ -19,19 +18,43 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAVING = (signal.SIGUSR1, signal.SIGUSR2)  # what Slurm sends some time before a time limit
 FOR_AGENT = (*ENDING, *SAVING)  # though a terminal or a scheduler sends them to the whole group
 # Signals of our own: nobody else sends them.
-DEATH = signal.SIGRTMIN + 9  # wakes the main thread for `Watch`
+DEATH = signal.SIGRTMIN + 9  # wakes the main thread for `DeathWatch`
+SILENT = signal.SIGRTMIN + 10  # interrupts the main thread for `Watchdog`
 AGENT_ENDED = signal.SIGRTMIN + 11  # from the kernel to the fork server
 
 
 @contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """Ends a command without a traceback when the reader of its output, such as `head`, leaves."""
+def signal_handlers(
+    handlers: Mapping[signal.Signals, Callable[[int], object]],
+    keep_ignored: Collection[int] = (signal.SIGHUP,),
+) -> Iterator[None]:
+    """Calls a function with the number of each signal that arrives during the body.
+
+    Outside the main thread, which alone can install handlers, it does nothing.
+
+    Args:
+        handlers: a function for each signal; a list's `append` collects the signals.
+        keep_ignored: the signals that stay ignored if they were ignored before, as `nohup` does
+            with SIGHUP.
+    """
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            if number in keep_ignored and signal.getsignal(number) == signal.SIG_IGN:
+                continue
+            before[number] = signal.signal(number, _without_frame(handler))
     try:
         yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def _without_frame(handler: Callable[[int], object]) -> Callable[[int, Any], None]:
+    def handle(number: int, _: Any) -> None:
+        handler(number)
+
+    return handle
 
 
 class Signals:
@@ -40,7 +63,7 @@ class Signals:
     The first SIGINT, SIGTERM or SIGHUP asks for an orderly end. A further SIGINT ends the run at
     once: it raises `KeyboardInterrupt` with the signal's number. A further SIGTERM or SIGHUP does
     not: Slurm ends a job step and its job with a SIGTERM each, and one closing of a terminal sends
-    two SIGHUP; either would break off the checkpoint. SIGUSR1 and SIGUSR2 ask for a checkpoint.
+    two SIGHUP; either would interrupt the checkpoint. SIGUSR1 and SIGUSR2 ask for a checkpoint.
     """
 
     def __init__(self) -> None:
@@ -65,22 +88,13 @@ class Signals:
 
     @contextmanager
     def installed(self) -> Iterator[Signals]:
-        """Handles the signals in the body; does nothing outside the main thread.
+        """Handles the signals in the body; does nothing outside the main thread."""
 
-        A SIGHUP that is ignored stays ignored: the run was started with `nohup`.
-        """
-        if threading.current_thread() is not threading.main_thread():
+        def save(_: int) -> None:
+            self._save_requested = True
+
+        with signal_handlers(dict.fromkeys(ENDING, self._end) | dict.fromkeys(SAVING, save)):
             yield self
-            return
-        handlers = dict.fromkeys(ENDING, self._end) | dict.fromkeys(SAVING, self._save)
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-            del handlers[signal.SIGHUP]
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     @contextmanager
     def breaking_off(self) -> Iterator[None]:
@@ -95,7 +109,7 @@ class Signals:
         finally:
             self._breaks_off = False
 
-    def _end(self, number: int, *_: Any) -> None:
+    def _end(self, number: int) -> None:
         if number == signal.SIGHUP:
             leave_terminal()
         if self.arrived():
@@ -107,13 +121,21 @@ class Signals:
         if self._breaks_off:
             raise Interrupted
 
-    def _save(self, *_: Any) -> None:
-        self._save_requested = True
-
 
 def stopped_by(stop: KeyboardInterrupt) -> int:
     """The number of the signal that raised `stop`."""
     return stop.args[0] if stop.args else signal.SIGINT
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Ends a command without a traceback when the reader of its output, such as `head`, leaves."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def leave_terminal() -> None:
@@ -124,7 +146,7 @@ def leave_terminal() -> None:
     """
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
-        with contextlib.suppress(OSError):  # closed already
+        with suppress(OSError):  # closed already
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 continue
         os.dup2(null, descriptor)

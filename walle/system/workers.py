@@ -1,23 +1,29 @@
-"""Begins worker processes, and ends them with the agent."""
+"""Worker processes: starts them, ends them, and describes how they ended."""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
-import multiprocessing.connection
 import os
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
 
 from walle.errors import ConfigError
-from walle.system.forkserver import leave_fork_server, start_fork_server
+from walle.system.forkserver import (
+    fork_server,
+    fork_server_died,
+    leave_fork_server,
+    start_fork_server,
+)
 from walle.system.process_tree import (
     LINGER_S,
     WORKER_MARK,
@@ -25,7 +31,83 @@ from walle.system.process_tree import (
     end_processes,
     marked_processes,
 )
-from walle.system.signals import DEATH, FOR_AGENT
+from walle.system.signals import FOR_AGENT
+
+_STARTS = 3  # attempts to start a worker, each with a new fork server
+_UNKNOWN = 255  # what multiprocessing reports without its fork server; a process may exit with it
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+
+
+class Worker:
+    """A process forked from the fork server.
+
+    The fork server reports how its children end. If it is killed, they keep running, but their
+    `multiprocessing.Process` looks dead. A pidfd belongs to the process itself.
+    """
+
+    def __init__(self, name: str, target: Callable[..., None], args: Sequence[Any]) -> None:
+        """Starts the process; `target` and `args` are pickled."""
+        for left in reversed(range(_STARTS)):
+            context = forkserver_context()
+            self._process = context.Process(target=target, args=args, name=name, daemon=True)
+            self._server = fork_server()
+            try:
+                self._process.start()
+                break
+            except (EOFError, OSError):  # another server is started if this one died meanwhile
+                if not left or not fork_server_died(self._server):
+                    raise
+        self._server = fork_server()
+        self.name, self.pid = name, int(self._process.pid)
+        try:
+            self.sentinel = os.pidfd_open(self.pid)
+        except ProcessLookupError:  # it has ended already: an end of a pipe that reads as closed
+            self.sentinel, other = os.pipe()
+            os.close(other)
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether the process ends within that time."""
+        return bool(wait([self.sentinel], max(0.0, within_s)))
+
+    def kill(self) -> None:
+        """Ends the process with SIGKILL and waits for its end."""
+        with suppress(ProcessLookupError, OSError):
+            signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
+        wait([self.sentinel])
+
+    def how_it_ended(self) -> str:
+        """Describes how the process ended and the likely reason, starting with its name."""
+        self._process.join()
+        code = self._process.exitcode
+        who = f"{self.name} (pid {self.pid})"
+        if code == _UNKNOWN and fork_server_died(self._server):
+            return f"{who} ended, and the fork server, which could say how, had died"
+        if code >= 0:  # a worker that ends in order is not asked, and an exception is reported
+            reason = "the environment or a library called os._exit or exit in C"
+            return f"{who} exited with {code}; {reason}"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:  # real-time signals have no names
+            name = f"signal {-code}"
+        reasons = dict.fromkeys(
+            _FAULTS, "; native code of the environment or of a library failed"
+        ) | {signal.SIGKILL: "; was it out of memory?"}
+        return f"{who} was killed by {name}{reasons.get(-code, '')}"
+
+    def close(self) -> None:
+        """Frees the handles of a process that has ended."""
+        self._process.join()
+        self._process.close()
+        os.close(self.sentinel)
+
+
+def end_all(workers: Sequence[Worker], grace_s: float) -> None:
+    """Waits until all workers have ended; after `grace_s` seconds in all kills the rest."""
+    deadline = time.monotonic() + grace_s
+    for worker in workers:
+        if not worker.ended(deadline - time.monotonic()):
+            worker.kill()
+        worker.close()
 
 
 def forkserver_context() -> Any:
@@ -103,78 +185,4 @@ def _end_without(server: int) -> None:
 def _agent_ends_within(seconds: float | None) -> bool:
     agent = multiprocessing.parent_process()
     assert agent is not None
-    return bool(multiprocessing.connection.wait([agent.sentinel], seconds))
-
-
-class Watch:
-    """Interrupts the main thread when a watched process ends."""
-
-    def __init__(self, sentinels: Iterable[int], report: Callable[[], object]) -> None:
-        """Watches the processes; outside the main thread only `busy` asks whether one has ended.
-
-        Args:
-            sentinels: the sentinels of the processes to watch.
-            report: called in the main thread when processes have ended; raises an error that
-                describes it, or returns if the run can continue. Then the processes that are left
-                are still watched.
-        """
-        self._report = report
-        self._watched = frozenset(sentinels)
-        self._busy = self._reporting = self._closed = False
-        self._changed = os.eventfd(0)
-        self._thread: threading.Thread | None = None
-        if threading.current_thread() is not threading.main_thread():
-            return
-        signal.signal(DEATH, lambda *_: self._ask())
-        self._thread = threading.Thread(
-            target=self._interrupt, args=[threading.get_ident()], name="walle-watch", daemon=True
-        )
-        self._thread.start()
-
-    def watch(self, sentinels: Iterable[int]) -> None:
-        """Watches these processes instead; call it before the former sentinels are closed."""
-        self._watched = frozenset(sentinels)
-        os.eventfd_write(self._changed, 1)
-
-    def _interrupt(self, main: int) -> None:
-        """Sends a signal when a process ends, and waits until the main thread has handled it."""
-        while not self._closed:
-            watched = self._watched
-            ready = multiprocessing.connection.wait([self._changed, *watched])
-            if self._changed not in ready and watched is self._watched and not self._closed:
-                signal.pthread_kill(main, DEATH)
-                multiprocessing.connection.wait([self._changed])
-            if multiprocessing.connection.wait([self._changed], 0):
-                os.eventfd_read(self._changed)
-
-    def _ask(self) -> None:
-        """Reports the processes that have ended, if there are any: anybody may send a signal."""
-        if not self._busy or self._reporting or self._closed:
-            return
-        self._reporting = True
-        try:
-            while ended := multiprocessing.connection.wait(self._watched, 0):
-                self.watch(self._watched.difference(ended))
-                self._report()
-        finally:
-            self._reporting = False
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Lets the end of a process raise in the middle of the body."""
-        try:
-            self._busy = True
-            self._ask()  # a process may have ended while the main thread was not busy
-            yield
-        finally:
-            self._busy = False
-
-    def close(self) -> None:
-        """Ends the watch: from now on processes may end."""
-        if self._closed:
-            return
-        self._closed = True
-        os.eventfd_write(self._changed, 1)
-        if self._thread is not None:
-            self._thread.join()
-        os.close(self._changed)
+    return bool(wait([agent.sentinel], seconds))

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from walle.launcher.composing import task_config
 from walle.launcher.identity import Flat, flatten, same
-from walle.system.run_files import write_atomically
+from walle.system.files import write_atomically
 from walle.tuning.space import plain, text
 from walle.tuning.study import ERROR, JOBS, OVERRIDES, SEARCH, SWEEP, Study
 

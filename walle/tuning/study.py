@@ -7,7 +7,6 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fcntl import LOCK_EX
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from walle.errors import ConfigError
-from walle.system.locks import lock_file, locked_file, try_lock
+from walle.system.locks import locked_file
 
 JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
@@ -55,12 +54,11 @@ def only_search(sweep: Path) -> Iterator[None]:
         ConfigError: there is one.
     """
     sweep.mkdir(parents=True, exist_ok=True)
-    with lock_file(sweep / SEARCHING) as descriptor:
-        if not try_lock(descriptor, LOCK_EX):
-            raise ConfigError(
-                f"another search is running in {sweep}: wait for it or end it; to share its study, "
-                "use another name and the same hydra.sweeper.storage"
-            )
+    error = ConfigError(
+        f"another search is running in {sweep}: wait for it or end it; to share its study, use "
+        "another name and the same hydra.sweeper.storage"
+    )
+    with locked_file(sweep / SEARCHING, 0.0, refusal=lambda _: error):
         yield
 
 

@@ -21,7 +21,7 @@ from optuna.trial import Trial, TrialState
 from walle.errors import ConfigError
 from walle.launcher.composing import PlanError
 from walle.launcher.records import MANIFEST
-from walle.launcher.texts import count_text
+from walle.system.format import count_text
 from walle.tuning.checks import check_ends, checked_pruner, read_seeds, refusal
 from walle.tuning.jobs import job_end
 from walle.tuning.optimizers import make_sampler

@@ -12,7 +12,7 @@ from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_s
 from walle.sampling.replacing import News
 from walle.sampling.serial_sampling import SerialSampling
 from walle.system.signals import Signals
-from walle.system.watchdog import Watchdog
+from walle.system.supervision import Watchdog
 from walle.timing import AGENT_SECTIONS, Timer
 
 GAMMA = 0.9

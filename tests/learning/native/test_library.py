@@ -7,7 +7,7 @@ import pytest
 
 from walle.errors import CompileError
 from walle.learning.native import library
-from walle.system.private_files import cache_directory
+from walle.system.files import cache_directory
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -19,7 +19,7 @@ from walle.launcher.jobs.fork_server import Ended
 from walle.launcher.jobs.job import JobResult, Preparing
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
-from walle.launcher.texts import count_text
+from walle.system.format import count_text
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from walle.launcher.planning import Plan
 from walle.launcher.records import write_manifest
-from walle.launcher.texts import count_text
 from walle.launcher.timed.core_speeds import CoreSpeeds, core_speeds
 from walle.launcher.timed.machine_notes import machine_notes
+from walle.system.format import count_text
 from walle.system.run_files import read_status
 
 log = logging.getLogger(__name__)

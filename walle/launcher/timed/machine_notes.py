@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from walle.launcher.texts import count_text, ranges_text
 from walle.launcher.timed.core_speeds import CoreSpeeds
+from walle.system.format import count_text, ranges_text
 
 UNEQUAL = 0.1  # a tenth slower is told
 # Cores kept busy by others that are told. The kernel's own work is in the second number.

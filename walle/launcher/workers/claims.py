@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from walle.launcher.composing import Job
-from walle.system.run_files import write_atomically
+from walle.system.files import write_atomically
 
 RELEASED = "released"
 CLAIMS, ALIVE, STOPS = "claims", "alive", "stops"

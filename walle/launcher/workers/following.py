@@ -12,9 +12,9 @@ from walle.launcher.jobs.watch import Watch
 from walle.launcher.planning import Plan
 from walle.launcher.records import LOG, last_lines
 from walle.launcher.screen import Screen
-from walle.launcher.texts import count_text
 from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submitted import Submission
+from walle.system.format import count_text
 from walle.system.run_files import read_status
 
 POLL_S = 1.0

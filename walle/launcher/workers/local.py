@@ -15,9 +15,9 @@ from walle.launcher.lock import locked
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources, sweep_cores, visible_gpus
 from walle.launcher.settings import WalleLauncherConf
-from walle.launcher.texts import ranges_text
 from walle.launcher.timed.machine_check import MachineCheck
 from walle.launcher.workers.running import runner
+from walle.system.format import ranges_text
 
 LOCK_WAIT_S = 15.0
 

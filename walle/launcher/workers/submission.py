@@ -17,7 +17,6 @@ from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_worker_settings
-from walle.launcher.texts import count_text
 from walle.launcher.timed.order import compares_times
 from walle.launcher.workers import slurm
 from walle.launcher.workers.batch_script import batch_script
@@ -32,6 +31,7 @@ from walle.launcher.workers.submitted import (
     record_submission,
     unfinished,
 )
+from walle.system.format import count_text
 
 log = logging.getLogger(__name__)
 

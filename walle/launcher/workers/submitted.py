@@ -8,9 +8,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from walle.launcher.texts import count_text
 from walle.launcher.workers.claims import Claims
-from walle.system.run_files import write_atomically
+from walle.system.files import write_atomically
+from walle.system.format import count_text
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from walle.launcher.lock import run_is_locked, share_jobs_lock
+from walle.launcher.lock import jobs_locked, run_is_locked
 from walle.launcher.records import write_index
 from walle.launcher.resources import Resources, read_siblings, spread, visible_gpus
 from walle.launcher.settings import STALE_BEATS, heartbeat_s
@@ -144,7 +144,7 @@ def _work(
     )
     with contextlib.ExitStack() as open_until_end:
         open_until_end.enter_context(claims.beating(beat_s))
-        lock = open_until_end.enter_context(share_jobs_lock(stored.sweep, LOCK_WAIT_S))
+        lock = open_until_end.enter_context(jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True))
         jobs = open_until_end.enter_context(
             runner(
                 plan,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from walle.learning.cached_files import cpu, intact, seal
+from walle.system.files import TemporaryDirectory, cache_directory
 from walle.system.locks import locked_file
-from walle.system.private_files import TemporaryDirectory, cache_directory
 
 # Contracted products and sums are the processor's own; nothing here tests for errors or traps. No
 # -ffast-math: it would let the compiler add in another order, and forget what is not finite. Only

@@ -27,7 +27,7 @@ from walle.learning.sharing.learner_process import (
 )
 from walle.learning.sharing.memory import put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
-from walle.system.worker import Worker, end_all
+from walle.system.workers import Worker, end_all
 
 _GRACE_S = 2.0
 

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from walle.sampling.slots import RolloutShape, Slot
-from walle.system.forkserver import start_fork_server
+from walle.system.forkserver import start_fork_server, without_collector
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.process_tree import mark_processes
-from walle.system.starting import without_collector
 from walle.types import STEP_FIELDS, Lag, Rollout
 
 if TYPE_CHECKING:

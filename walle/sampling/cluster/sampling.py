@@ -28,7 +28,7 @@ from walle.sampling.rounds import Round, assemble_round
 from walle.sampling.sampling import OtherProcesses
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
-from walle.system.workers import Watch
+from walle.system.supervision import DeathWatch, TimeLimit
 from walle.types import Lag, PolicySnapshot
 
 POLL_S = 0.1
@@ -82,14 +82,15 @@ class RaySampling:
             Interrupted: a signal came meanwhile.
         """
         self._lag, self._rounds = lag, plan.task.rounds
-        self._timeout_s, self._signals, self._others = plan.patience.timeout_s, signals, others
+        self._signals, self._others = signals, others
+        self._limit = TimeLimit(plan.patience.timeout_s, LEAST_S, TIMES_THE_LONGEST)
         self.news = News()
         self.owners = [0] * len(plan.task.lanes)
         self._pools = Pools(plan)
         self.lanes: LaneBook = self._pools.lanes
         self._requests: dict[Any, Request] = {}
         self._snapshots: dict[int, Any] = {}
-        self._newest, self._longest_s = -1, 0.0
+        self._newest = -1
         self._round = plan.task.first_round  # the agent takes it next
         self._top = self._round - 1  # the last that was asked for
         self._wants_deal = True
@@ -106,14 +107,7 @@ class RaySampling:
         except BaseException:
             self._connection.close()
             raise
-        self._watch = Watch(others.sentinels, others.report) if others else None
-
-    @property
-    def limit_s(self) -> float:
-        """The seconds without an answer after which a node is set aside."""
-        if self._timeout_s is not None:
-            return self._timeout_s
-        return max(LEAST_S, TIMES_THE_LONGEST * self._longest_s)
+        self._watch = DeathWatch(others.sentinels, others.report) if others else None
 
     def wait_ready(self) -> None:
         """Returns at once, because the nodes have shown their canaries."""
@@ -212,7 +206,7 @@ class RaySampling:
         return list(first.values())
 
     def _set_aside_overdue(self) -> None:
-        for member in self._members.overdue(self.limit_s):
+        for member in self._members.overdue(self._limit.seconds):
             seconds = time.monotonic() - member.since
             self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
             self._members.set_aside(member)
@@ -241,7 +235,7 @@ class RaySampling:
         for each in news:
             self.news.tell(_named(each, member.name))
         now = time.monotonic()
-        self._longest_s = max(self._longest_s, now - member.since)
+        self._limit.note(now - member.since)
         member.since = now
 
     def _lose(self, member: Member, why: str) -> None:

@@ -25,7 +25,6 @@ from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
 from walle.launcher.screen import open_screen
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf, check_worker_settings
-from walle.launcher.texts import count_text
 from walle.launcher.timed.order import compares_times
 from walle.launcher.workers import slurm
 from walle.launcher.workers.following import Follower
@@ -43,6 +42,7 @@ from walle.launcher.workers.submitted import (
     record_submission,
     unfinished,
 )
+from walle.system.format import count_text
 from walle.system.signals import leave_terminal
 
 log = logging.getLogger(__name__)

@@ -5,9 +5,21 @@ import tempfile
 
 import pytest
 
-from walle.system.private_files import TemporaryDirectory, private_directory
+from walle.system.files import TemporaryDirectory, private_directory, write_atomically
 
 ROOT = os.getuid() == 0
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "file"
+    write_atomically(file, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(file, "new \ud800")
+    assert file.read_text() == "old"
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path / "directory", b"bytes")
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "directory", file]
 
 
 def test_a_directory_is_made_for_this_user_alone(tmp_path):
@@ -72,7 +84,7 @@ def test_the_owner_is_asked_each_time(tmp_path, monkeypatch):
 HOLD = """
 import sys, time
 from pathlib import Path
-from walle.system.private_files import TemporaryDirectory
+from walle.system.files import TemporaryDirectory
 
 held = TemporaryDirectory(Path(sys.argv[1]), ".unpacked")
 (held.path / "file").touch()
@@ -108,7 +120,7 @@ def test_a_temporary_directory_lasts_as_long_as_its_process(tmp_path):
 MAKE_AND_REMOVE = """
 import sys
 from pathlib import Path
-from walle.system.private_files import TemporaryDirectory
+from walle.system.files import TemporaryDirectory
 
 for _ in range(300):
     TemporaryDirectory(Path(sys.argv[1]), ".sockets").remove()

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from walle.system import starting
+from walle.system import forkserver
 from walle.system.process_tree import RUN_MARK
 
 
@@ -16,7 +16,7 @@ def unfrozen():
 @pytest.mark.usefixtures("unfrozen")
 def test_imports_are_made_without_the_collector_which_later_leaves_them_out():
     before = gc.get_freeze_count()
-    with starting.without_collector():
+    with forkserver.without_collector():
         assert not gc.isenabled()
         kept = [[] for _ in range(1000)]
     assert gc.isenabled()
@@ -27,7 +27,7 @@ def test_imports_are_made_without_the_collector_which_later_leaves_them_out():
 def test_a_collector_that_was_off_stays_off():
     gc.disable()
     try:
-        with starting.without_collector():
+        with forkserver.without_collector():
             pass
         assert not gc.isenabled()
     finally:
@@ -36,12 +36,12 @@ def test_a_collector_that_was_off_stays_off():
 
 def test_one_process_marks_its_processes_once_and_a_fork_of_it_again(monkeypatch):
     registered = []
-    monkeypatch.setattr(starting, "adopt_orphans", lambda: None)
-    monkeypatch.setattr(starting.atexit, "register", registered.append)
+    monkeypatch.setattr(forkserver, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(forkserver.atexit, "register", registered.append)
     monkeypatch.setenv(RUN_MARK, "1-0")  # the mark of another process
-    starting.keep_processes()
+    forkserver.keep_processes()
     mark = os.environ[RUN_MARK]
     assert mark.startswith(f"{os.getpid()}-")
-    starting.keep_processes()
+    forkserver.keep_processes()
     assert os.environ[RUN_MARK] == mark
-    assert registered == [starting.end_all_processes]
+    assert registered == [forkserver.end_all_processes]

@@ -1,0 +1,142 @@
+"""Files: atomic writes, directories that no other user can change, and temporary directories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from walle.system.locks import locked_file, try_lock
+
+# The last one, nobody, stands for the machine's root inside a container of a user's own.
+_ROOTS = (0, 65534)
+
+
+def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
+    """Replaces the content of `path`; readers and crashes find the old content or the new one."""
+    data = content.encode() if isinstance(content, str) else content
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)  # on a full disk this makes room for status.json
+        raise
+
+
+def cache_directory() -> Path:
+    """Returns `walle` in the user's cache directory; in TMPDIR if that one is not private.
+
+    Every call checks the owner again: whoever can write there chooses the code that a run loads.
+
+    Raises:
+        PermissionError: other users can change both directories.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "walle"
+    temporary = Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"  # the same for every run
+    try:
+        return private_directory(cache, temporary)
+    except PermissionError as error:
+        fix = "set XDG_CACHE_HOME to a directory that only you can change"
+        raise PermissionError(f"no private cache for compiled code: {error}; {fix}") from None
+
+
+def private_directory(*candidates: Path) -> Path:
+    """Returns the first of `candidates` that no other user but root can change or replace.
+
+    Directories that are missing are made with mode 0700, which the last one gets in every case.
+
+    Raises:
+        PermissionError: none of the candidates is private; the message says why.
+    """
+    refused = []
+    for candidate in candidates:
+        path = candidate.parent.resolve() / candidate.name
+        try:
+            for directory in reversed((path, *path.parents)):
+                directory.mkdir(mode=0o700, exist_ok=True)
+                _check_owner(directory, last=directory == path)
+            path.chmod(0o700)
+            if os.access(path, os.W_OK):
+                return path
+            refused.append(f"{path} is not writable")
+        except OSError as error:
+            refused.append(str(error))
+    raise PermissionError("; ".join(refused))
+
+
+def _check_owner(directory: Path, *, last: bool) -> None:
+    info = directory.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise PermissionError(f"{directory} is a link or a file")
+    if info.st_uid != os.getuid() and (last or info.st_uid not in _ROOTS):
+        raise PermissionError(f"{directory} belongs to another user (number {info.st_uid})")
+    sticky = info.st_mode & stat.S_ISVTX and not last  # users cannot replace each other's files
+    if info.st_mode & 0o022 and not sticky:
+        mode = f"mode {stat.S_IMODE(info.st_mode):04o}"
+        raise PermissionError(f"{directory} can be changed by other users ({mode})")
+
+
+class TemporaryDirectory:
+    """A new directory that lasts as long as this object.
+
+    A process that is killed cannot remove its directory. The next process with the same parent and
+    suffix does so: the lock inside a directory shows whether its owner is still running.
+    """
+
+    def __init__(self, parent: Path, suffix: str) -> None:
+        """Makes a directory in `parent`, with a name that ends in `suffix`."""
+        with locked_file(parent / f"{suffix.lstrip('.')}.lock"):
+            for abandoned in parent.glob(f"*{suffix}"):
+                _remove_unless_used(abandoned)
+            self.path = Path(tempfile.mkdtemp(suffix, dir=parent))
+            lock = ExitStack()
+            lock.enter_context(locked_file(self.path / "lock"))
+        self.remove = weakref.finalize(self, _remove, self.path, lock)
+
+    @contextmanager
+    def used(self) -> Iterator[Path]:
+        """Puts the temporary files of the body, and of the programs that it starts, in here."""
+        before, tempfile.tempdir = tempfile.tempdir, str(self.path)
+        try:
+            with environment({"TMPDIR": str(self.path)}):
+                yield self.path
+        finally:
+            tempfile.tempdir = before
+
+
+def _remove_unless_used(path: Path) -> None:
+    """Removes a directory whose owner has ended, perhaps before it made its lock."""
+    try:
+        with (path / "lock").open("a") as lock:
+            if try_lock(lock.fileno()):
+                shutil.rmtree(path, ignore_errors=True)
+    except FileNotFoundError:
+        return  # its owner has just removed it
+
+
+def _remove(path: Path, lock: ExitStack) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    lock.close()
+
+
+@contextmanager
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """Sets environment variables for the body and for the processes that it starts."""
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            os.environ.pop(name, None)
+        os.environ.update(before)

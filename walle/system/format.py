@@ -1,0 +1,51 @@
+"""Text for numbers: durations, counts, ranges, returns, and lists with many entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+LISTED = 3
+
+
+def number_text(value: float | None, spec: str = "") -> str:
+    """The formatted number; empty for None."""
+    return "" if value is None else format(value, spec)
+
+
+def duration_text(seconds: float | None) -> str:
+    """`4.2 s`, `3 min` or `2.5 h`; empty for None."""
+    if seconds is None:
+        return ""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def count_text(number: int, noun: str) -> str:
+    """The number with its noun, as in `1 job` and `3 jobs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """`0-3,8` for the cores 0, 1, 2, 3 and 8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def list_text(texts: Sequence[str], separator: str = "; ") -> str:
+    """The first texts, and how many more there are."""
+    more = len(texts) - LISTED
+    rest = f"{separator}and {more} more" if more > 0 else ""
+    return separator.join(texts[:LISTED]) + rest
+
+
+def return_text(mean: float | None) -> str:
+    """A return as `1,234.5`; two digits below one (`-0.036`, not `-0.0`); `-` for None."""
+    if mean is None:
+        return "-"
+    return f"{mean:,.1f}" if abs(mean) >= 1 else f"{mean:.2g}"

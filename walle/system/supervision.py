@@ -1,0 +1,275 @@
+"""Supervision: deaths that interrupt work, work and workers that are silent, and restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Any, Literal, NamedTuple
+
+from walle.errors import WorkerError
+from walle.system.signals import DEATH, SILENT
+
+NATIVE_S = 10.0
+LEAST_S, TIMES_THE_LONGEST = 60.0, 10.0
+AT_MOST_A_ROUND = 2
+
+
+class DeathWatch:
+    """Interrupts the main thread when a watched process ends."""
+
+    def __init__(self, sentinels: Iterable[int], report: Callable[[], object]) -> None:
+        """Watches the processes; outside the main thread only `busy` checks whether one has ended.
+
+        Args:
+            sentinels: the sentinels of the processes to watch.
+            report: called in the main thread when processes have ended; raises an error that
+                describes it, or returns if the run can continue. Then the processes that are left
+                are still watched.
+        """
+        self._report = report
+        self._watched = frozenset(sentinels)
+        self._busy = self._reporting = self._closed = False
+        self._changed = os.eventfd(0)
+        self._thread: threading.Thread | None = None
+        if threading.current_thread() is not threading.main_thread():
+            return
+        signal.signal(DEATH, lambda *_: self._report_ended())
+        self._thread = threading.Thread(
+            target=self._interrupt, args=[threading.get_ident()], name="walle-watch", daemon=True
+        )
+        self._thread.start()
+
+    def watch(self, sentinels: Iterable[int]) -> None:
+        """Watches these processes instead; call it before the former sentinels are closed."""
+        self._watched = frozenset(sentinels)
+        os.eventfd_write(self._changed, 1)
+
+    def _interrupt(self, main: int) -> None:
+        """Sends a signal when a process ends, and waits until the main thread has handled it."""
+        while not self._closed:
+            watched = self._watched
+            ready = wait([self._changed, *watched])
+            if self._changed not in ready and watched is self._watched and not self._closed:
+                signal.pthread_kill(main, DEATH)
+                wait([self._changed])
+            if wait([self._changed], 0):
+                os.eventfd_read(self._changed)
+
+    def _report_ended(self) -> None:
+        """Reports the processes that have ended, if there are any: anybody may send a signal."""
+        if not self._busy or self._reporting or self._closed:
+            return
+        self._reporting = True
+        try:
+            while ended := wait(self._watched, 0):
+                self.watch(self._watched.difference(ended))
+                self._report()
+        finally:
+            self._reporting = False
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Lets the end of a process raise in the middle of the body."""
+        try:
+            self._busy = True
+            self._report_ended()  # a process may have ended while the main thread was not busy
+            yield
+        finally:
+            self._busy = False
+
+    def close(self) -> None:
+        """Ends the watch: from now on processes may end."""
+        if self._closed:
+            return
+        self._closed = True
+        os.eventfd_write(self._changed, 1)
+        if self._thread is not None:
+            self._thread.join()
+        os.close(self._changed)
+
+
+class TimeLimit:
+    """A limit on the duration of work, such as a round.
+
+    It is `timeout_s`; if that is None, `times` the longest duration so far, at least `least_s`.
+    """
+
+    def __init__(
+        self, timeout_s: float | None, least_s: float = LEAST_S, times: float = TIMES_THE_LONGEST
+    ) -> None:
+        """Has seen no work yet."""
+        self._timeout_s, self._least_s, self._times = timeout_s, least_s, times
+        self._longest_s = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The limit now."""
+        if self._timeout_s is not None:
+            return self._timeout_s
+        return max(self._least_s, self._times * self._longest_s)
+
+    def note(self, took_s: float) -> None:
+        """Notes the duration of work that has ended."""
+        self._longest_s = max(self._longest_s, took_s)
+
+
+class Watchdog:
+    """A limit for work of the main thread, such as an evaluation; see `TimeLimit`.
+
+    After one limit the work is named, after two it raises `WorkerError`. If it is stuck in native
+    code, where Python can raise nothing, the process ends ten seconds later.
+    """
+
+    def __init__(
+        self,
+        timeout_s: float | None,
+        say: Callable[[str], None],
+        last_words: Callable[[str], None],
+    ) -> None:
+        """Watches nothing yet.
+
+        Args:
+            timeout_s: the limit in seconds, or None.
+            say: prints a line.
+            last_words: records why the process ends without its main thread.
+        """
+        self.limit = TimeLimit(timeout_s)
+        self._say, self._last_words = say, last_words
+
+    @contextmanager
+    def over(self, what: str) -> Iterator[None]:
+        """Watches the body, which `what` names; outside the main thread it only prints a line.
+
+        Raises:
+            WorkerError: the body lasted longer than twice the limit.
+        """
+        done, start, limit_s = threading.Event(), time.monotonic(), self.limit.seconds
+        main = threading.current_thread() is threading.main_thread()
+        ident = threading.get_ident()
+        text = f"{what} has lasted longer than {2 * limit_s:.0f} s (sampler.timeout_s)"
+
+        def stop(*_: Any) -> None:
+            if not done.is_set():
+                raise WorkerError(text)
+
+        def watch() -> None:
+            if done.wait(limit_s):
+                return
+            self._say(f"{what} has lasted for {limit_s:.0f} s; it is ended after twice that time")
+            if not main or done.wait(limit_s):
+                return
+            signal.pthread_kill(ident, SILENT)
+            if not done.wait(NATIVE_S):
+                self._end(f"{text}, and native code does not return")
+
+        before = signal.signal(SILENT, stop) if main else None
+        thread = threading.Thread(target=watch, name="walle-watchdog", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            if main:
+                signal.signal(SILENT, before)
+        self.limit.note(time.monotonic() - start)
+
+    def _end(self, text: str) -> None:
+        print(f"walle: {text}", file=sys.stderr, flush=True)
+        try:
+            self._last_words(text)
+        except Exception:  # noqa: BLE001 - nobody else would hear of it
+            traceback.print_exc()
+        os._exit(1)
+
+
+class SilentWorker(NamedTuple):
+    """A worker that is silent: its number, for how long, and what to do about it."""
+
+    worker: int
+    seconds: float
+    remedy: Literal["name", "replace"]
+
+
+class Silence:
+    """The time for which each worker has owed its next result; see `TimeLimit`.
+
+    After one limit a worker is named, after two it is replaced.
+    """
+
+    def __init__(
+        self, workers: int, timeout_s: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Starts with workers that owe nothing."""
+        self.limit, self._clock = TimeLimit(timeout_s), clock
+        self._since: list[float | None] = [None] * workers
+        self._named: set[int] = set()
+
+    def update(self, worker: int, *, owes: bool) -> None:
+        """Notes whether the worker owes a result now; its time runs from the first such note."""
+        if not owes:
+            self.heard(worker)
+        elif self._since[worker] is None:
+            self._since[worker] = self._clock()
+
+    def heard(self, worker: int, took_s: float = 0.0) -> None:
+        """Notes a sign of life; `took_s` is the time that its result took, if it sent one."""
+        self._since[worker] = None
+        self._named.discard(worker)
+        self.limit.note(took_s)
+
+    def wait_s(self) -> float | None:
+        """Seconds until the next worker is overdue; None if no worker owes anything."""
+        limits = [
+            since + self.limit.seconds * (2 if worker in self._named else 1)
+            for worker, since in enumerate(self._since)
+            if since is not None
+        ]
+        return max(0.0, min(limits) - self._clock()) if limits else None
+
+    def overdue(self) -> list[SilentWorker]:
+        """The workers to name now, once each, and those to replace."""
+        silent, now, limit_s = [], self._clock(), self.limit.seconds
+        for worker, since in enumerate(self._since):
+            if since is None or now - since < limit_s:
+                continue
+            if now - since >= 2 * limit_s and worker in self._named:
+                silent.append(SilentWorker(worker, now - since, "replace"))
+            elif worker not in self._named:
+                self._named.add(worker)
+                silent.append(SilentWorker(worker, now - since, "name"))
+        return silent
+
+
+class Restarts:
+    """Counts restarts: so many in all, and two of a worker a round, since a fault may recur."""
+
+    def __init__(self, most: int, key: str = "sampler.restarts") -> None:
+        """Allows `most` restarts in the run, as the setting `key` says."""
+        self._most, self._key = most, key
+        self._left = most
+        self._by_round: Counter[tuple[int, int]] = Counter()
+
+    def reason_against(self, worker: int, round_: int) -> str:
+        """Why the worker may not be replaced in that round; empty if it may."""
+        if self._left <= 0:
+            return f"{self._key}={self._most} allows no further replacement"
+        if self._by_round[worker, round_] >= AT_MOST_A_ROUND:
+            return f"its round {round_} failed {AT_MOST_A_ROUND + 1} times: the fault comes back"
+        return ""
+
+    def refusal(self, worker: int, round_: int) -> str:
+        """`reason_against`; if there is none, counts a restart."""
+        reason = self.reason_against(worker, round_)
+        if not reason:
+            self._left -= 1
+            self._by_round[worker, round_] += 1
+        return reason
