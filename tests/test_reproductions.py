@@ -19,7 +19,7 @@ from tests.analysis.synthetic import Job, set_columns, write_sweep
 from tests.printed import commands
 from tests.test_sweep_files import OWN_SIZES, TINY, run
 from walle.config import config_directory, validate
-from walle.parts import make_algorithm, make_problem
+from walle.training import make_algorithm, make_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("reproductions", "results", "scaling", "study")

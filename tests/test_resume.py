@@ -199,7 +199,7 @@ def check(case, tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=samplers)
 
 
-SERIAL = ("sampler=serial", "sampler.n=1")
+SERIAL = ("sampler=serial",)
 THREE = ("sampler.n=3",)
 ONE_LEARNER = ("learner.n=1",)
 COVERING = [

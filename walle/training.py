@@ -246,14 +246,16 @@ def _run(
         stack.callback(agent.close)
         if resumed is None:
             for line in filter(None, (crowded(config), late_episodes(config, problem))):
-                agent.say(line)
+                agent.recorder.say(line)
 
         with suppress(Interrupted):
             agent.run(config.total_steps, signals)
         stopped_by = agent.callbacks.stopped_by
         if (reason := stop_reason(stopped_by)) and signals.received is None:
-            recorder.say(f"{reason} after {agent.env_steps:,} steps")
-        return RunResult(*agent.returns, agent.env_steps, timer.wall_s, signals.received, stopped_by)
+            agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
+        return RunResult(
+            *agent.returns, agent.env_steps, timer.wall_s, signals.received, stopped_by
+        )
 
 
 def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Path) -> None:
@@ -392,9 +394,7 @@ def make_tasks(
     ]
 
 
-def rollout_shape(
-    config: Config, problem: Problem, environment: Probe, lanes: int
-) -> RolloutShape:
+def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: int) -> RolloutShape:
     """The shape of the rollouts of a sampler with `lanes` lanes."""
     batch_size = config.largest_batch or config.batch_size
     steps, packed, lane_state = batch_size // config.lanes, 0, environment.state_bytes

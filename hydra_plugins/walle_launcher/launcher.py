@@ -62,7 +62,7 @@ class WalleSearchPath(SearchPathPlugin):
         mains = [each.path.removeprefix("file://") for each in path if each.provider == "main"]
         if not any(main.endswith("conf") for main in mains):
             return  # another application, which need not wait for an import
-        from walle.config.places import config_directory, own_directory, sweeps_directory
+        from walle.config.files import config_directory, own_directory, sweeps_directory
 
         if str(config_directory()) in mains:
             search_path.append(provider="walle-sweeps", path=f"file://{sweeps_directory()}")

@@ -8,10 +8,9 @@ import pytest
 
 from walle.algos.off_policy.base import OffPolicy
 from walle.config import compose
-from walle.config.learners import default_shards
+from walle.config.checks import default_shards
 from walle.errors import ConfigError, RolloutError
-from walle.parts import make_problem
-from walle.training import train
+from walle.training import make_problem, train
 
 COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
 

@@ -7,12 +7,10 @@ from walle.launcher.identity import (
     Identity,
     assign_numbers,
     common_part,
-    config_hash,
     difference,
-    flatten,
     refuse_other_base,
-    with_references,
 )
+from walle.system.identity import config_hash, flatten, with_references
 
 
 def job(num=-1, *overrides, **config):

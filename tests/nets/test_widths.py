@@ -3,7 +3,7 @@ import pytest
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.nets.widths import numbers
-from walle.parts import make_algorithm, make_problem
+from walle.training import make_algorithm, make_problem
 
 
 def test_the_widths_of_wall_e_on_halfcheetah_by_hand():

@@ -28,6 +28,7 @@ class Agent:
     An iteration lasts from the publication of a policy to the publication of the next one.
 
     Attributes:
+        recorder: writes the files of the run.
         callbacks: the user's own hooks.
         env_steps: environment steps learned from.
         iteration: rounds learned from.
@@ -62,7 +63,7 @@ class Agent:
             undo: whether to keep the state before each update, so that an update which the death of
                 a worker interrupts can be undone.
         """
-        self._algorithm, self._sampling, self._recorder = algorithm, sampling, recorder
+        self._algorithm, self._sampling, self.recorder = algorithm, sampling, recorder
         self._evaluations, self._checkpoints, self.callbacks = evaluations, checkpoints, callbacks
         self._timer, self._lag, self._quota, self._undo = timer, lag, quota, undo
         self._published_ns = 0
@@ -77,7 +78,7 @@ class Agent:
     @property
     def returns(self) -> tuple[float | None, float | None, float | None]:
         """Mean returns: of the last and of the best evaluation, and of the last episodes."""
-        return self._recorder.eval_mean, self._evaluations.best, self._recorder.return_mean
+        return self.recorder.eval_mean, self._evaluations.best, self.recorder.return_mean
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -122,7 +123,7 @@ class Agent:
                 if not signals.arrived():
                     raise
                 raise Interrupted from error  # the same Ctrl-C may have ended the compiler
-        self._recorder.say(line)
+        self.recorder.say(line)
 
     def _iterate(self, total_steps: int, signals: Signals) -> None:
         self._timer.switch("wait_experience")
@@ -139,9 +140,9 @@ class Agent:
                     self._evaluate(signals)
             except Exception as error:  # noqa: BLE001 - raised when the iteration is complete
                 failed = error
-            if self._recorder.video_is_due(self.env_steps):
+            if self.recorder.video_is_due(self.env_steps):
                 with suppress(Interrupted), self._timer.section("evaluate"), self._sampling.busy():
-                    self._recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
+                    self.recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
             version, collection = self._version, self._collection(round_)
             self._version += 1
             snapshot = self._next_snapshot()
@@ -151,7 +152,7 @@ class Agent:
             iteration = Iteration(
                 self.iteration, self.env_steps, round_, version, lag, collection, seconds, metrics
             )
-            self._recorder.iteration(iteration, self._timer.spans())
+            self.recorder.iteration(iteration, self._timer.spans())
         self._timer.switch("other")
         if failed is not None:
             raise failed
@@ -217,7 +218,7 @@ class Agent:
             evaluation = self._evaluations.run(self._algorithm.snapshot(), signals)
             if evaluation is None:
                 return
-            self._recorder.evaluation(self.env_steps, evaluation)
+            self.recorder.evaluation(self.env_steps, evaluation)
             is_best = self._evaluations.improved(evaluation.mean)
             if is_best:
                 with self._timer.section("checkpoint"):
@@ -237,7 +238,7 @@ class Agent:
             "snapshot": self._algorithm.snapshot()._replace(version=self._version),
             "env_steps": self.env_steps,
             "iteration": self.iteration,
-            "return_mean": self._recorder.return_mean,
+            "return_mean": self.recorder.return_mean,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -249,7 +250,7 @@ class Agent:
             "live": list(self._live),
             "lanes": self._sampling.lanes.state_dict(),
             "quota": self._quota and self._quota.state_dict(),
-            "recorder": self._recorder.state_dict(),
+            "recorder": self.recorder.state_dict(),
             "replay": self._checkpoints.replay_size(),
             "callbacks": self.callbacks.state_dict(),
         }
@@ -269,5 +270,5 @@ class Agent:
 
     def close(self) -> None:
         """Closes the files, the sinks and the evaluation's lanes."""
-        self._recorder.close(self.env_steps)
+        self.recorder.close(self.env_steps)
         self._evaluations.close()

@@ -183,7 +183,9 @@ class Recorder:
         }
         self._files["iterations"].append([row])
         timings = [("agent", seconds), *round_.sections_s]
-        self._files["timing"].append([_timing_row(name, iteration.number, s) for name, s in timings])
+        self._files["timing"].append(
+            [_timing_row(name, iteration.number, s) for name, s in timings]
+        )
         if self._trace:
             self._trace.write(spans)
         for sink in self._sinks:

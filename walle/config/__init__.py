@@ -1,6 +1,6 @@
 """Checks Hydra's configuration and converts it to a `Config`."""
 
-from walle.config.did_you_mean import explain, explain_damage
+from walle.config.did_you_mean import explain
 from walle.config.files import config_directory, sweeps_directory
 from walle.config.loading import (
     as_typed,
@@ -19,7 +19,6 @@ __all__ = [
     "config_directory",
     "config_hash",
     "explain",
-    "explain_damage",
     "resumed_config",
     "stored_config",
     "stored_groups",

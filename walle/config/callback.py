@@ -22,7 +22,6 @@ from walle.config.files import algorithms, search_path
 from walle.errors import ConfigError, directory_fault
 from walle.system.locks import refuse_used
 
-
 _KEY = re.compile(r"([\w-]+)\.")
 
 
@@ -55,9 +54,7 @@ class RefuseDirectory(Callback):
             # A single run would silently ignore settings of the launcher.
             for word in map(str, config.hydra.overrides.hydra or ()):
                 if word.lstrip("+").startswith("hydra.launcher."):
-                    raise ConfigError(
-                        f"{word} is a setting of sweeps, and this is one run: add -m"
-                    )
+                    raise ConfigError(f"{word} is a setting of sweeps, and this is one run: add -m")
             directory = Path(config.hydra.run.dir)
             _refuse("hydra.run.dir", directory)
             _refuse("hydra.output_subdir", Path(config.hydra.output_subdir or ""))

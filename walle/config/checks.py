@@ -297,9 +297,9 @@ def _check_staleness(config: Config) -> None:
     if bound is None or mode(config) == "free":
         return
     raise ConfigError(
-        f"algo.max_staleness={bound} with sampler.max_lag={config.sampler.max_lag}, under which all rollouts have the "
-        "same age, so that none or all would be dropped; use sampler.max_lag=null, or leave "
-        "algo.max_staleness out"
+        f"algo.max_staleness={bound} with sampler.max_lag={config.sampler.max_lag}, under which all"
+        " rollouts have the same age, so that none or all would be dropped; use "
+        "sampler.max_lag=null, or leave algo.max_staleness out"
     )
 
 

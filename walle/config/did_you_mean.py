@@ -47,8 +47,27 @@ ELSEWHERE = {
 }
 
 
-def explain(error: HydraException) -> str:
-    """A one-line message for an error that Hydra raised, with the nearest real name."""
+def explain(error: Exception) -> str | None:
+    """A one-line message for a user's mistake, with the nearest real name; None for other errors.
+
+    Mistakes are what Hydra refuses, and YAML files that cannot be read. Python's decoder does not
+    know such a file's name. It is found among the variables of the functions that raised the error.
+    """
+    if isinstance(error, HydraException):
+        return _explain_hydra(error)
+    if isinstance(error, YAMLError):
+        return " ".join(str(error).split())
+    if isinstance(error, UnicodeDecodeError):
+        frames = [frame.f_locals.values() for frame, _ in walk_tb(error.__traceback__)]
+        names = [str(v.name) for frame in frames for v in frame if isinstance(v, TextIOWrapper)]
+        if names and names[-1].endswith((".yaml", ".yml")):
+            return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
+    if isinstance(error, ValueError) and str(error).startswith("Config group override"):
+        return f"{error}: give a group one of its options, as in logger=files"  # for `GROUP=null`
+    return None
+
+
+def _explain_hydra(error: HydraException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, MissingConfigException):
         return _explain_missing(str(error.missing_cfg_file), error.options)
@@ -158,18 +177,3 @@ def _environment(name: str) -> str | None:
     from gymnasium import registry
 
     return f"did you mean env=gym env.id={name}?" if name in registry else None
-
-
-def explain_damage(error: UnicodeDecodeError | YAMLError) -> str | None:
-    """A one-line message for a YAML file that cannot be read; None if the error is not about one.
-
-    Python's decoder does not know the file's name. It is found among the variables of the functions
-    in which the error was raised.
-    """
-    if isinstance(error, YAMLError):
-        return " ".join(str(error).split())
-    variables = [v for frame, _ in walk_tb(error.__traceback__) for v in frame.f_locals.values()]
-    names = [str(v.name) for v in variables if isinstance(v, TextIOWrapper)]
-    if not names or not names[-1].endswith((".yaml", ".yml")):
-        return None
-    return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"

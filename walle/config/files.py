@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from walle.config.schemas import Config
+from walle.system.format import table
 
 USAGE = """\
 python -m walle.run [KEY=VALUE ...]                one run
@@ -84,7 +85,9 @@ def sweep_questions(arguments: Sequence[str] = ()) -> dict[str, str]:
     """The question of each sweep file, its first comment line; the user's own come last."""
     own = [file for place in search_path(arguments)[1:] for file in sorted(place.glob("*.yaml"))]
     sweeps = [file for file in own if re.search(r"\bmode:\s*MULTIRUN\b", file.read_text())]
-    return {file.stem: _purpose(file) for file in (*sorted(sweeps_directory().glob("*.yaml")), *sweeps)}
+    return {
+        file.stem: _purpose(file) for file in (*sorted(sweeps_directory().glob("*.yaml")), *sweeps)
+    }
 
 
 def recipes(arguments: Sequence[str] = ()) -> dict[str, str]:
@@ -100,9 +103,3 @@ def _purpose(file: Path) -> str:
     """The first comment line of a file, except for the line with its package."""
     lines = (line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
     return next((line for line in lines if not line.startswith("@package")), "")
-
-
-def table(lines: dict[str, str]) -> str:
-    """A line for each name, indented, with the names in one column."""
-    width = max(map(len, lines))
-    return "\n".join(f"  {name:{width}}  {line}" for name, line in lines.items())

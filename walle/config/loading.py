@@ -30,7 +30,7 @@ from walle.config.schemas import (
     TopLevel,
 )
 from walle.errors import ConfigError, check_bounds, nearest
-from walle.system.identity import flatten, hash_of
+from walle.system import identity
 
 # A run uses the values of environment variables in `env.kwargs`; its files never hold them.
 REFERENCE = "${oc.env:"
@@ -134,7 +134,7 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 "use the run as it is, install the version of walle that its run.json names"
             )
     sampler = current.get("sampler", {})
-    for name in LACKS.get(sampler.get("name"), {}):  # where they had no effect
+    for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)
     return current
 
@@ -297,4 +297,4 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def config_hash(config: Config) -> str:
     """A hash of all settings except `name` and `resume`, as sweeps hash those of their jobs."""
-    return hash_of(flatten(to_dict(config), ignore=("name", "resume")))
+    return identity.config_hash(identity.flatten(to_dict(config), ignore=("name", "resume")))

@@ -288,7 +288,7 @@ LACKS = {  # settings of other samplers that this one cannot have, and why
         "balance": "has one sampler; drop it",
     },
     "ray": {
-        "n": "has as many samplers as its nodes have cores; use sampler.per_node for each node's",
+        "n": "has as many as its nodes provide; use sampler.per_node={} for so many on each",
         "slots": "always has sampler.max_lag + 1; drop it",
     },
 }

@@ -20,15 +20,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
-from walle.launcher.identity import (
-    Identity,
-    as_json,
-    comparable_leaves,
-    config_hash,
-    flatten,
-    same,
-)
+from walle.launcher.identity import Identity, same
 from walle.launcher.overrides.quick_loader import quick_loader
+from walle.system.identity import as_json, comparable_leaves, config_hash, flatten
 
 MESSAGES_SHOWN = 10
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-Flat = dict[str, Any]
+from walle.system.identity import Flat, as_json
+
 _ABSENT = object()
 
 
@@ -32,57 +32,6 @@ class ConfigChangedError(ValueError):
     """The directory holds a sweep of another config."""
 
 
-def flatten(config: Mapping[str, Any], ignore: Collection[str] = ()) -> Flat:
-    """`{"a": {"b": 1}, "c": [2]}` becomes `{"a.b": 1, "c": [2]}`.
-
-    Args:
-        config: nested mappings with string keys; anything else is a leaf.
-        ignore: dotted keys to leave out, with all keys below them.
-    """
-    return dict(_leaves(config, "", frozenset(ignore)))
-
-
-def comparable_leaves(
-    resolved: Mapping[str, Any], written: Mapping[str, Any], ignore: Collection[str]
-) -> Flat:
-    """The leaves of a composed config by which jobs and runs are recognised.
-
-    Args:
-        resolved: the task's part of the config, with its references resolved.
-        written: the same with its references.
-        ignore: dotted keys to leave out, with all keys below them.
-    """
-    return with_references(flatten(resolved, ignore), flatten(written, ignore))
-
-
-def with_references(resolved: Flat, written: Flat) -> Flat:
-    """The resolved leaves, but those that refer to an environment variable as they were written.
-
-    So no file of the sweep holds the value, which may be a secret, and another value makes no other
-    job.
-    """
-    return {
-        path: written[path] if "${oc.env:" in str(written.get(path)) else value
-        for path, value in resolved.items()
-    }
-
-
-def _leaves(node: Mapping[str, Any], prefix: str, ignore: frozenset[str]) -> Iterator[Any]:
-    for key, value in node.items():
-        path = f"{prefix}{key}"
-        if path in ignore:
-            continue
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}.", ignore)
-        else:
-            yield path, value
-
-
-def config_hash(flat: Flat) -> str:
-    """16 hexadecimal digits: equal for equal leaves, whatever their order."""
-    return hashlib.sha256(as_json(flat).encode()).hexdigest()[:16]
-
-
 def common_part(configs: Sequence[Flat]) -> Flat:
     """The leaves that all configs have, with equal values."""
     first, *others = configs or [{}]
@@ -96,11 +45,6 @@ def common_part(configs: Sequence[Flat]) -> Flat:
 def same(a: Any, b: Any) -> bool:
     """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
     return as_json(a) == as_json(b)
-
-
-def as_json(value: Any) -> str:
-    """The value as JSON, with sorted keys; what JSON does not know, in its own words."""
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def assign_numbers(

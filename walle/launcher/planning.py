@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from walle.launcher import composing
 from walle.launcher.attempts import can_resume
 from walle.launcher.composing import Composed, Job, PlanError
-from walle.launcher.identity import as_json, assign_numbers, refuse_other_base
+from walle.launcher.identity import assign_numbers, refuse_other_base
 from walle.launcher.overrides.choices import OwnSettingError, OwnSettings
 from walle.launcher.overrides.quick_loader import quick_loader
 from walle.launcher.overrides.swept import swept_keys
@@ -27,6 +27,7 @@ from walle.launcher.timed.order import in_order, in_repeats, measures_time, repe
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
 from walle.system.format import count_text
+from walle.system.identity import as_json
 from walle.system.run_files import read_status
 from walle.timing import timestamp
 

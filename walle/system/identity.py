@@ -7,25 +7,49 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+Flat = dict[str, Any]
 
-def flatten(config: Mapping[str, Any], ignore: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
+
+def flatten(config: Mapping[str, Any], ignore: Collection[str] = (), prefix: str = "") -> Flat:
     """`{"a": {"b": 1}, "c": [2]}` becomes `{"a.b": 1, "c": [2]}`.
 
     Args:
         config: nested mappings with string keys; anything else is a leaf, as is an empty mapping.
         ignore: dotted keys to leave out, with all keys below them.
-        prefix: what comes before every key.
+        prefix: what stands before every key.
     """
-    flat: dict[str, Any] = {}
+    flat: Flat = {}
     for key, value in config.items():
         path = f"{prefix}{key}"
-        if path in ignore:
-            continue
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, ignore, f"{path}.")
-        else:
-            flat[path] = value
+        if path not in ignore:
+            nested = isinstance(value, Mapping) and value
+            flat |= flatten(value, ignore, f"{path}.") if nested else {path: value}
     return flat
+
+
+def comparable_leaves(
+    resolved: Mapping[str, Any], written: Mapping[str, Any], ignore: Collection[str]
+) -> Flat:
+    """The leaves of a composed config by which jobs and runs are recognised.
+
+    Args:
+        resolved: the task's part of the config, with its references resolved.
+        written: the same with its references.
+        ignore: dotted keys to leave out, with all keys below them.
+    """
+    return with_references(flatten(resolved, ignore), flatten(written, ignore))
+
+
+def with_references(resolved: Flat, written: Flat) -> Flat:
+    """The resolved leaves, but those that refer to an environment variable as they were written.
+
+    No file of the sweep then holds the value, which may be a secret, and another value does not
+    make another job.
+    """
+    return {
+        path: written[path] if "${oc.env:" in str(written.get(path)) else value
+        for path, value in resolved.items()
+    }
 
 
 def as_json(value: Any) -> str:
@@ -33,6 +57,6 @@ def as_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def hash_of(leaves: Mapping[str, Any]) -> str:
+def config_hash(leaves: Flat) -> str:
     """16 hexadecimal digits: equal for equal leaves, whatever their order."""
     return hashlib.sha256(as_json(leaves).encode()).hexdigest()[:16]

@@ -18,9 +18,8 @@ from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.learning.sharing import learners
-from walle.parts import make_algorithm, make_problem
 from walle.system.machine import usable_cores
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 FATAL = ("learner.restarts=0",)
 SLOW = ("env=slow", "env.step_ms=200")  # minutes a round
@@ -177,7 +176,7 @@ def maps_learners_memory(process):
         pytest.param(FATAL, marks=pytest.mark.slow),
         pytest.param((*FATAL, *IN_CPP), marks=pytest.mark.slow),
         pytest.param((*FATAL, *SLOW), marks=pytest.mark.slow),
-        pytest.param((*FATAL, *SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
+        pytest.param((*FATAL, *SLOW, "sampler=serial"), marks=pytest.mark.slow),
     ],
     indirect=True,
     ids=["learning", "learning in C++", "collecting", "collecting serially"],

@@ -13,13 +13,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from walle.launcher.composing import Job, task_config
-from walle.launcher.identity import as_json
 from walle.launcher.jobs.client import RunningJob
 from walle.launcher.jobs.fork_server import Ended
 from walle.launcher.jobs.job import JobResult, Preparing
 from walle.launcher.planning import Plan
 from walle.launcher.resources import Resources
 from walle.system.format import count_text
+from walle.system.identity import as_json
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 
 from walle.launcher.composing import Composed, Job
-from walle.launcher.identity import Flat, as_json, flatten
+from walle.system.identity import Flat, as_json, flatten
 
 SHUFFLE_SEED = 0
 # Jobs that differ in one of these keys differ in how fast they are.
