@@ -63,9 +63,9 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
 
     torch.set_num_threads(case["threads"])
     from walle import algos
-    from walle.algos.networks import NetSettings
     from walle.algos.problem import Problem
     from walle.config import compose
+    from walle.nets.factory import NetSettings
     from walle.types import Rollout
 
     name = case["algorithm"]

@@ -29,8 +29,8 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.provenance import provenance, write_json
-from walle.algos.networks import NetSettings
 from walle.config import compose
+from walle.nets.factory import NetSettings
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
 from walle.policy.targets import Target, find_targets
-from walle.policy.which import check_which
 
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
@@ -64,6 +63,8 @@ def main() -> int:
 
 
 def _main(arguments: Sequence[str]) -> int:
+    from walle.policy.loading import check_which
+
     paths, values, switches = parse(arguments, __doc__ or "", SETTINGS, SWITCHES)
     table, video, steps = (values.pop(name) for name in ("csv", "video", "video_steps"))
     if steps is not None and (steps < 1 or not video):

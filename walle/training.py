@@ -38,7 +38,6 @@ from walle.agent.recorder import Film, Recorder
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.config import config_hash, to_dict, validate, with_variables
 from walle.config.schemas import Config, RaySampler, SerialSampler
@@ -46,6 +45,8 @@ from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.learning.cached_files import built
+from walle.nets.factory import NetSettings
+from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_block import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
@@ -337,7 +338,7 @@ def make_film(
     from walle.policy.loading import policy_from
 
     origin = Origin(directory, config.algo.name, 0, config.seed)
-    policy = policy_from(algorithm, environment.env, origin)
+    policy = policy_from(algorithm, environment.env, environment.lane, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
     return Filming(directory, ending, due, policy, config.logger.video_steps)
@@ -509,13 +510,14 @@ def make_agent(
             stochastic=config.eval.stochastic,
         )
     watchdog = make_watchdog(config, directory, recorder.say)
+    stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
     due = Every(config.checkpoint.every, env_steps)
     agent = Agent(
         algorithm,
         sampling,
         recorder,
         Evaluations(evaluator, Every(config.eval.every, env_steps), watchdog),
-        CheckpointFiles(directory / "checkpoints", algorithm.replay, settings, due),
+        CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, due),
         Callbacks(callbacks, timer, directory, recorder),
         timer,
         lag=lag,

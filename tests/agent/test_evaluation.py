@@ -36,7 +36,7 @@ def test_an_episode_that_never_ends_is_cut(evaluate, monkeypatch):
 
 
 def test_every_evaluation_begins_with_an_empty_memory():
-    policy = GRUPolicy(2, 8, lambda: CategoricalPolicy(8, 2, (16,), torch.tanh))
+    policy = GRUPolicy(2, 8, CategoricalPolicy(8, 2, (16,), torch.tanh))
     vector = policy.init(torch.Generator().manual_seed(0))
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
     evaluator = Evaluator(EnvSpec("tests.toy:Recall-v0"), policy, None, episodes=3, seed=0)

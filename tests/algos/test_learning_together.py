@@ -6,12 +6,12 @@ import torch
 from tests.algos.on_policy.test_ppo import trained
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle.algos import load
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import RoundData
 from walle.algos.on_policy.trpo import TRPO
 from walle.config import compose
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.nets.factory import NetSettings
 from walle.training import make_problem
 
 SMALL = (

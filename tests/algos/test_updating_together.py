@@ -7,12 +7,12 @@ import torch
 
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle import algos
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import Draw
 from walle.config import compose
 from walle.learning.gradient_steps import leaves
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.nets.factory import NetSettings
 from walle.training import make_problem
 
 SMALL = (

@@ -1,14 +1,13 @@
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from walle.nets.encoders import EncodedPolicy, Encoder, encoder_of, normalize_rows
+from walle.nets.encoders import EncodedPolicy, Encoder, normalize_rows
 from walle.nets.mlp import Layout
 from walle.nets.normalize import apply_normalizer
-from walle.nets.policies import CategoricalPolicy
+from walle.nets.policies import CategoricalPolicy, encoder_of
 from walle.sampling.actor import Actor
 from walle.types import Image, ObsLayout, PolicySnapshot
 
@@ -94,8 +93,7 @@ def test_the_gradient_reaches_every_parameter():
 @pytest.mark.parametrize("layout", [GREY, MIXED])
 def test_a_lane_acts_alike_in_whichever_sampler_it_lives(layout):
     encoder = Encoder(layout, 32)
-    make = partial(CategoricalPolicy, encoder.width, 4, (), torch.relu)
-    policy = EncodedPolicy(encoder, make)
+    policy = EncodedPolicy(encoder, CategoricalPolicy(encoder.width, 4, (), torch.relu))
     parameters = policy.init(torch.Generator().manual_seed(1)).numpy()
     mean, inv_std = np.full(layout.vector, 0.5, np.float32), np.full(layout.vector, 2, np.float32)
     snapshot = PolicySnapshot.of([parameters * 3], mean, inv_std)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets.policies import CategoricalPolicy, GaussianPolicy
-from walle.nets.recurrent import GRU, GRUPolicy, memory_of
+from walle.nets.policies import CategoricalPolicy, GaussianPolicy, memory_of
+from walle.nets.recurrent import GRU, GRUPolicy
 from walle.sampling.actor import Actor
 from walle.sampling.lane_group import LaneGroup
 from walle.sampling.sampler import LaneSampler
@@ -24,12 +24,9 @@ def generator():
 
 
 def policy_of(units=10, discrete=False):
-    def make_readout():
-        if discrete:
-            return CategoricalPolicy(units, 3, (16,), torch.tanh)
-        return GaussianPolicy(units, 1, (16,), torch.tanh, 0.0)
-
-    return GRUPolicy(2, units, make_readout)
+    if discrete:
+        return GRUPolicy(2, units, CategoricalPolicy(units, 3, (16,), torch.tanh))
+    return GRUPolicy(2, units, GaussianPolicy(units, 1, (16,), torch.tanh, 0.0))
 
 
 def random_params(gru, generator):

@@ -12,16 +12,18 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from walle.errors import DISK_CURES, ConfigError, DiskError
-from walle.learning.replay import Replay
-from walle.system.files import write_atomically
-from walle.system.machine import cpu_model
-from walle.timing import Every
+
+if TYPE_CHECKING:
+    from walle.learning.replay import Replay
+    from walle.timing import Every
+
+# Loading a policy imports this file: what only learning needs is imported where it is used.
 
 FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
@@ -36,6 +38,8 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
         path: where to write.
         state: nested mappings, sequences, arrays, tensors and plain values.
     """
+    from walle.system.files import write_atomically
+
     path.parent.mkdir(exist_ok=True)
     buffer = io.BytesIO()  # on a full disk torch.save(path) reports only "unexpected pos"
     torch.save({"format": FORMAT, **made_here(), **as_data(state)}, buffer)
@@ -170,17 +174,17 @@ class CheckpointFiles:
     """
 
     def __init__(
-        self, directory: Path, replay: Replay | None, config: Mapping[str, Any], are_due: Every
+        self, directory: Path, replay: Replay | None, stored: Mapping[str, Any], are_due: Every
     ) -> None:
         """Writes nothing yet.
 
         Args:
             directory: where to write; it is made with the first checkpoint.
             replay: the replay buffer; None without one.
-            config: the configuration as plain values, stored in every checkpoint.
+            stored: what every checkpoint holds besides: configuration and policy as plain values.
             are_due: whether to write after so many environment steps.
         """
-        self._directory, self._replay, self._config = directory, replay, config
+        self._directory, self._replay, self._stored = directory, replay, stored
         self._rows = ReplayFiles(directory / "replay")
         self.are_due = are_due
 
@@ -192,13 +196,13 @@ class CheckpointFiles:
         if self._replay is not None:
             self._replay.take_back(state["replay"]["inserted"])
             self._rows.append(self._replay)
-        save_last(self._directory, {"config": self._config, **state})
+        save_last(self._directory, {**self._stored, **state})
         if self._replay is not None:
             self._rows.forget()  # rows that only older checkpoints needed
 
     def save_best(self, state: Mapping[str, Any]) -> None:
         """Writes best.pt."""
-        save(self._directory / BEST, {"config": self._config, **state})
+        save(self._directory / BEST, {**self._stored, **state})
 
     def replay_size(self) -> dict[str, int] | None:
         """The numbers that say which rows of the replay buffer exist; None without a buffer."""
@@ -302,6 +306,8 @@ def as_data(value: Any) -> Any:
 
 def made_here() -> dict[str, Any]:
     """What the bits of a run depend on besides its settings: versions and processor."""
+    from walle.system.machine import cpu_model
+
     packages = ("walle", "torch", "numpy", "gymnasium", "mujoco")
     versions = {name: metadata.version(name) for name in packages}
     return {

@@ -10,8 +10,8 @@ from walle.system.importing import imported, require_picklable
 
 if TYPE_CHECKING:
     from walle.algos.base import Algorithm
-    from walle.algos.networks import NetSettings
     from walle.algos.problem import Problem
+    from walle.nets.factory import NetSettings
 
 REGISTRY = {
     "ppo": "walle.algos.on_policy.ppo:PPO",
@@ -77,7 +77,7 @@ def load_net(path: str) -> type:
     Raises:
         ConfigError: there is no such class, or it lacks a part of a net.
     """
-    from walle.nets.own_making import own_class  # imports torch, which few commands need
+    from walle.nets.own import own_class  # imports torch, which few commands need
 
     return own_class(path)
 

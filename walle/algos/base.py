@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from walle.algos.compiling import MODES
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import check_bounds, one_of
 from walle.learning.optimizer import Divisible
 from walle.learning.replay import Replay
+from walle.nets.factory import NetSettings
 from walle.nets.policies import ActingPolicy
 from walle.types import PolicySnapshot, Rollout
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import torch
 
-from walle.algos.networks import NetSettings
 from walle.algos.problem import Problem
 from walle.errors import CompileError, ConfigError, WalleError
 from walle.learning.native.library import CompilerError
 from walle.learning.sharing.team import Team, require_alike
+from walle.nets.factory import NetSettings
 
 MODES = ("auto", "true", "false")
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.rows import StepRows
 from walle.algos.problem import Problem
 from walle.learning.adam import AdamSettings
@@ -20,6 +19,7 @@ from walle.learning.native.ppo_library import PPOLoss
 from walle.learning.native.replay_updates import ActorCritic
 from walle.learning.native.structures import ACTIVATIONS
 from walle.nets.critics import Critic
+from walle.nets.factory import NetSettings
 from walle.nets.policies import GaussianPolicy
 
 

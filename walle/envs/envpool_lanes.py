@@ -44,7 +44,7 @@ class EnvpoolLanes:
         self._pool = _make_pool(spec, seeds)
         self.observation_space = _flat_observations(spec, self._pool.observation_space)
         where = f"env.backend=envpool: {spec.id}"
-        self.action_space = supported_actions(
+        self.action_space = self.env_action_space = supported_actions(
             self._pool.action_space, where, "use env.backend=gymnasium with a wrapper"
         )
         discrete = isinstance(self.action_space, gym.spaces.Discrete)

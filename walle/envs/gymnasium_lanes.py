@@ -41,13 +41,13 @@ class GymnasiumLanes:
         first = self._envs[0]
         assert isinstance(first.observation_space, gym.spaces.Box)
         self.observation_space = first.observation_space
-        self.action_space = supported_actions(
+        self.env_action_space = supported_actions(
             first.action_space,
             _name(first),
             "wrap the environment (gymnasium.wrappers.TransformAction) to give it one of them",
         )
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
-        self.action_space, self._first_action = from_zero(self.action_space)
+        self.action_space, self._first_action = from_zero(self.env_action_space)
         self._moved = bool(np.any(self._first_action))
         self._action_dtype = None if isinstance(self.action_space, gym.spaces.Box) else np.int64
         self._frame_skip = spec.frame_skip

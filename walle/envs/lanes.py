@@ -93,6 +93,7 @@ class Lanes(Protocol):
         observation_space: the observations of one lane, one-dimensional; `walle.types.layout_of`
             tells what they hold.
         action_space: the actions of one lane; a discrete one starts at 0.
+        env_action_space: the environment's own, before it is rescaled or counted from 0.
         episode_limit: environment steps after which an episode is truncated, if any.
         moves: whether `state` and `restore` take microseconds a lane.
     """
@@ -100,6 +101,7 @@ class Lanes(Protocol):
     moves: bool
     observation_space: gym.spaces.Box
     action_space: ActionSpace
+    env_action_space: ActionSpace
     episode_limit: int | None
 
     def __len__(self) -> int:

@@ -19,6 +19,7 @@ class _Wrapped:
         self.moves = lanes.moves
         self.observation_space = lanes.observation_space
         self.action_space = lanes.action_space
+        self.env_action_space = lanes.env_action_space
         self.episode_limit = lanes.episode_limit
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
-from walle.nets.own import MakeNet, behind
+from walle.nets.own import OwnNet, behind
 from walle.nets.policies import (
     LOG_SQRT_2PI,
     LOG_STD_MAX,
@@ -42,7 +42,7 @@ class SquashedGaussianPolicy(GaussianNoise):
         hidden: Sequence[int],
         act: Activation,
         *,
-        encoder: MakeNet | None = None,
+        encoder: OwnNet | None = None,
     ) -> None:
         """A policy of `obs_dim` inputs and `action_dim` action entries.
 
@@ -51,7 +51,7 @@ class SquashedGaussianPolicy(GaussianNoise):
             action_dim: A.
             hidden: widths of the hidden layers.
             act: the function between layers.
-            encoder: makes the encoder before the layers; None without one.
+            encoder: a net of the user's own before the layers; None without one.
         """
         self.action_dim = action_dim
         self.dist_params_size = 2 * action_dim
@@ -120,7 +120,7 @@ class DeterministicPolicy(GaussianNoise):
         act: Activation,
         exploration: float,
         *,
-        encoder: MakeNet | None = None,
+        encoder: OwnNet | None = None,
     ) -> None:
         """`exploration` is the standard deviation of the noise while collecting, above 0.
 
@@ -200,23 +200,23 @@ class RandomFirst(ActingPolicy):
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """The inner policy's noise, then A uniform numbers from [-1, 1): [steps, N + A]."""
-        own = self.policy.noise(rng, steps)
+        noise = self.policy.noise(rng, steps)
         uniform = rng.random((steps, self.action_dim), dtype=np.float32)
-        return np.concatenate((own, 2 * uniform - 1), -1, dtype=np.float32)
+        return np.concatenate((noise, 2 * uniform - 1), -1, dtype=np.float32)
 
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
         """The inner policy's; `random` x uniform numbers, [..., A]; 1 - `random`, [..., 1]."""
         width = noise.shape[-1] - self.action_dim
-        own, uniform = torch.split(noise, [width, self.action_dim], -1)
+        inner, uniform = torch.split(noise, [width, self.action_dim], -1)
         random = params["random"]
         kept = (1 - random).expand(*noise.shape[:-1], 1)
-        return torch.cat((self.policy.scale_noise(params, own), random * uniform, kept), -1)
+        return torch.cat((self.policy.scale_noise(params, inner), random * uniform, kept), -1)
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """The inner policy's action, or the uniform numbers."""
         width = scaled_noise.shape[-1] - self.action_dim - 1
-        own, uniform, kept = torch.split(scaled_noise, [width, self.action_dim, 1], -1)
-        self.policy.sample(dist_params, own, out)
+        inner, uniform, kept = torch.split(scaled_noise, [width, self.action_dim, 1], -1)
+        self.policy.sample(dist_params, inner, out)
         out.mul_(kept).add_(uniform)
 
     def mode(self, dist: Tensor) -> Tensor:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets.encoders import Encoder
 from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
-from walle.nets.own import MakeNet, behind
-from walle.nets.policies import ActingPolicy, Policy
+from walle.nets.own import OwnNet, behind
+from walle.nets.policies import ActingPolicy, StochasticPolicy
 from walle.types import AnyArray
 
+if TYPE_CHECKING:
+    from walle.nets.encoders import Encoder
 
-class MultiCategoricalPolicy(Policy):
+
+class MultiCategoricalPolicy(StochasticPolicy):
     """A independent choices, entry a with K_a actions: log π(a|s) = Σ_a log π_a(a_a|s).
 
     `dist` holds the log probabilities of the first entry's actions, then of the second's, and so
@@ -75,8 +78,8 @@ class MultiCategoricalPolicy(Policy):
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
         """Σ_a log π_a of the entries of `action` [..., A]."""
         entries = zip(self._entries(dist), action.unbind(-1), strict=True)
-        found = [x.gather(-1, chosen.unsqueeze(-1)) for x, chosen in entries]
-        return torch.cat(found, -1).sum(-1)
+        log_probs = [x.gather(-1, chosen.unsqueeze(-1)) for x, chosen in entries]
+        return torch.cat(log_probs, -1).sum(-1)
 
     def entropy(self, dist: Tensor) -> Tensor:
         """Σ_a H(π_a): -Σ p log p over all entries."""
@@ -87,7 +90,7 @@ class MultiCategoricalPolicy(Policy):
         return (dist_p.exp() * (dist_p - dist_q)).sum(-1)
 
 
-class BernoulliPolicy(Policy):
+class BernoulliPolicy(StochasticPolicy):
     """A independent switches, each 0 or 1. `dist` holds the A logits z, where p(1) = σ(z)."""
 
     def __init__(
@@ -158,9 +161,9 @@ class EpsilonGreedyPolicy(ActingPolicy):
         hidden: Sequence[int],
         act: Activation,
         *,
-        own: MakeNet | None = None,
+        own: OwnNet | None = None,
     ) -> None:
-        """`own` makes an encoder of the user's own.
+        """`own` is an encoder of the user's own.
 
         `obs_dim` is the width of the observation, or of the features of either encoder.
         """

@@ -7,14 +7,13 @@ observation's place: policy and critic are functions of the same feature.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from walle.nets.mlp import MLP, Forward, Layout, Params
-from walle.nets.policies import Policy
+from walle.nets.policies import FeaturePolicy, StochasticPolicy
 from walle.types import Image, ObsLayout
 
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel and stride
@@ -142,33 +141,18 @@ class Encoder:
         return forward
 
 
-class EncodedPolicy:
-    """A policy of what an encoder sees: a `Policy` whose observations are features [..., F].
+class EncodedPolicy(FeaturePolicy):
+    """A policy of the features of images: its observations are features, [..., F]."""
 
-    The policy `readout` turns features into a distribution and draws actions from it.
-    """
-
-    def __init__(self, encoder: Encoder, make_readout: Callable[[], Policy]) -> None:
-        """`make_readout`, which is picklable, makes a policy of the encoder's width."""
+    def __init__(self, encoder: Encoder, readout: StochasticPolicy) -> None:
+        """`readout` is a policy of `encoder.width` inputs."""
         self.encoder = encoder
-        self.readout = readout = make_readout()
-        self.dist_params_size = readout.dist_params_size
-        self.layout = Layout({**encoder.shapes, **readout.layout.shapes})
-        self.dist, self.distribution = readout.dist, readout.distribution
-        self.acting, self.noise = readout.acting, readout.noise
-        self.scale_noise, self.sample = readout.scale_noise, readout.sample
-        self.mode, self.log_prob = readout.mode, readout.log_prob
-        self.entropy, self.kl = readout.entropy, readout.kl
+        super().__init__(encoder.shapes, readout)
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The encoder's parameters, then the readout's."""
         encoder = Layout(self.encoder.shapes).flatten(self.encoder.init(generator))
         return torch.cat((encoder, self.readout.init(generator)))
-
-
-def encoder_of(policy: object) -> Encoder | None:
-    """The policy's encoder, if it has one."""
-    return getattr(policy, "encoder", None)
 
 
 def normalize_rows(

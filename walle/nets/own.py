@@ -2,22 +2,31 @@
 
 An encoder turns observations into features, and takes the place that the memory has with `net=gru`:
 policy and critics are feed-forward functions of the features, Q(s, a) of the features and the
-action. Each has an encoder of its own, with parameters of its own.
+action. Each has an encoder of its own, with parameters of its own (`critics.OwnCritic`). A class of
+the user's own is either a `torch.nn.Module` or an `OwnNet`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from copy import deepcopy
+from dataclasses import dataclass, is_dataclass
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeVar, get_type_hints
 
+import numpy as np
 import torch
-from torch import Tensor
+from gymnasium.spaces import Box
+from torch import Tensor, nn
+from torch.func import functional_call
 
-from walle.nets.critics import Critic, QFunctions
-from walle.nets.mlp import MLP, Forward, Layout, Params
-from walle.nets.policies import Policy
+from walle.errors import ConfigError, what_went_wrong
+from walle.nets.mlp import MLP, Forward, Params
+from walle.nets.policies import FeaturePolicy, StochasticPolicy
 
+Result = TypeVar("Result")
 _PREFIX = "encoder."
+_ROWS = 32  # so many that Dropout does not leave half of them unchanged
 
 
 class OwnNet(Protocol):
@@ -42,80 +51,52 @@ class OwnNet(Protocol):
         """[..., O] -> [..., F]; each row must depend on its own observation alone."""
 
 
-MakeNet = Callable[[], OwnNet]
+class NamedNet:
+    """An encoder whose parameters have a prefix in a layout with others."""
 
-
-class _Named:
-    """An encoder and the names of its parameters in a layout with others."""
-
-    def __init__(self, encoder: OwnNet, prefix: str = _PREFIX) -> None:
-        self._encoder, self._prefix = encoder, prefix
-        self.shapes = {f"{prefix}{name}": shape for name, shape in encoder.shapes.items()}
+    def __init__(self, net: OwnNet) -> None:
+        """Prefixes the names of the parameters of `net`."""
+        self._net = net
+        self.shapes = {f"{_PREFIX}{name}": tuple(shape) for name, shape in net.shapes.items()}
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        drawn = self._encoder.init(generator)
-        return {f"{self._prefix}{name}": value for name, value in drawn.items()}
+        """Initial parameters by their prefixed names."""
+        return {f"{_PREFIX}{name}": value for name, value in self._net.init(generator).items()}
 
     def vector(self, generator: torch.Generator) -> Tensor:
-        drawn = self.init(generator)  # of an encoder without parameters nothing
-        return torch.cat([torch.empty(0), *(drawn[name].reshape(-1) for name in self.shapes)])
+        """Initial parameters as one vector, which may be empty."""
+        params = self.init(generator)
+        return torch.cat([torch.empty(0), *(params[name].reshape(-1) for name in self.shapes)])
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
-        own = {name: params[f"{self._prefix}{name}"] for name in self._encoder.shapes}
-        return self._encoder(own, obs)
+        """[..., O] -> [..., F]; other parameters may be among `params`."""
+        return self._net({name: params[f"{_PREFIX}{name}"] for name in self._net.shapes}, obs)
 
 
-class OwnPolicy:
-    """A `Policy` of an encoder's features, which the policy `readout` turns into distributions."""
+class OwnPolicy(FeaturePolicy):
+    """A policy of the features of an encoder of its own."""
 
-    def __init__(self, make_encoder: MakeNet, make_readout: Callable[[], Policy]):
-        """Both functions are picklable; `make_readout` makes a policy of F inputs."""
-        self._encoder = _Named(make_encoder())
-        self._readout = readout = make_readout()
-        self.dist_params_size = readout.dist_params_size
-        self.layout = Layout({**self._encoder.shapes, **readout.layout.shapes})
-        self.distribution, self.noise = readout.distribution, readout.noise
-        self.scale_noise, self.sample = readout.scale_noise, readout.sample
-        self.mode, self.log_prob = readout.mode, readout.log_prob
-        self.entropy, self.kl = readout.entropy, readout.kl
+    def __init__(self, net: OwnNet, readout: StochasticPolicy) -> None:
+        """`readout` has F inputs."""
+        self._encoder = NamedNet(net)
+        super().__init__(self._encoder.shapes, readout)
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The encoder's parameters, then the readout's."""
-        return torch.cat((self._encoder.vector(generator), self._readout.init(generator)))
+        return torch.cat((self._encoder.vector(generator), self.readout.init(generator)))
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., D]."""
-        return self._readout.dist(params, self._encoder(params, obs))
+        return self.readout.dist(params, self._encoder(params, obs))
 
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> [rows, H]."""
-        forward = self._readout.acting(params, rows)
+        forward = self.readout.acting(params, rows)
         return lambda x: forward(self._encoder(params, x))
 
 
-class OwnCritic(Critic):
-    """A critic of the features of an encoder of its own."""
-
-    def __init__(self, encoder: OwnNet, critic: Critic) -> None:
-        """`critic` has F inputs."""
-        self._encoder, self._critic = _Named(encoder), critic
-        self.layout = Layout({**self._encoder.shapes, **critic.layout.shapes})
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """The encoder's parameters, then the critic's."""
-        return torch.cat((self._encoder.vector(generator), self._critic.init(generator)))
-
-    def __call__(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [...]."""
-        return self._critic(params, self._encoder(params, obs))
-
-    def without_gradient(self, params: Params, obs: Tensor) -> Tensor:
-        """[N, O] -> [N]."""
-        return self._critic.without_gradient(params, self._encoder(params, obs))
-
-
 class Layers(Protocol):
-    """What off-policy policies ask of their layers; an `MLP` and an `EncodedMLP` have it."""
+    """The layers of an off-policy policy: an `MLP` or an `EncodedMLP`."""
 
     shapes: dict[str, tuple[int, ...]]
 
@@ -132,9 +113,9 @@ class Layers(Protocol):
 class EncodedMLP:
     """An MLP of the features of an encoder of its own; it is used as the MLP alone would be."""
 
-    def __init__(self, encoder: OwnNet, mlp: MLP) -> None:
+    def __init__(self, net: OwnNet, mlp: MLP) -> None:
         """`mlp` has F inputs."""
-        self._encoder, self._mlp = _Named(encoder), mlp
+        self._encoder, self._mlp = NamedNet(net), mlp
         self.shapes = {**self._encoder.shapes, **mlp.shapes}
 
     def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
@@ -151,38 +132,193 @@ class EncodedMLP:
         return lambda x: forward(self._encoder(params, x))
 
 
-def behind(make_encoder: MakeNet | None, mlp: MLP) -> Layers:
-    """`mlp` of an encoder's features; without an encoder the MLP itself."""
-    return mlp if make_encoder is None else EncodedMLP(make_encoder(), mlp)
+def behind(net: OwnNet | None, mlp: MLP) -> Layers:
+    """`mlp` of the features of `net`; without a net the MLP itself."""
+    return mlp if net is None else EncodedMLP(net, mlp)
 
 
-class OwnQFunctions(QFunctions):
-    """Action-value functions of features and actions, each with an encoder of its own.
+@dataclass(frozen=True)
+class OwnFactory:
+    """Makes a net of the user's own from the width of an observation; picklable.
 
-    The vector holds the first function's encoder and layers, then those of the second, and so on.
+    Attributes:
+        path: "module:Class", for messages.
+        cls: the class.
+        settings: the first argument of the class.
     """
 
-    def __init__(self, encoder: OwnNet, q: QFunctions, count: int) -> None:
-        """K = `count` functions; `q` is one of F inputs besides the actions."""
-        self._encoder, self._q, self._count = _Named(encoder), q, count
-        self._single = Layout({**self._encoder.shapes, **q.layout.shapes})
-        names = [(f"{k}.{name}", name) for k in range(count) for name in self._single.shapes]
-        self.layout = Layout({full: self._single.shapes[name] for full, name in names})
+    path: str
+    cls: Callable[[Any, int], Any]
+    settings: Any
 
-    def init(self, generator: torch.Generator) -> Tensor:
-        """The parameters of every function, drawn for each function apart."""
-        draws = (self._encoder.vector, self._q.init)
-        return torch.cat([draw(generator) for _ in range(self._count) for draw in draws])
+    @classmethod
+    def from_values(cls, path: str, settings: Mapping[str, Any]) -> OwnFactory:
+        """The factory of the class at `path`, with its settings as plain values.
 
-    def __call__(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        """Every Q_k of [B, O] and [B, A]: [K, B]."""
-        parts = vector.chunk(self._count)
-        return torch.stack([self._value(part, obs, action) for part in parts])
+        Raises:
+            ConfigError: see `own_class`.
+        """
+        net = own_class(path)
+        schema = getattr(net, "settings", SimpleNamespace)  # a NetConfig while learning
+        return cls(path, net, _from_values(schema, settings))
 
-    def first(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        """Q_1 alone: [B]."""
-        return self._value(vector.chunk(self._count)[0], obs, action)
+    def __call__(self, obs_dim: int) -> OwnNet:
+        """The net for observations [..., `obs_dim`]."""
+        if _is_module(self.cls):
+            return ModuleNet(lambda: self.cls(self.settings, obs_dim))
+        net: OwnNet = self.cls(self.settings, obs_dim)
+        return net
 
-    def _value(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        features = self._encoder(self._single.unflatten(vector), obs)
-        return self._q.first(vector[-self._q.layout.size :], features, action)
+
+def _from_values(schema: Any, values: Mapping[str, Any]) -> Any:
+    """An instance of `schema`, whose fields may be dataclasses themselves."""
+    types = get_type_hints(schema) if is_dataclass(schema) else {}
+    return schema(
+        **{
+            name: _from_values(types[name], value)
+            if isinstance(value, Mapping) and is_dataclass(types.get(name))
+            else value
+            for name, value in values.items()
+        }
+    )
+
+
+def own_class(path: str) -> type:
+    """The class of a net of the user's own, which "module:Class" names.
+
+    Raises:
+        ConfigError: there is no such class, or it is neither a `torch.nn.Module` nor an `OwnNet`.
+    """
+    from walle.system.importing import imported  # no other network needs it
+
+    net: type = imported("net.name", path)
+    if not _is_module(net):
+        base = "derive it from torch.nn.Module, or see walle.nets.own.OwnNet"
+        imported("net.name", path, ("init",), base)
+    return net
+
+
+def _is_module(cls: object) -> bool:
+    return isinstance(cls, type) and issubclass(cls, nn.Module)
+
+
+class ModuleNet:
+    """A `torch.nn.Module` as an `OwnNet`: its parameters come from outside at every call.
+
+    Buffers, and parameters that require no gradient, are constants: every process makes the same
+    ones, whatever the run's seed.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module]) -> None:
+        """`make` returns a new module at every call, with an attribute `features`."""
+        self._make, self._module = make, _seeded(make, 0)
+        self.features: int = getattr(self._module, "features", None)  # type: ignore[assignment] # checked before a run
+        learned = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
+        self.shapes: Mapping[str, tuple[int, ...]] = {n: tuple(p.shape) for n, p in learned.items()}
+        everything = (*self._module.named_parameters(), *self._module.named_buffers())
+        self._constants = {n: x.detach() for n, x in everything if n not in learned}
+
+    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """The parameters of a module that is made after seeding torch from `generator`."""
+        seed = int(torch.randint(2**62, (), generator=generator))
+        drawn = dict(_seeded(self._make, seed).named_parameters())
+        return {name: drawn[name].detach() for name in self.shapes}
+
+    def __call__(self, params: Params, obs: Tensor) -> Tensor:
+        """What the module's `forward` makes of [..., O]: [..., F]."""
+        constants = {name: value.to(obs.device) for name, value in self._constants.items()}
+        features: Tensor = functional_call(self._module, {**constants, **params}, (obs,))
+        return features
+
+
+def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A module made with torch's global generator at `seed`, whose state is restored."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def check_net(factory: OwnFactory, space: Box) -> None:
+    """Checks that a net has all parts of an `OwnNet`, and that they fit together.
+
+    Args:
+        factory: makes the net.
+        space: of observations [O]; the net is tried on samples within [-10, 10].
+
+    Raises:
+        ConfigError: a part is missing or raises, a shape differs from the one that the net
+            promises, or rows depend on each other.
+    """
+    space = deepcopy(space)  # sampling would change it
+    space.seed(0)
+    samples = np.stack([space.sample() for _ in range(_ROWS)])
+    obs = torch.from_numpy(samples.clip(-10, 10).astype(np.float32))
+
+    def refusal(text: str) -> ConfigError:
+        return ConfigError(f"net.name={factory.path!r}: {text}")
+
+    def tried(what: str, call: Callable[[], Result]) -> Result:
+        try:
+            return call()
+        except Exception as error:  # the user's own code may raise anything
+            raise refusal(f"{what} raises {what_went_wrong(error)}") from error
+
+    made = f"{factory.path.partition(':')[2]}(settings, {obs.shape[-1]})"
+    net = tried(made, lambda: factory(obs.shape[-1]))
+    missing = [name for name in ("features", "shapes") if getattr(net, name, None) is None]
+    if missing:
+        raise refusal(f"its objects lack {' and '.join(missing)}; set them in __init__")
+    if not callable(net):
+        raise refusal("its objects lack __call__(params, obs), which returns the features")
+    if not isinstance(net.features, int) or net.features < 1:
+        raise refusal(
+            f"features={net.features!r} must be a positive integer, the width of its output"
+        )
+
+    generator = torch.Generator()
+    params, again = (
+        tried("init", lambda: dict(net.init(generator.manual_seed(0)))) for _ in range(2)
+    )
+    if set(params) != set(net.shapes):
+        raise refusal(
+            f"init returns {_names(params)}, but shapes names {_names(net.shapes)}; use the same"
+        )
+    for name, shape in net.shapes.items():
+        value = params[name]
+        if tuple(value.shape) != tuple(shape) or value.dtype != torch.float32:
+            raise refusal(
+                f"init returns {name!r} of shape {tuple(value.shape)} and {value.dtype}, but it "
+                f"must have the shape {tuple(shape)} in shapes, and torch.float32"
+            )
+        if not torch.equal(value, again[name]):
+            raise refusal(
+                f"init draws other numbers for {name!r} from the same generator; draw all of "
+                "them with generator=generator"
+            )
+
+    def features(rows: Tensor) -> Tensor:
+        learned = {name: value.clone().requires_grad_() for name, value in params.items()}
+        shape = tuple(rows.shape)
+        output = tried(f"for observations of shape {shape} it", lambda: net(learned, rows))
+        promised, is_tensor = (*shape[:-1], net.features), isinstance(output, Tensor)
+        if not is_tensor or tuple(output.shape) != promised or output.dtype != torch.float32:
+            kind = type(output).__name__
+            returned = f"{tuple(output.shape)} of {output.dtype}" if is_tensor else kind
+            raise refusal(
+                f"for observations of shape {shape} it returns {returned}, but features="
+                f"{net.features} promises {promised} of torch.float32"
+            )
+        return output.detach()
+
+    features(obs[:4])
+    features(obs[:4].view(2, 2, -1))
+    alone, together = features(obs[: _ROWS // 2]), features(obs)[: _ROWS // 2]
+    if not torch.allclose(alone, together, rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise refusal(
+            "the features of an observation change with the rest of its batch or from call to "
+            "call, as BatchNorm and Dropout make them do; use LayerNorm or leave them out"
+        )
+
+
+def _names(params: Mapping[str, object]) -> str:
+    return ", ".join(map(repr, params)) or "nothing"

@@ -1,10 +1,10 @@
-"""What samplers and learning ask of a policy, and the policies of on-policy learning."""
+"""The interfaces of policies, and the policies of on-policy learning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class ActingPolicy(Protocol):
         """Log density or log probability of `action`: [...]."""
 
 
-class Policy(ActingPolicy, Protocol):
+class StochasticPolicy(ActingPolicy, Protocol):
     """A policy whose distributions can be compared, as on-policy learning needs."""
 
     def entropy(self, dist: Tensor) -> Tensor:
@@ -67,6 +67,42 @@ class Policy(ActingPolicy, Protocol):
 
     def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
         """KL(p || q) in nats: [...]."""
+
+
+class FeaturePolicy:
+    """A `StochasticPolicy` of features: what a memory or an encoder makes of observations.
+
+    The policy `readout` turns features into a distribution and draws actions from it. Without
+    methods of their own, subclasses take features [..., F] in place of observations.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], readout: StochasticPolicy) -> None:
+        """`shapes` has the parameters of the memory or the encoder, which precede the readout's."""
+        self.readout = readout
+        self.dist_params_size = readout.dist_params_size
+        self.layout = Layout({**shapes, **readout.layout.shapes})
+        self.distribution, self.noise = readout.distribution, readout.noise
+        self.scale_noise, self.sample = readout.scale_noise, readout.sample
+        self.mode, self.log_prob = readout.mode, readout.log_prob
+        self.entropy, self.kl = readout.entropy, readout.kl
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., F] -> [..., D]."""
+        return self.readout.dist(params, obs)
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, F] -> [rows, H]."""
+        return self.readout.acting(params, rows)
+
+
+def memory_of(policy: object) -> Any:
+    """The policy's memory (`recurrent.GRU`); None without one."""
+    return getattr(policy, "memory", None)
+
+
+def encoder_of(policy: object) -> Any:
+    """The policy's convolutions (`encoders.Encoder`); None without images."""
+    return getattr(policy, "encoder", None)
 
 
 class GaussianNoise(ActingPolicy, Protocol):
@@ -79,7 +115,7 @@ class GaussianNoise(ActingPolicy, Protocol):
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
 
-class GaussianPolicy(GaussianNoise, Policy):
+class GaussianPolicy(GaussianNoise, StochasticPolicy):
     """Independent Gaussians around an MLP's output, with a state-independent scale.
 
     `dist` holds the A means, then the A logarithms of the standard deviations.
@@ -118,9 +154,9 @@ class GaussianPolicy(GaussianNoise, Policy):
         self.layout = Layout({**self._mlp.shapes, "log_std": shape})
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """By default orthogonal with gain sqrt(2), the last layer x0.01: actions begin near zero.
+        """By default orthogonal with gain sqrt(2), the last layer x0.01: actions start near zero.
 
-        Every copy of a log standard deviation begins with the same share.
+        Every copy of a log standard deviation starts with the same share.
         """
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
         params["log_std"] = log_std_params(self.layout.shapes["log_std"], self._initial_log_std)
@@ -177,12 +213,12 @@ def log_std_params(shape: Sequence[int], log_std: float) -> Tensor:
 
 def _log_std(params: Params) -> Tensor:
     """The log standard deviations [A]: the parameters themselves, or the sum of their copies."""
-    found = params["log_std"]
-    return found if found.dim() == 1 else found.sum(0)
+    log_std = params["log_std"]
+    return log_std if log_std.dim() == 1 else log_std.sum(0)
 
 
 class StateScalePolicy(GaussianPolicy):
-    """Independent Gaussians; one MLP gives both means and scales.
+    """Independent Gaussians; one MLP computes both means and scales.
 
     `dist_params` is `dist`: the A means, then the A logarithms of the standard deviations, within
     [-20, 2].
@@ -205,7 +241,7 @@ class StateScalePolicy(GaussianPolicy):
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01; its biases give the scale."""
+        """Orthogonal with gain sqrt(2), the last layer x0.01; its biases set the scale."""
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
         params[f"{self._mlp.layers[-1]}.bias"][self.action_dim :] = self._initial_log_std
         return self.layout.flatten(params)
@@ -226,7 +262,7 @@ class StateScalePolicy(GaussianPolicy):
         torch.addcmul(mean, std, scaled_noise, out=out)
 
 
-class CategoricalPolicy(Policy):
+class CategoricalPolicy(StochasticPolicy):
     """One of K actions. `dist` holds the K log probabilities."""
 
     def __init__(

@@ -6,15 +6,13 @@ policy and critic are feed-forward functions of the same feature.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from walle.nets.mlp import Forward, Layout, Params
-from walle.nets.policies import Policy
+from walle.nets.policies import FeaturePolicy, StochasticPolicy
 from walle.types import FloatArray
 
 
@@ -124,31 +122,16 @@ def _sigmoid_in_place(x: FloatArray) -> None:
     np.add(x, 0.5, out=x)
 
 
-class GRUPolicy:
-    """A policy of the memory's state: a `Policy` whose observations are features, [..., H].
+class GRUPolicy(FeaturePolicy):
+    """A policy of the memory's state: its observations are features, [..., H]."""
 
-    The policy `readout` turns features into a distribution and draws actions from it.
-    """
-
-    def __init__(self, obs_dim: int, units: int, make_readout: Callable[[], Policy]) -> None:
-        """`make_readout`, which is picklable, makes a policy of `units` inputs."""
+    def __init__(self, obs_dim: int, units: int, readout: StochasticPolicy) -> None:
+        """`readout` is a policy of `units` inputs."""
         self.memory = GRU("memory", obs_dim, units)
-        self.readout = readout = make_readout()
-        self.dist_params_size = readout.dist_params_size
-        self.layout = Layout({**self.memory.shapes, **readout.layout.shapes})
-        self.dist, self.distribution = readout.dist, readout.distribution
-        self.acting, self.noise = readout.acting, readout.noise
-        self.scale_noise, self.sample = readout.scale_noise, readout.sample
-        self.mode, self.log_prob = readout.mode, readout.log_prob
-        self.entropy, self.kl = readout.entropy, readout.kl
+        super().__init__(self.memory.shapes, readout)
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The memory's parameters, then the readout's."""
         readout = self.readout.init(generator)  # drawn before the memory, but placed after it
         memory = Layout(self.memory.shapes).flatten(self.memory.init(generator))
         return torch.cat((memory, readout))
-
-
-def memory_of(policy: object) -> GRU | None:
-    """The policy's memory, if it has one."""
-    return policy.memory if isinstance(policy, GRUPolicy) else None

@@ -12,9 +12,7 @@ from walle.envs import EnvSpec
 from walle.envs.observations import ObservationRows
 from walle.envs.transforms import ActionMap
 from walle.errors import ConfigError
-from walle.nets.policies import ActingPolicy
-from walle.nets.recurrent import memory_of
-from walle.policy.drawing import prepare_drawing
+from walle.nets.policies import ActingPolicy, memory_of
 from walle.sampling.actor import Actor
 from walle.types import ActionSpace, AnyArray, FloatArray, ObsLayout, PolicySnapshot, layout_of
 
@@ -234,5 +232,7 @@ class Policy:
             return make_single(self.spec, pack=False, **kwargs)
         env = make_single(self.spec, pack=False, render_mode=render_mode, **kwargs)
         if render_mode != "human":
+            from walle.policy.drawing import prepare_drawing
+
             prepare_drawing(env)
         return env

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from walle.errors import ConfigError, WalleError
-from walle.nets.encoders import Encoder, encoder_of
+from walle.nets.encoders import Encoder
 from walle.nets.normalize import apply_normalizer
-from walle.nets.recurrent import memory_of
+from walle.nets.policies import encoder_of, memory_of
 from walle.policy.acting import Policy
 from walle.policy.arguments import Setting, parse
 from walle.policy.loading import load

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import shlex
 import warnings
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from walle import algos
 from walle.agent import checkpoint
-from walle.algos.base import Algorithm, CompilableSettings
-from walle.algos.networks import NetSettings
-from walle.algos.problem import Problem
-from walle.config import stored_groups, with_variables
-from walle.envs import EnvSpec, make_lanes
+from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.envs.lanes import from_zero
-from walle.envs.single import make_single
+from walle.envs.spaces import space_from, space_values
 from walle.envs.transforms import ActionMap
-from walle.errors import ConfigError
+from walle.errors import ConfigError, nearest
+from walle.nets.factory import NetSettings, PolicySpec, make_policy
+from walle.nets.policies import ActingPolicy
 from walle.policy.acting import Origin, Policy, Spaces
-from walle.policy.which import check_which
-from walle.system.commands import command_of
 from walle.types import ActionSpace, PolicySnapshot
+
+if TYPE_CHECKING:
+    from walle.algos.base import Algorithm
+
+# Acting imports this file: what few policies need is imported where it is used.
+WHICH = ("best", "last")
 
 
 def load(path: str | Path, which: str | None = None) -> Policy:
@@ -40,11 +43,20 @@ def load(path: str | Path, which: str | None = None) -> Policy:
             the best if there is one.
 
     Raises:
-        ConfigError: there is no such checkpoint, it cannot be read, or its environment cannot be
-            made here.
+        ConfigError: there is no such checkpoint, or it cannot be read.
     """
     file = find_checkpoint(Path(path), which)
     return policy_of(_state(file), file)
+
+
+def check_which(which: str | None) -> None:
+    """Checks the name of a checkpoint; None leaves the choice open.
+
+    Raises:
+        ConfigError: there is no such checkpoint.
+    """
+    if which is not None and which not in WHICH:
+        raise ConfigError(f"which={which!r} is unknown; {nearest(which, WHICH)}")
 
 
 def find_checkpoint(path: Path, which: str | None = None) -> Path:
@@ -71,6 +83,8 @@ def find_checkpoint(path: Path, which: str | None = None) -> Path:
 def _hint(path: Path) -> str:
     runs = sorted(found.parent for found in path.glob("*/checkpoints"))
     if not runs and (path / "run.json").exists():
+        from walle.system.commands import command_of
+
         again = f"`{command_of('run')} resume={shlex.quote(str(path))}`"
         return (
             " yet: a run writes one every checkpoint.every steps and at its end; if it was killed, "
@@ -87,15 +101,47 @@ def _state(file: Path) -> dict[str, Any]:
     return checkpoint.load(file)
 
 
-def policy_of(state: dict[str, Any], file: Path) -> Policy:
+def policy_of(state: Mapping[str, Any], file: Path) -> Policy:
     """The policy in the state of a checkpoint, which was read from `file`."""
-    stored = state["config"]
-    settings, env, net = stored_groups(stored)
-    spec = EnvSpec.of(env, with_variables(env.kwargs))
-    spaces = spaces_of(spec, stored["seed"])
+    config, stored = state["config"], state.get("policy")
+    kwargs = config["env"]["kwargs"]
+    if "${" in str(kwargs):
+        from walle.config import with_variables  # imports omegaconf, which few policies need
+
+        kwargs = with_variables(kwargs)
+    spec = EnvSpec.of(SimpleNamespace(**config["env"]), kwargs)
+    if stored is None or stored["spaces"] is None:
+        spaces = _spaces_of_env(spec, config["seed"])
+    else:
+        spaces = _spaces(*(space_from(stored["spaces"][name]) for name in ("obs", "action")))
+    if stored is None:
+        network, obs_clip = _of_algorithm(config, spec, spaces)
+    else:
+        net, actions = NetSettings.from_values(stored["net"]), _given(spec, spaces.action)
+        described = PolicySpec(
+            stored["kind"], net, spaces.observation, actions, stored["exploration"]
+        )
+        network, obs_clip = make_policy(described), stored["obs_clip"]
+    origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
+    return Policy(network, PolicySnapshot.loaded(state["snapshot"]), obs_clip, spec, spaces, origin)
+
+
+def _of_algorithm(
+    config: Mapping[str, Any], spec: EnvSpec, spaces: Spaces
+) -> tuple[ActingPolicy, float | None]:
+    """The network and the bound of observations, from the algorithm that learned the policy.
+
+    Checkpoints of versions up to 0.2.0 need it, and algorithms that make a network of their own.
+    """
+    from walle import algos
+    from walle.algos.base import CompilableSettings
+    from walle.algos.problem import Problem
+    from walle.config import stored_groups
+
+    settings, _, net = stored_groups(config)
     if isinstance(settings, CompilableSettings):
         settings = replace(settings, compile="false")
-    # An algorithm makes the network; nothing will be learned, so a step is enough for its buffer.
+    # Nothing will be learned, so a step is enough for its buffer.
     problem = Problem(
         spaces.observation,
         _given(spec, spaces.action),
@@ -103,24 +149,38 @@ def policy_of(state: dict[str, Any], file: Path) -> Policy:
         total_steps=1,
         schedule_steps=1,
         batch_size=1,
-        seed=stored["seed"],
+        seed=config["seed"],
         device="cpu",
     )
     algorithm = algos.make(settings, NetSettings.of(net), problem)
-    origin = Origin(file, settings.name, state["env_steps"], stored["seed"])
-    policy = policy_from(algorithm, spec, origin)
-    policy.use(PolicySnapshot.loaded(state["snapshot"]))
-    return policy
+    return algorithm.policy_factory(), algorithm.obs_clip
 
 
-def policy_from(algorithm: Algorithm, spec: EnvSpec, origin: Origin) -> Policy:
-    """The policy as an algorithm has it now."""
+def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:
+    """What `policy_of` makes the policy's network from, as plain values for a checkpoint.
+
+    Returns:
+        None if the algorithm makes a network of its own, which `policy_of` then asks it for.
+    """
+    described = algorithm.policy_factory
+    if not isinstance(described, PolicySpec):
+        return None
+    spaces = {"obs": lane.observation_space, "action": lane.env_action_space}
+    try:
+        stored = {name: space_values(space) for name, space in spaces.items()}
+    except TypeError:
+        stored = None
+    return {**described.values(), "obs_clip": algorithm.obs_clip, "spaces": stored}
+
+
+def policy_from(algorithm: Algorithm, spec: EnvSpec, lane: Lanes, origin: Origin) -> Policy:
+    """The policy as an algorithm has it now; `lane` is one of the environment `spec`."""
     return Policy(
         algorithm.policy_factory(),
         algorithm.snapshot(),
         algorithm.obs_clip,
         spec,
-        spaces_of(spec, origin.seed),
+        _spaces(lane.observation_space, lane.env_action_space),
         origin,
     )
 
@@ -132,12 +192,17 @@ def _given(spec: EnvSpec, space: ActionSpace) -> ActionSpace:
     return ActionMap(space, rescale=spec.action == "rescale").given
 
 
-def spaces_of(spec: EnvSpec, seed: int) -> Spaces:
-    """The spaces of an environment, its actions in units of its own."""
+def _spaces(observation: gym.spaces.Box, action: ActionSpace) -> Spaces:
+    return Spaces(observation, *from_zero(action))
+
+
+def _spaces_of_env(spec: EnvSpec, seed: int) -> Spaces:
     env: Any
     if spec.backend == "envpool":
         env = make_lanes(replace(spec, action="raw"), [0], seed)
     else:
+        from walle.envs.single import make_single
+
         env = make_single(spec)
     with closing(env):
-        return Spaces(env.observation_space, *from_zero(env.action_space))
+        return _spaces(env.observation_space, env.action_space)

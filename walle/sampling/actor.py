@@ -6,11 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.nets.encoders import encoder_of
 from walle.nets.mlp import ACTING_ROWS, Forward
 from walle.nets.normalize import normalize_into
-from walle.nets.policies import ActingPolicy
-from walle.nets.recurrent import memory_of
+from walle.nets.policies import ActingPolicy, encoder_of, memory_of
 from walle.types import AnyArray, BoolArray, FloatArray, ObsLayout, PolicySnapshot
 
 

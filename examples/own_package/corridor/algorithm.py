@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import AlgorithmSettings, Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.experience import Normalizers
 from walle.algos.problem import Problem
 from walle.errors import positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.optimizer import Optimizer
+from walle.nets.factory import NetSettings
 from walle.types import PolicySnapshot, Rollout
 
 

@@ -7,11 +7,11 @@ from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.checkpoint import ReplayFiles
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.limiter import Limiter
 from walle.algos.off_policy.sac import SAC
 from walle.config import compose
 from walle.errors import ConfigError
+from walle.nets.factory import NetSettings
 from walle.training import make_algorithm, make_problem, train
 
 NAMES = ("ddpg", "td3", "sac")

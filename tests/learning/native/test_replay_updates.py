@@ -9,13 +9,13 @@ import torch
 from tests.algos.test_updating_together import drawn
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle import algos
-from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.errors import WorkerDeathError
 from walle.learning.gradient_steps import leaves
 from walle.learning.native.replay_updates import NativeUpdates
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.nets.factory import NetSettings
 from walle.training import make_problem
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

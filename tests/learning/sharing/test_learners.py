@@ -14,10 +14,10 @@ import pytest
 from tests.conftest import read
 from tests.system.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
-from walle.algos.networks import NetSettings
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.learning.sharing import learners
+from walle.nets.factory import NetSettings
 from walle.system.machine import usable_cores
 from walle.training import make_algorithm, make_problem, train
 

@@ -21,7 +21,6 @@ from walle.algos.compiling import (
     Cost,
     describe,
 )
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.limiter import Limiter
 from walle.algos.off_policy.replay_memory import check_replay_memory
 from walle.algos.problem import Problem
@@ -38,6 +37,7 @@ from walle.learning.optimizer import Divisible
 from walle.learning.replay import Replay
 from walle.learning.sharing.sharded_updates import ShardedUpdates
 from walle.learning.sharing.team import ALONE, Team
+from walle.nets.factory import NetSettings
 from walle.nets.normalize import ObservationNormalizer
 from walle.types import PolicySnapshot, Rollout
 

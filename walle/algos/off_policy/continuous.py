@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
 from torch import Tensor
 
 from walle.algos import native
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import OffPolicy
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
-from walle.nets.bounded_policies import RandomFirst
-from walle.nets.mlp import activation
+from walle.nets.factory import NetSettings
 
 
 class ContinuousOffPolicy(OffPolicy):
@@ -30,8 +26,9 @@ class ContinuousOffPolicy(OffPolicy):
         settings: Any,
         net: NetSettings,
         problem: Problem,
-        policy: Callable[..., Any],
+        kind: str,
         *,
+        exploration: float = 0.0,
         critics: int,
         draws: int,
         updates: int = 1,
@@ -42,20 +39,16 @@ class ContinuousOffPolicy(OffPolicy):
             settings: settings of the algorithm.
             net: settings of the networks.
             problem: spaces and sizes of the run.
-            policy: makes the policy from O, A, hidden widths, an activation and an `encoder`;
-                picklable.
+            kind: of the policy: "squashed" or "deterministic", see `nets.factory.PolicySpec`.
+            exploration: standard deviation of a deterministic policy's noise.
             critics: number of critics.
             draws: M, how often an update draws noise [B, A].
             updates: K, the updates in a block.
         """
         actions = continuous_actions(settings.name, problem)
         self.net, self.problem, self.critics = net, problem, critics
-        net.encoder(problem)  # refuses images
-        layers = (net.policy_widths(problem), activation(net.activation))
-        width, own = net.encoded(problem), net.own_encoder(problem)
-        make = partial(policy, width, actions, *layers, encoder=own)
-        self.policy = make()
-        self.policy_factory = partial(_random_first, make, actions)
+        self.policy_factory = net.policy_factory(problem, kind, exploration)
+        self.policy = self.policy_factory().policy
         self.critic = net.q_functions(problem, actions, critics)
         generator = problem.generator()
         policy_vector, critic_vector = (
@@ -84,10 +77,6 @@ class ContinuousOffPolicy(OffPolicy):
         """The policy's parameters."""
         vector: Tensor = self.state.policy.vector
         return vector
-
-
-def _random_first(make: Callable[[], Any], action_dim: int) -> RandomFirst:
-    return RandomFirst(make(), action_dim)  # a function, so that `partial` can be pickled
 
 
 def continuous_actions(name: str, problem: Problem) -> int:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -25,7 +24,6 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import OffPolicySettings
 from walle.algos.off_policy.continuous import ContinuousOffPolicy
 from walle.algos.problem import Problem
@@ -41,7 +39,7 @@ from walle.learning.off_policy_updates import (
     polyak_update,
 )
 from walle.learning.replay import Transitions
-from walle.nets.bounded_policies import DeterministicPolicy
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -87,8 +85,9 @@ class DDPG(ContinuousOffPolicy):
         self, settings: DDPGSettings, net: NetSettings, problem: Problem, **sizes: int
     ) -> None:
         """Builds one critic; `sizes` overrides the sizes that `OffPolicy` gets."""
-        policy = partial(DeterministicPolicy, exploration=settings.exploration)
-        super().__init__(settings, net, problem, policy, **{"critics": 1, "draws": 0, **sizes})
+        sizes = {"critics": 1, "draws": 0, **sizes}
+        exploration = settings.exploration
+        super().__init__(settings, net, problem, "deterministic", exploration=exploration, **sizes)
 
     @property
     def smoothing(self) -> tuple[float, float] | None:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -36,7 +35,6 @@ from torch.nn import functional
 
 from walle.algos.base import Capabilities
 from walle.algos.compiling import GRADIENT_STEP, Cost
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import OffPolicy, OffPolicySettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, one_of, positive, within
@@ -51,7 +49,7 @@ from walle.learning.off_policy_updates import (
 )
 from walle.learning.replay import Transitions
 from walle.nets.discrete_policies import EpsilonGreedyPolicy
-from walle.nets.mlp import activation
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -90,16 +88,9 @@ class DQN(OffPolicy):
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""
-        self.policy_factory = partial(
-            EpsilonGreedyPolicy,
-            net.encoder(problem),
-            net.encoded(problem),
-            discrete_actions(settings.name, problem),
-            net.policy_widths(problem),
-            activation(net.activation),
-            own=net.own_encoder(problem),
-        )
-        self.policy = self.policy_factory()
+        discrete_actions(settings.name, problem)
+        self.policy_factory = net.policy_factory(problem, "epsilon_greedy")
+        self.policy: EpsilonGreedyPolicy = self.policy_factory()
         generator = problem.generator()
         initial = self.policy.init_values(generator).to(problem.device)
         updates = torch.zeros((), dtype=torch.int64, device=problem.device)

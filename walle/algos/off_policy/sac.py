@@ -21,7 +21,6 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.base import OffPolicySettings
 from walle.algos.off_policy.continuous import ContinuousOffPolicy
 from walle.algos.problem import Problem
@@ -37,7 +36,7 @@ from walle.learning.off_policy_updates import (
     polyak_update,
 )
 from walle.learning.replay import Transitions
-from walle.nets.bounded_policies import SquashedGaussianPolicy
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -74,7 +73,7 @@ class SAC(ContinuousOffPolicy):
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
         """Builds two critics; the default target entropy is -A."""
-        super().__init__(settings, net, problem, SquashedGaussianPolicy, critics=2, draws=2)
+        super().__init__(settings, net, problem, "squashed", critics=2, draws=2)
         self.target_entropy = -float(self.policy.action_dim)
         if settings.target_entropy is not None:
             self.target_entropy = settings.target_entropy

@@ -21,12 +21,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from walle.algos.base import Capabilities
-from walle.algos.networks import NetSettings
 from walle.algos.off_policy.ddpg import DDPG, DDPGSettings, DDPGState
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
 from walle.learning.replay import Transitions
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)

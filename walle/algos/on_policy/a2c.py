@@ -28,7 +28,6 @@ from torch import Tensor
 
 from walle.algos.base import Capabilities
 from walle.algos.compiling import Compilable, Compiling, describe
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.rows import StepInputs, make_rows
@@ -39,7 +38,8 @@ from walle.learning.adam import AdamSettings
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import map_rows
-from walle.nets.actor_critic import ActorCritic
+from walle.nets.critics import PolicyAndCritic
+from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
 
@@ -64,7 +64,7 @@ class A2C(OnPolicy):
         """Draws the initial parameters."""
         self.critic = net.critic(problem)
         super().__init__(settings, net, problem, self.critic)
-        self.networks = ActorCritic(self.policy, self.critic)
+        self.networks = PolicyAndCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, problem.batch_size)
         self.optimizer = Optimizer(
             self.loss,

@@ -22,10 +22,10 @@ from typing import ClassVar
 
 from walle.algos.base import Capabilities
 from walle.algos.compiling import Compiling
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.a2c import A2C, A2CSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
+from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)

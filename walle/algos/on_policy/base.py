@@ -13,7 +13,6 @@ from torch import Tensor
 
 from walle.algos.base import Capabilities, CompilableSettings
 from walle.algos.compiling import Compiling
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
@@ -22,6 +21,8 @@ from walle.learning.adam import AdamState
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import ALONE, Team
 from walle.nets.critics import Critic
+from walle.nets.factory import NetSettings
+from walle.nets.policies import StochasticPolicy
 from walle.types import PolicySnapshot, Rollout
 
 
@@ -129,7 +130,7 @@ class OnPolicy(ABC):
         """Makes the policy and draws the initial parameters, the policy's before the critic's."""
         self.settings, self.problem, self.net = settings, problem, net
         self.policy_factory = net.policy_factory(problem)
-        self.policy = self.policy_factory()
+        self.policy: StochasticPolicy = self.policy_factory()
         self.generator = problem.generator()
         self.normalizers = Normalizers.from_settings(settings, problem)
         self.obs_clip = self.normalizers.obs_clip

@@ -43,7 +43,6 @@ from walle.algos.compiling import (
     describe,
     sequence_cost,
 )
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
@@ -55,7 +54,8 @@ from walle.learning.gradient_steps import Info
 from walle.learning.native.ppo_epochs import Learned, PPOEpochs
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import Team, map_rows
-from walle.nets.actor_critic import ActorCritic
+from walle.nets.critics import PolicyAndCritic
+from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
 from walle.nets.policies import log_std_params
 from walle.types import Rollout
@@ -124,7 +124,7 @@ class PPO(OnPolicy):
         """Draws the initial parameters."""
         self.critic = net.critic(problem)
         super().__init__(settings, net, problem, self.critic)
-        self.networks = ActorCritic(self.policy, self.critic)
+        self.networks = PolicyAndCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, settings.minibatch_size)
         if settings.log_std_end is not None and not net.has_log_std(problem.action_space):
             raise ConfigError(

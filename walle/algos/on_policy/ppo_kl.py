@@ -55,7 +55,6 @@ from torch import Tensor
 
 from walle.algos.base import Capabilities
 from walle.algos.compiling import Compilable, Compiling, describe
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
@@ -65,6 +64,7 @@ from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer, Result
+from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
 BETA_MAX = 35.0

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.experience import Experience
-from walle.nets.encoders import Encoder, encoder_of
+from walle.nets.encoders import Encoder
+from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
-from walle.nets.policies import Policy
-from walle.nets.recurrent import GRU, memory_of
+from walle.nets.policies import StochasticPolicy, encoder_of, memory_of
+from walle.nets.recurrent import GRU
 
 
 class Rows(Protocol):
@@ -141,7 +141,7 @@ class SequenceRows:
         return sequences.transpose(1, 2).flatten(0, 1)
 
 
-def make_rows(policy: Policy, net: NetSettings, minibatch_size: int) -> Rows:
+def make_rows(policy: StochasticPolicy, net: NetSettings, minibatch_size: int) -> Rows:
     """Sequences for a policy with a memory, else single steps."""
     memory, encoder = memory_of(policy), encoder_of(policy)
     if encoder is not None:

@@ -46,7 +46,6 @@ from torch.func import grad_and_value
 from walle.algos.base import Capabilities
 from walle.algos.compiling import Compiling, describe
 from walle.algos.episodes import EpisodeClock
-from walle.algos.networks import NetSettings
 from walle.algos.on_policy.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import Baseline, FitSettings, LinearBaseline, NeuralBaseline
@@ -56,6 +55,7 @@ from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.optimizer import Optimizer
 from walle.learning.trust_region import full_step, hessian_product, line_search
+from walle.nets.factory import NetSettings
 from walle.types import PolicySnapshot, Rollout
 
 

@@ -52,6 +52,7 @@ class MujocoLanes:
             -np.inf, np.inf, (task.observation_size,), dtype=np.float64
         )
         self.action_space: ActionSpace = task.action_space
+        self.env_action_space: ActionSpace = task.action_space
         self.episode_limit = episode_limit
         self.model, self.frame_skip = task.model, task.frame_skip
         self._task = task

@@ -1,0 +1,103 @@
+"""A policy is made from plain values, without the algorithm that learned it."""
+
+import json
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import walle
+from tests.policy.conftest import OFF_POLICY, RUNS
+from walle.agent import checkpoint
+from walle.envs.spaces import space_from, space_values
+
+MOST_MODULES = 25
+HEAVY = ("hydra", "matplotlib", "mujoco", "omegaconf", "pandas", "scipy", "seaborn")
+ACT = """
+import json, sys
+import numpy as np
+import walle
+
+policy = walle.load(sys.argv[1], "last")
+obs = np.zeros(policy.obs_dim, policy.obs_layout.dtype)
+for deterministic in (True, False):
+    policy.act(obs, policy.initial_state(), deterministic)
+print(json.dumps([name for name in sys.modules]))
+"""
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac", "td3", "dqn", "memory", "state_scale"])
+def test_acting_imports_little(trained, name):
+    ran = subprocess.run(
+        [sys.executable, "-c", ACT, str(trained(name))], capture_output=True, text=True, check=True
+    )
+    modules = json.loads(ran.stdout)
+    walles = [module for module in modules if module.partition(".")[0] == "walle"]
+    assert len(walles) <= MOST_MODULES, walles
+    rooms = {module.split(".")[1] for module in walles if "." in module}
+    assert not rooms & {"algos", "config", "learning", "analysis"}
+    assert not {module.partition(".")[0] for module in modules} & set(HEAVY)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_checkpoint_without_the_plain_values_gives_the_same_policy(trained, tmp_path, name):
+    """As versions up to 0.2.0 wrote them."""
+    state = checkpoint.load(trained(name) / "checkpoints" / "last.pt")
+    assert state.pop("policy")["kind"] == {
+        **dict.fromkeys(RUNS, "stochastic"),
+        **dict.fromkeys(OFF_POLICY, "deterministic"),
+        **{"sac": "squashed", "own_net": "squashed", "dqn": "epsilon_greedy"},
+    }.get(name)
+    checkpoint.save(tmp_path / "c" / "old.pt", state)
+    new, old = walle.load(trained(name), "last"), walle.load(tmp_path / "c" / "old.pt")
+    assert (old.spec, old.obs_clip) == (new.spec, new.obs_clip)
+    assert old.spaces.action == new.spaces.action
+    assert old.spaces.observation.shape == new.spaces.observation.shape
+    obs = np.random.default_rng(0).normal(size=(6, new.obs_dim)).astype(np.float32)
+    states = new.initial_state(6)
+    for deterministic in (True, False):
+        np.testing.assert_array_equal(
+            new.act(obs, states, deterministic)[0], old.act(obs, states, deterministic)[0]
+        )
+
+
+def test_the_environment_is_needed_only_to_make_one(trained, tmp_path):
+    state = checkpoint.load(trained("ppo") / "checkpoints" / "last.pt")
+    state["config"]["env"]["id"] = "nowhere:Lost-v0"
+    checkpoint.save(tmp_path / "c" / "lost.pt", state)
+    lost, obs = walle.load(tmp_path / "c" / "lost.pt"), np.zeros(3)
+    assert lost.act(obs) == walle.load(trained("ppo"), "last").act(obs)
+    with pytest.raises(walle.ConfigError, match="nowhere"):
+        lost.env()
+
+
+BOX = gym.spaces.Box(np.float32([-1, 0]), np.float32([np.inf, 2]))
+PICTURE = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        BOX,
+        PICTURE,
+        gym.spaces.Box(-np.inf, np.inf, (3,), np.float64),
+        gym.spaces.Discrete(4, start=-1),
+        gym.spaces.MultiDiscrete([3, 2], start=[1, 0]),
+        gym.spaces.MultiBinary(5),
+        gym.spaces.Dict([("b", PICTURE), ("a", gym.spaces.Tuple([BOX, gym.spaces.Discrete(2)]))]),
+    ],
+)
+def test_a_space_survives_a_checkpoint(tmp_path, space):
+    checkpoint.save(tmp_path / "space.pt", {"space": space_values(space)})
+    loaded = space_from(checkpoint.load(tmp_path / "space.pt")["space"])
+    assert loaded == space
+    assert loaded.dtype == space.dtype
+    if isinstance(space, gym.spaces.Dict):
+        assert list(loaded.spaces) == list(space.spaces)
+
+
+def test_a_space_of_another_kind_is_not_stored():
+    with pytest.raises(TypeError, match="cannot be stored"):
+        space_values(gym.spaces.Text(3))

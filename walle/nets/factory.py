@@ -1,0 +1,352 @@
+"""Networks made from the settings of the `net` group and the spaces of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import gymnasium as gym
+from gymnasium.spaces import flatdim
+
+from walle.errors import ConfigError
+from walle.nets import widths
+from walle.nets.mlp import Activation, activation
+from walle.nets.policies import (
+    ActingPolicy,
+    CategoricalPolicy,
+    GaussianPolicy,
+    StateScalePolicy,
+    StochasticPolicy,
+)
+from walle.types import LEAST_PIXELS, ActionSpace, ObsLayout, layout_of
+
+if TYPE_CHECKING:
+    from walle.nets.critics import Critic, QFunctions
+    from walle.nets.encoders import Encoder
+    from walle.nets.own import OwnFactory, OwnNet
+
+# Acting imports this file, and few policies need the other networks: methods import them.
+
+
+class HasSpaces(Protocol):
+    """The spaces of a lane; `algos.problem.Problem` and `PolicySpec` have them."""
+
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        """The observations, one-dimensional."""
+
+    @property
+    def action_space(self) -> ActionSpace:
+        """The actions of the policy: before they are rescaled, discrete ones from 0."""
+
+    @property
+    def obs_dim(self) -> int:
+        """O, the width of an observation."""
+
+    @property
+    def obs_layout(self) -> ObsLayout:
+        """How an observation lies in a row."""
+
+
+class Memory(NamedTuple):
+    """A memory: its units, and the steps of the sequences from which it learns."""
+
+    units: int
+    sequence: int
+
+
+class NetSettings(NamedTuple):
+    """The `net` group.
+
+    Attributes:
+        policy_hidden: widths of the policy's hidden layers, see `nets.widths`.
+        critic_hidden: widths of the critic's hidden layers.
+        activation: the function between layers.
+        log_std: initial log standard deviation of a Gaussian policy.
+        memory: the memory that policy and critic share; None without one.
+        scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
+            of the state.
+        own: makes a net of the user's own; None without one.
+        image_features: features of each image, if the observations have images; else 0.
+        policy_init: how the policy's weights are drawn, a key of `nets.mlp.INITS`.
+        critic_init: the same for the critic.
+        log_std_copies: number of parameters whose sum is a log standard deviation, or K*act.
+    """
+
+    policy_hidden: tuple[int | str, ...]
+    critic_hidden: tuple[int | str, ...]
+    activation: str
+    log_std: float
+    memory: Memory | None = None
+    scale: str = "constant"
+    own: OwnFactory | None = None
+    image_features: int = 0
+    policy_init: str = "orthogonal"
+    critic_init: str = "orthogonal"
+    log_std_copies: int | str = 1
+
+    @classmethod
+    def of(cls, net: Any) -> NetSettings:
+        """Reads the `net` group of a configuration."""
+        own = None
+        if ":" in net.name:
+            from walle.nets.own import OwnFactory, own_class
+
+            own = OwnFactory(net.name, own_class(net.name), net)
+        return cls(
+            tuple(net.policy_hidden),
+            tuple(net.critic_hidden),
+            net.activation,
+            net.log_std,
+            Memory(net.hidden, net.sequence) if net.name == "gru" else None,
+            net.scale,
+            own,
+            net.image_features if net.name == "cnn" else 0,
+            net.policy_init,
+            net.critic_init,
+            net.log_std_copies,
+        )
+
+    def values(self) -> dict[str, Any]:
+        """The settings as numbers, texts and lists, from which `from_values` makes them again."""
+        own = self.own and {"path": self.own.path, "settings": asdict(self.own.settings)}
+        return {**self._asdict(), "memory": self.memory and list(self.memory), "own": own}
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> NetSettings:
+        """The settings of `values`.
+
+        Raises:
+            ConfigError: the class of a net of the user's own cannot be imported.
+        """
+        settings = dict(values)
+        for name in ("policy_hidden", "critic_hidden"):
+            settings[name] = tuple(values[name])
+        if values["memory"] is not None:
+            settings["memory"] = Memory(*values["memory"])
+        if values["own"] is not None:
+            from walle.nets.own import OwnFactory
+
+            settings["own"] = OwnFactory.from_values(**values["own"])
+        return cls(**settings)
+
+    def features(self, spaces: HasSpaces) -> int:
+        """The width of the networks' input: of the memory, of what is seen, or observations."""
+        encoder = self.encoder(spaces)
+        return encoder.width if encoder else self.state_size or spaces.obs_dim
+
+    def encoder(self, spaces: HasSpaces) -> Encoder | None:
+        """Makes the convolutions that see images; None without images.
+
+        Raises:
+            ConfigError: the observations have images and the net no convolutions, or vice versa.
+        """
+        images = spaces.obs_layout.images
+        if images and not self.image_features:
+            shapes = " and ".join("x".join(map(str, image.shape)) for image in images)
+            raise ConfigError(
+                f"the environment's observations have images ({shapes}), and this net sees vectors"
+                " only; use net=cnn"
+            )
+        if self.image_features and not images:
+            raise ConfigError(
+                "net=cnn needs images, but the environment's observations are "
+                f"{spaces.observation_space}: an image is a Box of uint8 from 0 to 255 with two or"
+                f" three dimensions, {LEAST_PIXELS} pixels a side at least; use net=mlp"
+            )
+        if not images:
+            return None
+        from walle.nets.encoders import Encoder
+
+        return Encoder(spaces.obs_layout, self.image_features)
+
+    def encoded(self, spaces: HasSpaces) -> int:
+        """F, the width of what the layers get: the networks' input, or the own net's features."""
+        own = self.own_net(spaces)
+        return self.features(spaces) if own is None else own.features
+
+    def check_own(self, spaces: HasSpaces) -> None:
+        """Tries the user's own net, if there is one, on observations of the environment's space.
+
+        Raises:
+            ConfigError: it lacks a part, or does not do what it must.
+        """
+        if self.own is not None:
+            from walle.nets.own import check_net
+
+            self.encoder(spaces)  # refuses images
+            check_net(self.own, spaces.observation_space)
+
+    def own_net(self, spaces: HasSpaces) -> OwnNet | None:
+        """Makes the user's own net before the layers; None without one."""
+        return None if self.own is None else self.own(spaces.obs_dim)
+
+    def policy_widths(self, spaces: HasSpaces) -> tuple[int, ...]:
+        """Widths of the policy's hidden layers, as numbers."""
+        return self._numbers("net.policy_hidden", self.policy_hidden, spaces)
+
+    def critic_widths(self, spaces: HasSpaces) -> tuple[int, ...]:
+        """Widths of the critic's hidden layers, as numbers."""
+        return self._numbers("net.critic_hidden", self.critic_hidden, spaces)
+
+    def copies(self, spaces: HasSpaces) -> int:
+        """The number of parameters whose sum is a log standard deviation."""
+        (copies,) = self._numbers("net.log_std_copies", (self.log_std_copies,), spaces)
+        return copies
+
+    def _numbers(
+        self, key: str, given: tuple[int | str, ...], spaces: HasSpaces
+    ) -> tuple[int, ...]:
+        obs, act = self.encoded(spaces), int(flatdim(spaces.action_space))
+        return widths.numbers(key, given, obs=obs, act=act)
+
+    @property
+    def state_size(self) -> int:
+        """S, the width of the memory; 0 without one."""
+        return 0 if self.memory is None else self.memory.units
+
+    def policy_factory(
+        self, spaces: HasSpaces, kind: str = "stochastic", exploration: float = 0.0
+    ) -> PolicySpec:
+        """The description of a policy, which makes it when it is called; picklable.
+
+        Args:
+            spaces: of a lane.
+            kind: see `PolicySpec`.
+            exploration: of a deterministic policy.
+        """
+        return PolicySpec(kind, self, spaces.observation_space, spaces.action_space, exploration)
+
+    def has_log_std(self, space: gym.Space[Any]) -> bool:
+        """Whether a policy for actions of `space` has log standard deviations as parameters."""
+        return isinstance(space, gym.spaces.Box) and self.scale == "constant"
+
+    def critic(self, spaces: HasSpaces) -> Critic:
+        """Makes the state-value function."""
+        from walle.nets.critics import Critic, OwnCritic
+
+        layers = (self.critic_widths(spaces), activation(self.activation))
+        critic = Critic(self.encoded(spaces), *layers, self.critic_init)
+        own = self.own_net(spaces)
+        return OwnCritic(own, critic) if own is not None else critic
+
+    def q_functions(self, spaces: HasSpaces, actions: int, count: int) -> QFunctions:
+        """Makes `count` action-value functions of actions with `actions` entries."""
+        from walle.nets.critics import OwnQFunctions, QFunctions
+
+        layers = (self.critic_widths(spaces), activation(self.activation))
+        make = partial(QFunctions, self.encoded(spaces), actions, *layers)
+        own = self.own_net(spaces)
+        return OwnQFunctions(own, make(1), count) if own is not None else make(count)
+
+
+class PolicySpec(NamedTuple):
+    """A policy as plain values and spaces; calling it makes the policy. Picklable.
+
+    Attributes:
+        kind: "stochastic" for on-policy learning; "squashed" (SAC) and "deterministic" (DDPG, TD3)
+            for continuous actions in [-1, 1]; "epsilon_greedy" (DQN) for discrete ones.
+        net: settings of the networks.
+        observation_space: of one lane.
+        action_space: of the policy.
+        exploration: standard deviation of a deterministic policy's noise.
+    """
+
+    kind: str
+    net: NetSettings
+    observation_space: gym.spaces.Box
+    action_space: ActionSpace
+    exploration: float = 0.0
+
+    @property
+    def obs_dim(self) -> int:
+        """O, the width of an observation."""
+        return int(self.observation_space.shape[0])
+
+    @property
+    def obs_layout(self) -> ObsLayout:
+        """How an observation lies in a row."""
+        return layout_of(self.observation_space)
+
+    def values(self) -> dict[str, Any]:
+        """All but the spaces as numbers, texts and lists, as a checkpoint stores them."""
+        return {"kind": self.kind, "net": self.net.values(), "exploration": self.exploration}
+
+    def __call__(self) -> Any:
+        """Makes the policy; see `make_policy`."""
+        return make_policy(self)
+
+
+def make_policy(spec: PolicySpec) -> ActingPolicy:
+    """The policy that `spec` describes, without parameters.
+
+    Raises:
+        ConfigError: the net does not fit the spaces.
+    """
+    net, space = spec.net, spec.action_space
+    encoder, own, width = net.encoder(spec), net.own_net(spec), net.encoded(spec)
+    layers = (net.policy_widths(spec), activation(net.activation))
+    if spec.kind == "epsilon_greedy":
+        from walle.nets.discrete_policies import EpsilonGreedyPolicy
+
+        assert isinstance(space, gym.spaces.Discrete)
+        return EpsilonGreedyPolicy(encoder, width, int(space.n), *layers, own=own)
+    if spec.kind != "stochastic":
+        from walle.nets.bounded_policies import (
+            DeterministicPolicy,
+            RandomFirst,
+            SquashedGaussianPolicy,
+        )
+
+        assert isinstance(space, gym.spaces.Box)
+        size = int(space.shape[0])
+        if spec.kind == "squashed":
+            squashed = SquashedGaussianPolicy(width, size, *layers, encoder=own)
+            return RandomFirst(squashed, size)
+        policy = DeterministicPolicy(width, size, *layers, spec.exploration, encoder=own)
+        return RandomFirst(policy, size)
+    readout = _stochastic_policy(spec, width, *layers)
+    if own is not None:
+        from walle.nets.own import OwnPolicy
+
+        return OwnPolicy(own, readout)
+    if encoder:
+        from walle.nets.encoders import EncodedPolicy
+
+        return EncodedPolicy(encoder, readout)
+    if net.memory:
+        from walle.nets.recurrent import GRUPolicy
+
+        return GRUPolicy(spec.obs_dim, net.memory.units, readout)
+    return readout
+
+
+def _stochastic_policy(
+    spec: PolicySpec, width: int, hidden: Sequence[int], act: Activation
+) -> StochasticPolicy:
+    net, space, init = spec.net, spec.action_space, spec.net.policy_init
+    if not isinstance(space, gym.spaces.Box) and net.scale == "state":
+        raise ConfigError(
+            "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
+        )
+    if net.log_std_copies != 1 and not net.has_log_std(space):
+        raise ConfigError(
+            f"net.log_std_copies={net.log_std_copies} with a policy without log standard"
+            " deviations among its parameters; use net.log_std_copies=1, or net.scale=constant"
+            " with continuous actions"
+        )
+    if isinstance(space, gym.spaces.Discrete):
+        return CategoricalPolicy(width, int(space.n), hidden, act, init=init)
+    if isinstance(space, gym.spaces.Box):
+        size = int(space.shape[0])
+        if net.scale == "state":
+            return StateScalePolicy(width, size, hidden, act, net.log_std, init=init)
+        copies = net.copies(spec)
+        return GaussianPolicy(width, size, hidden, act, net.log_std, copies=copies, init=init)
+    from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
+
+    if isinstance(space, gym.spaces.MultiBinary):
+        return BernoulliPolicy(width, int(space.shape[0]), hidden, act, init=init)
+    return MultiCategoricalPolicy(width, space.nvec.tolist(), hidden, act, init=init)
