@@ -1,4 +1,4 @@
-"""What lending lanes gains when one core is slower, and costs when cores are equal.
+"""What dealing lanes by speed gains when one core is slower, and costs when cores are equal.
 
     python benchmarks/balance.py [--repetitions 5] [--cores 0 1] [--json FILE] [OVERRIDE ...]
 

@@ -24,11 +24,11 @@ import torch
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import GaussianPolicy
 from walle.sampling.actor import Actor
-from walle.sampling.lane_group import LaneGroup
-from walle.sampling.sampler import LaneSampler
+from walle.sampling.collect import LaneSampler
 from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.types import PolicySnapshot
@@ -90,8 +90,7 @@ def measure(env_id: str, lanes: int, steps: int, repetitions: int) -> Cost:
     )
     policy = GaussianPolicy(obs_dim, width, (64, 64), torch.tanh, -0.5)
     spent = clocked_physics(simulated)
-    group = LaneGroup(simulated, Actor(policy, obs_dim, lanes, 10.0), numbers, seed=0)
-    sampler = LaneSampler(lambda _: group, numbers)
+    sampler = LaneSampler(simulated, Actor(policy, obs_dim, lanes, 10.0), numbers, seed=0)
     shape = RolloutShape(steps, lanes, (obs_dim,), "float32", (width,), "float32")
     slot = Slot.empty(shape)
     vector = policy.init(torch.Generator().manual_seed(0)).numpy()

@@ -36,7 +36,7 @@ PLACES = {
     WAITING: [
         "walle.sampling.process_sampling:ProcessSampling.wait_round",
         # The samplers collect from here on, and may take the agent's core at once.
-        "walle.sampling.policy_queue:PolicyQueue._wake_samplers",
+        "walle.sampling.queues:PolicyQueue._wake_samplers",
     ],
     RECEIVING: ["walle.sampling.process_sampling:ProcessSampling.receive"],
     HANDING: ["walle.learning.sharing.learners:Leader.announce"],

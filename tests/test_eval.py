@@ -8,11 +8,10 @@ import pytest
 import walle
 from tests.policy.conftest import trained  # noqa: F401 - a fixture
 from walle import eval as command
-from walle.eval import summary
+from walle.eval import Target, find_targets, summary, varying
 from walle.policy.acting import Origin
 from walle.policy.arguments import Setting, parse
 from walle.policy.evaluating import Result
-from walle.policy.targets import Target, find_targets, varying
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ ROOMS = {  # what each room may import besides itself and what every room knows
     "algos": ("learning", "nets"),
     "config": ("algos",),
     "agent": ("algos", "envs", "learning", "nets", "sampling"),
-    "policy": ("agent", "algos", "analysis", "config", "envs", "nets", "sampling"),
+    "policy": ("agent", "algos", "config", "envs", "nets", "sampling"),
     "launcher": (),
     "tuning": ("launcher",),
     "analysis": (),
@@ -30,7 +30,7 @@ ORDER_WITHIN = dict.fromkeys(("errors", "streams"), ()) | {
 }
 
 
-LIMITS = {"analysis": 30, "sampling": 20, "system": 18}
+LIMITS = {"analysis": 30, "sampling": 20}
 
 
 def modules():
@@ -97,6 +97,18 @@ def test_no_files_import_each_other_in_a_circle():
         visit(name)
 
 
+def test_only_commands_know_the_figures():
+    """So neither training nor acting imports pandas, matplotlib or scipy."""
+    found = modules()
+    knowing = {
+        name
+        for name, path in found.items()
+        for other in imports(path, found)
+        if room(other) == "analysis" != room(name)
+    }
+    assert knowing <= {"walle.eval", "walle.__main__"}
+
+
 @pytest.mark.parametrize(
     ("name", "imported"),
     [
@@ -106,6 +118,7 @@ def test_no_files_import_each_other_in_a_circle():
         ("walle.algos.on_policy.ppo", "walle.envs.lanes"),
         ("walle.envs.lanes", "walle.config.schemas"),
         ("walle.sampling.slots", "walle.training"),
+        ("walle.policy.evaluating", "walle.analysis.runs"),
         ("walle.launcher.runner", "walle.agent.provenance"),
         ("walle.tuning.study", "walle.config.schemas"),
     ],

@@ -10,6 +10,7 @@ Every policy meets the same episodes, which no training and no evaluation of a r
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -19,11 +20,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
-from walle.policy.targets import Target, find_targets
 
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
@@ -115,8 +115,7 @@ def _film(
 ) -> Callable[[], float]:
     """Checks that a video can be made, before the evaluation; returns what makes it."""
     from walle.policy.loading import load
-    from walle.policy.rendering import film
-    from walle.policy.video import most_fps, write
+    from walle.policy.video import film, most_fps, write
 
     several = len(targets) > 1
     found = film(
@@ -148,6 +147,64 @@ def _counted(pictures: Iterator[T]) -> Iterator[T]:
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
             print(f"  {count:,} pictures", flush=True)
+
+
+class Target(NamedTuple):
+    """A policy to evaluate.
+
+    Attributes:
+        name: how the table names it.
+        path: a run's directory or a checkpoint file.
+        settings: what was typed for its run and differs between the runs of the sweep.
+        state: how its run ended; empty for a policy named by itself.
+        sweep: the directory of which all runs are evaluated; None for a policy named by itself.
+        possible: the least and the greatest return of an episode, where they are known.
+    """
+
+    name: str
+    path: Path
+    settings: Mapping[str, str]
+    state: str = ""
+    sweep: Path | None = None
+    possible: tuple[float, float] = (-math.inf, math.inf)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its run was interrupted, or still runs."""
+        return self.state not in ("", "completed")
+
+
+def find_targets(path: Path, *, several: bool) -> list[Target]:
+    """The policies at a path: a checkpoint file, a run's directory, or all runs below it.
+
+    Raises:
+        ConfigError: there is no run.
+    """
+    from walle.analysis.measuring.possible import of_returns  # imports pandas
+    from walle.analysis.runs import BadInputError, load
+
+    if path.is_file() or (path / "checkpoints").is_dir():
+        return [Target(str(path), path, {})]
+    try:
+        sweep = load(path)
+    except BadInputError as error:
+        raise ConfigError(str(error)) from None
+    for run, reason in sweep.left_out:
+        print(f"walle eval: {run} is left out: {reason}", file=sys.stderr)
+    place = f"{path}/" if several else ""
+    typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
+    return [
+        Target(f"{place}{run.name}", run.path, settings, run.state, path, of_returns([run]))
+        for run, settings in zip(sweep.runs, typed, strict=True)
+    ]
+
+
+def varying(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    """For each run the settings that were typed for it, without those that all runs share."""
+    typed = [dict(word.lstrip("+~").partition("=")[::2] for word in run) for run in overrides]
+    keys = dict.fromkeys(key for run in typed for key in run)
+    differ = [key for key in keys if len({run.get(key, "default") for run in typed}) > 1]
+    return [{key: run.get(key, "default") for key in differ} for run in typed]
 
 
 def evaluate_all(
@@ -203,7 +260,7 @@ def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
 
     Runs that did not complete are left out, and named.
     """
-    from walle.analysis.measuring.stats import mean_interval
+    from walle.policy.evaluating import MeanReturn
 
     groups: dict[tuple[Path, str], list[tuple[Target, float]]] = {}
     unfinished = [target for target, _ in results if target.unfinished]
@@ -217,7 +274,7 @@ def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
     for (sweep, settings), runs in groups.items():
         if len(runs) > 1:
             name = " ".join(part for part in (f"{sweep}" if several else "", settings) if part)
-            mean = mean_interval([value for _, value in runs]).within(*runs[0][0].possible)
+            mean = MeanReturn.of([value for _, value in runs], runs[0][0].possible)
             yield f"{name or 'all'}: mean return of {len(runs)} runs {mean}"
     if unfinished:
         named = ", ".join(f"{target.name} ({target.state})" for target in unfinished)

@@ -13,9 +13,7 @@ happens when a process dies:
 
 from __future__ import annotations
 
-import time
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing import spawn
@@ -34,26 +32,24 @@ from walle.agent.episode_tracker import EpisodeTracker
 from walle.agent.evaluation import Evaluations, Evaluator
 from walle.agent.progress import make_progress
 from walle.agent.provenance import write_provenance
-from walle.agent.recorder import Film, Recorder
+from walle.agent.recorder import Filming, Recorder
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.problem import Problem
-from walle.config import config_hash, to_dict, validate, with_variables
+from walle.config import config_hash, to_dict, with_variables
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
-from walle.learning.cached_files import built
 from walle.nets.factory import NetSettings
 from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
-from walle.sampling.lane_block import LaneBlock, deal
+from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
-from walle.sampling.replacing import News
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
-from walle.sampling.sampling import Patience, Sampling
+from walle.sampling.sampling import News, Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.forkserver import end_orphans
@@ -66,8 +62,6 @@ from walle.system.supervision import Restarts, Watchdog
 from walle.timing import AGENT_SECTIONS, Every, Timer, TraceFile, timestamp
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from walle.learning.sharing.learners import Learners
 
 
@@ -151,7 +145,7 @@ def train(
     problem, environment = make_problem(config)
     algorithm = make_algorithm(config, problem)
     callbacks = make_callbacks(config.callbacks)
-    film = make_film(config, directory, environment, algorithm, resumed)
+    filming = make_filming(config, directory, environment, algorithm, resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
@@ -164,7 +158,7 @@ def train(
         result: RunResult | None = None
         with status.recording_failure():
             while result is None:
-                parts = Parts(problem, environment, algorithm, callbacks, film)
+                parts = Parts(problem, environment, algorithm, callbacks, filming)
                 try:
                     result = _run(config, directory, parts, timer, resumed, signals, news)
                 except Interrupted:  # by a signal before the agent could learn
@@ -179,8 +173,9 @@ def train(
                     news.replaced(str(death).partition(" ")[0], round_, str(death))
                     algorithm = make_algorithm(config, problem)
                     callbacks = make_callbacks(config.callbacks)
-                    film = make_film(config, directory, environment, algorithm, resumed)
-        status.end_with(result.signal, stop_reason(result.stopped_by))
+                    filming = make_filming(config, directory, environment, algorithm, resumed)
+        value = result.objective(config.objective)
+        status.end_with(result.signal, stop_reason(result.stopped_by), value)
     return result
 
 
@@ -192,14 +187,14 @@ class Parts(NamedTuple):
         environment: what a trial of the environment found.
         algorithm: the algorithm with its initial parameters.
         callbacks: the user's own hooks, by name.
-        film: makes videos; None for a run without them.
+        filming: makes videos; None for a run without them.
     """
 
     problem: Problem
     environment: Probe
     algorithm: Algorithm
     callbacks: Mapping[str, Callback]
-    film: Film | None
+    filming: Filming | None
 
 
 def _run(
@@ -217,7 +212,7 @@ def _run(
         WorkerDeathError: a learner was killed.
         Interrupted: a signal arrived before the agent could learn.
     """
-    problem, environment, algorithm, callbacks, film = parts
+    problem, environment, algorithm, callbacks, filming = parts
     with ExitStack() as stack:
         stack.callback(end_orphans)
         learners = start_learners(config, problem)
@@ -242,7 +237,7 @@ def _run(
 
         agent = make_agent(
             *(config, directory, environment, algorithm, sampling),
-            *(callbacks, film, timer, trace, resumed),
+            *(callbacks, filming, timer, trace, resumed),
         )
         stack.callback(agent.close)
         if resumed is None:
@@ -317,13 +312,13 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     return algorithm
 
 
-def make_film(
+def make_filming(
     config: Config,
     directory: Path,
     environment: Probe,
     algorithm: Algorithm,
     resumed: dict[str, Any] | None,
-) -> Film | None:
+) -> Filming | None:
     """Makes what films an episode now and then; None if the run is to have no videos.
 
     Raises:
@@ -334,14 +329,15 @@ def make_film(
         return None
     # These imports are slow, and few runs have videos.
     from walle.policy.acting import Origin
-    from walle.policy.filming import Filming
     from walle.policy.loading import policy_from
+    from walle.policy.video import film_while_learning
 
     origin = Origin(directory, config.algo.name, 0, config.seed)
     policy = policy_from(algorithm, environment.env, environment.lane, origin)
     ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
     due = Every(every, resumed["env_steps"] if resumed else 0)
-    return Filming(directory, ending, due, policy, config.logger.video_steps)
+    film = film_while_learning(directory, ending, policy, config.logger.video_steps)
+    return Filming(due, film)
 
 
 def start_learners(config: Config, problem: Problem) -> Learners | None:
@@ -479,7 +475,7 @@ def make_agent(
     algorithm: Algorithm,
     sampling: Sampling,
     callbacks: Mapping[str, Callback],
-    film: Film | None,
+    filming: Filming | None,
     timer: Timer,
     trace: Path | None,
     resumed: dict[str, Any] | None,
@@ -496,7 +492,7 @@ def make_agent(
         sinks=make_sinks(logger.name, directory, settings, options, env_steps if resumed else None),
         progress=make_progress(logger.progress, config.total_steps, logger.print_every_s),
         trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
-        film=film,
+        filming=filming,
         earlier=resumed["recorder"] if resumed else None,
     )
     evaluator = None
@@ -552,40 +548,3 @@ def late_episodes(config: Config, problem: Problem) -> str | None:
         f" run after {total:,}: returns come from evaluations and from episodes that end early;"
         " for more use fewer sampler.lanes or more total_steps"
     )
-
-
-def build_programs(composed: Sequence[DictConfig]) -> str | None:
-    """Compiles what the agents of such runs would compile, so that they find it in the cache.
-
-    What cannot be compiled is left to the runs, which say why.
-
-    Returns:
-        a line that says what was built; None if everything was in the cache.
-    """
-    begin_s, before, failed = time.monotonic(), built(), 0
-    for config in _compiled_differently(composed):
-        try:
-            torch.set_num_threads(config.learner.threads)  # the programs depend on it
-            make_algorithm(config, make_problem(config)[0]).warm_up()
-        except Exception:  # noqa: BLE001  the run meets the same one
-            traceback.print_exc()
-            failed += 1
-    programs, took_s = len(built() - before), time.monotonic() - begin_s
-    texts = {
-        "compiled programs built before the first job starts": programs,
-        "settings that could not be compiled, whose jobs say why": failed,
-    }
-    told = [f"{text}: {count}" for text, count in texts.items() if count]
-    return "; ".join([*told, f"{took_s:.0f} s"]) if told else None
-
-
-def _compiled_differently(composed: Sequence[DictConfig]) -> Iterable[Config]:
-    """One configuration for each program; none for runs that are not to compile."""
-    found: dict[str, Config] = {}
-    for config in map(validate, composed):
-        sizes = config.lanes, config.batch_size, config.total_steps, config.schedule_steps
-        learning = config.shards, config.learner.threads, config.device
-        parts = config.algo, config.net, config.env, config.sampler.collect, config.rounds_vary
-        if getattr(config.algo, "compile", "false") != "false":
-            found.setdefault(repr((*parts, *sizes, *learning)), config)
-    return found.values()

@@ -108,12 +108,12 @@ def test_damaged_bytes_are_refused_or_give_an_environment_but_nothing_else():
 def test_an_episode_begins_again_from_its_seed_or_its_generator(seed):
     env = make_env(CARTPOLE)
     env.reset(seed=1)
-    episode = saving.Episode()
+    episode = saving.EpisodeReplay()
     episode.begins(env, seed)
     expected = env.reset(seed=seed)[0]
     for action in (0, 1, 1):
         episode.acts(np.int64(action))
-    again, other = saving.Episode.of(episode.state() + b"\0" * 9), make_env(CARTPOLE)
+    again, other = saving.EpisodeReplay.of(episode.state() + b"\0" * 9), make_env(CARTPOLE)
     other.reset(seed=2)
     assert again.begin(other).tobytes() == expected.tobytes()
     assert other.np_random.random() == env.np_random.random()
@@ -126,7 +126,7 @@ def test_an_episode_begins_again_from_its_seed_or_its_generator(seed):
 
 
 def test_an_episode_without_actions_has_none():
-    again = saving.Episode.of(saving.Episode().state())
+    again = saving.EpisodeReplay.of(saving.EpisodeReplay().state())
     assert again.actions(np.zeros(3, np.float32)) == []
 
 

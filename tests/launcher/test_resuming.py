@@ -27,7 +27,7 @@ def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
     assert six.ran() == [0, 1, 2, 3, 4, 5]
 
     *last, advice = output.splitlines()[-10:]
-    assert re.match(r"To go on: \S*python\S* ", advice)
+    assert re.match(r"To resume: \S*python\S* ", advice)
     assert last[0] == "4 of 6 jobs did not complete:"
     reasons = [
         "failed: ValueError: the cause (exit code 1)",

@@ -20,7 +20,7 @@ def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
     assert end[0] == "3 of 3 jobs did not complete:"
     assert end[1] == "  #0 job=0: interrupted: stopped before its end (exit code 130)"
     assert end[3] == "  #1-2: not started: the sweep was stopped before"
-    assert re.match(r"To go on: \S*python\S* ", end[4])
+    assert re.match(r"To resume: \S*python\S* ", end[4])
     assert end[4].endswith("hydra.sweep.dir=out hydra.launcher.resume=true")
     assert "left" not in app.said()
     assert app.processes() == []

@@ -9,8 +9,7 @@ from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, memory_of
 from walle.nets.recurrent import GRU, GRUPolicy
 from walle.sampling.actor import Actor
-from walle.sampling.lane_group import LaneGroup
-from walle.sampling.sampler import LaneSampler
+from walle.sampling.collect import LaneSampler
 from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.types import PolicySnapshot
@@ -113,11 +112,8 @@ def snapshot(policy):
 
 
 def collected(policy, numbers, rounds, steps=5):
-    def make_group(numbers):
-        actor = Actor(policy, 2, len(numbers), 10.0)
-        return LaneGroup(make_lanes(COUNTER, numbers, seed=7), actor, numbers, seed=7)
-
-    sampler = LaneSampler(make_group, numbers)
+    actor = Actor(policy, 2, len(numbers), 10.0)
+    sampler = LaneSampler(make_lanes(COUNTER, numbers, seed=7), actor, numbers, seed=7)
     units = policy.memory.units
     shape = RolloutShape(steps, len(numbers), (2,), "float32", (1,), "float32", state=units)
     rollouts = []

@@ -2,12 +2,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 import walle
 from walle.errors import ConfigError
 from walle.policy import evaluating
 from walle.policy.acting import Origin
-from walle.policy.evaluating import Result
+from walle.policy.evaluating import MeanReturn, Result, student_t
 from walle.streams import afterwards_seed
 
 
@@ -24,6 +25,15 @@ def test_the_statistics_are_those_of_the_returns():
     assert row["return_mean_low"] < 4 < row["return_mean_high"]
     assert (row["episodes"], row["length_mean"], row["checkpoint"]) == (4, 4, "best.pt")
     assert str(result([5.0])) == "return 5, median 5, 1 episode"
+
+
+def test_the_interval_of_the_mean_is_student_s():
+    for dof in (*range(1, 12), 99, 1000):
+        assert student_t(dof) == pytest.approx(float(stdtrit(dof, 0.975)), rel=1e-9)
+    assert str(MeanReturn.of([3.0, 5.0])) == "4 [-8.71, 16.7]"
+    assert MeanReturn.of([3.0, 5.0], (0.0, 6.0)) == (4.0, 0.0, 6.0)
+    assert MeanReturn.of([9.0, 9.0], (0.0, 6.0)) == (9.0, 9.0, 9.0)
+    assert str(MeanReturn.of([7.0])) == "7"
 
 
 def test_an_episode_depends_on_seed_and_number_alone(trained, monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import walle
-from tests.policy.conftest import OFF_POLICY, RUNS
+from tests.policy.conftest import OFF_POLICY, RUNS, SMALL_NET, TINY
 from walle.agent import checkpoint
 from walle.envs.spaces import space_from, space_values
 
@@ -39,6 +39,29 @@ def test_acting_imports_little(trained, name):
     rooms = {module.split(".")[1] for module in walles if "." in module}
     assert not rooms & {"algos", "config", "learning", "analysis"}
     assert not {module.partition(".")[0] for module in modules} & set(HEAVY)
+
+
+TRAIN = """
+import sys
+import walle
+
+walle.train(walle.compose(sys.argv[2:]), sys.argv[1])
+walle.evaluate(sys.argv[1], 3)
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+def test_training_and_evaluating_import_no_library_of_figures(tmp_path):
+    overrides = [*TINY, *SMALL_NET, *RUNS["ppo"]]
+    ran = subprocess.run(
+        [sys.executable, "-c", TRAIN, str(tmp_path), *overrides],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = ran.stdout.split()
+    assert "torch" in loaded
+    assert not {"matplotlib", "pandas", "scipy", "seaborn"} & set(loaded)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -1,5 +1,6 @@
-"""Videos, read again with the library's reader: their size, and what they show."""
+"""Videos, also of learning, read again with the library's reader: size and content."""
 
+import subprocess
 import sys
 
 import gymnasium as gym
@@ -8,12 +9,12 @@ import pytest
 from PIL import Image
 
 import walle
+from tests.policy.conftest import SMALL_NET, TINY, settings
 from walle import eval as command
 from walle.errors import ConfigError
-from walle.policy import drawing, rendering
+from walle.policy import drawing, video
 from walle.policy.drawing import choose_mujoco_backend
-from walle.policy.rendering import Film, film
-from walle.policy.video import BYTES_PER_S, most_fps, write
+from walle.policy.video import BYTES_PER_S, Video, film, most_fps, write
 
 
 def pictures_of(path):
@@ -45,7 +46,7 @@ def assert_shows_movement(pictures):
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """Episodes of 40 steps at most."""
-    monkeypatch.setattr(rendering, "LONGEST", 40)
+    monkeypatch.setattr(video, "LONGEST", 40)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_gymnasium_task_is_drawn(policy, tmp_path, ending):
 
 @pytest.mark.parametrize("name", ["mujoco", "robot"])
 def test_mujoco_is_drawn_off_screen(policy, tmp_path, name, monkeypatch):
-    monkeypatch.setattr(rendering, "LONGEST", 12)
+    monkeypatch.setattr(video, "LONGEST", 12)
     path = tmp_path / "a.mp4"
     write(film([policy(name)]), path)
     assert_shows_movement(pictures_of(path)[0])
@@ -109,7 +110,7 @@ def test_a_film_that_is_broken_off_leaves_no_file(tmp_path):
 
     for name in ("a.mp4", "a.gif"):
         with pytest.raises(KeyboardInterrupt):
-            write(Film(pictures(), 9.0), tmp_path / name)
+            write(Video(pictures(), 9.0), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,13 +126,13 @@ def test_several_policies_stand_in_a_grid(policy, tmp_path):
 
 def test_the_last_picture_of_a_shorter_episode_stays():
     one, other = ([np.full((2, 3, 3), n, np.uint8) for n in numbers] for numbers in ([1], [2, 3]))
-    found = list(rendering._side_by_side([iter(one), iter(other)], 2))
+    found = list(video._side_by_side([iter(one), iter(other)], 2))
     assert [picture[0, ::3, 0].tolist() for picture in found] == [[1, 2], [1, 3]]
 
 
 def test_return_and_step_are_written_on_the_picture():
     blank = np.full((360, 480, 3), 255, np.uint8)
-    one, other = (rendering._captioned(blank, "ppo", 12.5, step) for step in (3, 4))
+    one, other = (video._captioned(blank, "ppo", 12.5, step) for step in (3, 4))
     assert (one[60:] == 255).all()
     assert (one[:50] != other[:50]).any()
     assert (one[:22] == other[:22]).all()  # the label
@@ -142,7 +143,7 @@ def test_a_restless_picture_stays_small(tmp_path):
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 255, (120, 36, 48, 3), np.uint8).repeat(10, 1).repeat(10, 2)
     for name in ("a.mp4", "a.gif"):
-        seconds = write(Film(iter(noise), 20.0), tmp_path / name)
+        seconds = write(Video(iter(noise), 20.0), tmp_path / name)
         assert seconds == 6
         assert (tmp_path / name).stat().st_size <= BYTES_PER_S * seconds
 
@@ -153,18 +154,18 @@ def test_return_and_step_stay_readable_above_a_restless_picture(tmp_path):
     shown = np.full((60, 360, 480, 3), 128, np.uint8)
     floor = random.integers(98, 159, (60, 16, 48, 1), np.uint8)
     shown[:, 200:] = floor.repeat(10, 1).repeat(10, 2)
-    drawn = np.stack([rendering._captioned(each, "", 37.3 * i, i) for i, each in enumerate(shown)])
+    drawn = np.stack([video._captioned(each, "", 37.3 * i, i) for i, each in enumerate(shown)])
     errors = []
     for strips in ((), ((0, 0, 480, 26),)):
         path = tmp_path / "a.mp4"
-        write(Film(iter(drawn), 20.0, strips), path)
+        write(Video(iter(drawn), 20.0, strips), path)
         read = pictures_of(path)[0]
         errors.append(abs(read[20:, :24].astype(int) - drawn[20:, :24]).mean())
     assert errors[1] < errors[0] / 2
 
 
 def test_odd_sizes_are_cut_to_even_ones(tmp_path):
-    write(Film(iter(np.full((9, 101, 99, 3), 200, np.uint8)), 9.0), tmp_path / "a.mp4")
+    write(Video(iter(np.full((9, 101, 99, 3), 200, np.uint8)), 9.0), tmp_path / "a.mp4")
     assert pictures_of(tmp_path / "a.mp4")[0].shape == (9, 100, 98, 3)
 
 
@@ -172,7 +173,7 @@ def test_what_cannot_be_drawn_is_explained(policy, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"the ending must be \.mp4 or \.gif"):
         most_fps(tmp_path / "a.avi")
     with pytest.raises(ConfigError, match=r"Env draws no pictures: render\(\) must return \[h"):
-        rendering._render(gym.Env(), (480, 360))
+        video._render(gym.Env(), (480, 360))
     with pytest.raises(ConfigError, match="17 policies in one video"):
         film([policy("discrete")] * 17)
     with pytest.raises(ConfigError, match=r"tests\.toy:Recall-v0"):
@@ -211,3 +212,87 @@ def test_a_wrong_video_is_refused_before_the_evaluation(trained, monkeypatch, ca
     assert command.main() == 2
     found = capsys.readouterr()
     assert (found.out, found.err.count("\n")) == ("", 1)
+
+
+FILMED = [*TINY, *SMALL_NET, *settings("ppo"), "eval.every=null", "logger.video_every=128"]
+
+
+@pytest.fixture
+def trained_with(monkeypatch, tmp_path):
+    """Trains with further settings; episodes of 20 steps are filmed."""
+    monkeypatch.setattr(video, "LONGEST", 20)
+
+    def _trained(*overrides):
+        walle.train(walle.compose([*FILMED, *overrides]), tmp_path)
+        return tmp_path
+
+    return _trained
+
+
+def test_files_lie_in_the_directory_of_the_run(trained_with):
+    videos = trained_with("env=pendulum") / "videos"
+    assert {file.name for file in videos.iterdir()} == {"128.mp4", "256.mp4"}
+    assert_shows_movement(pictures_of(videos / "256.mp4")[0])
+
+
+def test_a_film_may_show_the_beginning_of_the_episode(trained_with):
+    videos = trained_with("env=pendulum", "logger.video_steps=8") / "videos"
+    pictures, _ = pictures_of(videos / "256.mp4")
+    assert 5 <= len(pictures) <= 9  # of 15 a second, where Pendulum draws 30
+
+
+def test_tensorboard_gets_a_moving_picture(trained_with):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    directory = trained_with("env=pendulum", "logger=tensorboard")
+    events = EventAccumulator(str(directory / "tensorboard")).Reload()
+    first, last = events.Images("eval/video")
+    assert (first.step, last.step, last.width, last.height) == (128, 256, 480, 360)
+    assert last.encoded_image_string == (directory / "videos" / "256.gif").read_bytes()
+    assert_shows_movement(pictures_of(directory / "videos" / "256.gif")[0])
+
+
+SCRIPT = """
+import walle
+from walle.policy import video
+
+video.LONGEST = 20
+walle.train(walle.compose({overrides}), {directory!r})
+"""
+
+
+@pytest.mark.slow
+def test_wandb_gets_the_file(tmp_path):
+    """In a process of its own, because W&B's service lasts as long as the process."""
+    overrides = [*FILMED, "env=pendulum", "logger=wandb", "logger.mode=offline"]
+    script = SCRIPT.format(overrides=overrides, directory=str(tmp_path))
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    found = sorted((tmp_path / "wandb").glob("offline-run-*/files/media/videos/eval/*.mp4"))
+    sent = {file.read_bytes() for file in found}
+    assert sent == {file.read_bytes() for file in (tmp_path / "videos").iterdir()}
+    assert len(sent) == 2
+
+
+def test_what_cannot_be_drawn_is_refused_before_anything_is_written(trained_with, tmp_path):
+    with pytest.raises(ConfigError, match=r"tests\.toy:Constant-v0"):
+        trained_with("env=gym", "env.id=tests.toy:Constant-v0")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_driver_that_fails_later_ends_no_run(trained_with, monkeypatch, capsys):
+    def write(*_):
+        raise OSError("the driver crashed")
+
+    monkeypatch.setattr(video, "write", write)
+    directory = trained_with("env=pendulum", "logger.progress=lines")
+    assert capsys.readouterr().out.count("steps: the driver crashed") == 2
+    assert (directory / "checkpoints" / "last.pt").exists()
+
+
+def test_videos_change_nothing_that_is_learned(trained_with, tmp_path):
+    filmed = walle.load(trained_with("env=pendulum"), "last").snapshot.vector
+    config = walle.compose([*FILMED, "env=pendulum", "logger.video_every=null"])
+    walle.train(config, tmp_path / "plain")
+    plain = walle.load(tmp_path / "plain", "last").snapshot.vector
+    assert (filmed == plain).all()

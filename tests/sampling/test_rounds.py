@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from walle.sampling.experience_queue import Received
+from walle.sampling.queues import Received
 from walle.sampling.rounds import Round, assemble_round, split_lanes
 from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from walle.agent.evaluation import Evaluation
 from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
 from walle.agent.sinks import Sink
-from walle.sampling.replacing import NodesInUse, Told
 from walle.sampling.rounds import Round
+from walle.sampling.sampling import NodesInUse, Told
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Span, Timer, TraceFile
@@ -24,14 +24,16 @@ from walle.types import IntArray, PolicySnapshot
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
 
 
-class Film(Protocol):
-    """Makes videos of the policy."""
+class Filming(NamedTuple):
+    """Videos of the policy while it learns.
 
-    def is_due(self, env_steps: int) -> bool:
-        """Whether an episode is to be filmed after so many environment steps."""
+    Attributes:
+        is_due: whether to film an episode after so many environment steps.
+        film: films an episode of a snapshot after so many environment steps; returns the file.
+    """
 
-    def __call__(self, snapshot: PolicySnapshot, env_steps: int) -> Path:
-        """Films an episode of the policy in `snapshot`; returns the file."""
+    is_due: Callable[[int], bool]
+    film: Callable[[PolicySnapshot, int], Path]
 
 
 class Collection(NamedTuple):
@@ -92,7 +94,7 @@ class Recorder:
         sinks: Sequence[Sink],
         progress: Progress,
         trace: TraceFile | None = None,
-        film: Film | None = None,
+        filming: Filming | None = None,
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
         """Creates the files, or continues those of an earlier process.
@@ -105,12 +107,12 @@ class Recorder:
             sinks: TensorBoard or W&B; may be empty.
             progress: the display on the terminal.
             trace: the file of spans; None without a trace.
-            film: makes videos; None for a run without them.
+            filming: makes videos; None for a run without them.
             earlier: the `state_dict` to resume from; None for a new run.
         """
         self._directory, self._timer, self._tracker = directory, timer, tracker
         self._lock_step, self._sinks, self._progress = lock_step, sinks, progress
-        self._trace, self._film = trace, film
+        self._trace, self._filming = trace, filming
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
         self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
@@ -219,14 +221,14 @@ class Recorder:
 
     def video_is_due(self, env_steps: int) -> bool:
         """Whether an episode is to be filmed after so many environment steps."""
-        return self._film is not None and self._film.is_due(env_steps)
+        return self._filming is not None and self._filming.is_due(env_steps)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
         """Films an episode of the policy; a run does not end because it cannot be drawn."""
-        assert self._film is not None
+        assert self._filming is not None
         try:
             with signals.breaking_off():
-                video = self._film(policy, env_steps)
+                video = self._filming.film(policy, env_steps)
             for sink in self._sinks:
                 sink.video(env_steps, video)
         except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything

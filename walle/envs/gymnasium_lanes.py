@@ -60,7 +60,7 @@ class GymnasiumLanes:
         self._truncated = np.zeros(n, np.bool_)
         self._steps = 0
         self._saving = spec.saving
-        self._episodes = [saving.Episode() for _ in self._lanes]
+        self._episodes = [saving.EpisodeReplay() for _ in self._lanes]
 
     def __len__(self) -> int:
         """The number of lanes."""
@@ -185,7 +185,7 @@ class GymnasiumLanes:
     def _replay(self, i: int, state: bytes) -> None:
         """Begins lane i's episode again and repeats its actions."""
         size = self._obs[i].nbytes
-        episode = self._episodes[i] = saving.Episode.of(state[size:])
+        episode = self._episodes[i] = saving.EpisodeReplay.of(state[size:])
         obs = episode.begin(self._envs[i])
         dtype = self._action_dtype or self.action_space.dtype
         like = np.zeros(self.action_space.shape or (), dtype)

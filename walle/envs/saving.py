@@ -79,7 +79,7 @@ def load(state: bytes, like: Env) -> Env:
     return loaded
 
 
-class Episode:
+class EpisodeReplay:
     """The beginning and the actions of one lane's episode."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Episode:
         return header.tobytes() + self._words.tobytes() + b"".join(self._actions)
 
     @classmethod
-    def of(cls, state: bytes) -> Episode:
+    def of(cls, state: bytes) -> EpisodeReplay:
         """The episode that `state` returned; bytes after its end are ignored."""
         episode = cls()
         seeded, seed, count, size = np.frombuffer(state, np.int64, _HEADER).tolist()

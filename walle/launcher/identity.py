@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from walle.system.identity import Flat, as_json
@@ -32,6 +32,11 @@ class ConfigChangedError(ValueError):
     """The directory holds a sweep of another config."""
 
 
+def same(a: Any, b: Any) -> bool:
+    """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
+    return as_json(a) == as_json(b)
+
+
 def common_part(configs: Sequence[Flat]) -> Flat:
     """The leaves that all configs have, with equal values."""
     first, *others = configs or [{}]
@@ -40,11 +45,6 @@ def common_part(configs: Sequence[Flat]) -> Flat:
         for path, value in first.items()
         if all(path in other and same(other[path], value) for other in others)
     }
-
-
-def same(a: Any, b: Any) -> bool:
-    """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
-    return as_json(a) == as_json(b)
 
 
 def assign_numbers(
@@ -92,26 +92,15 @@ def refuse_other_base(
     """
     if not known or not wanted:
         return
-    old, new = ([job.config for job in jobs] for jobs in (known, wanted))
-    free = _varying(old) | _varying(new)
-    free |= {path for path in _paths([*old, *new]) if _is_swept(path, swept)}
-    before = {path: v for path, v in common_part(old).items() if path not in free}
-    after = {path: v for path, v in common_part(new).items() if path not in free}
+    common = [common_part([job.config for job in jobs]) for jobs in (known, wanted)]
+    paths = {path for job in [*known, *wanted] for path in job.config}
+    # A swept key may change, every key of a swept group, and what follows from one of them.
+    fixed = {path for path in paths if not any(f"{path}.".startswith(f"{key}.") for key in swept)}
+    for jobs, part in zip((known, wanted), common, strict=True):
+        fixed -= {path for job in jobs for path in job.config} - part.keys()
+    before, after = ({path: part[path] for path in part if path in fixed} for part in common)
     if not same(before, after):
         raise _changed(before, after, "the sweep")
-
-
-def _paths(configs: Iterable[Flat]) -> set[str]:
-    return {path for config in configs for path in config}
-
-
-def _varying(configs: Sequence[Flat]) -> set[str]:
-    return _paths(configs) - set(common_part(configs))
-
-
-def _is_swept(path: str, swept: Collection[str]) -> bool:
-    """True for a swept key, and for every key of a swept group."""
-    return any(path == key or path.startswith(f"{key}.") for key in swept)
 
 
 def _changed(before: Flat, after: Flat, what: str) -> ConfigChangedError:
@@ -121,16 +110,16 @@ def _changed(before: Flat, after: Flat, what: str) -> ConfigChangedError:
 
 def difference(before: Flat, after: Flat) -> list[str]:
     """One line for each leaf that differs: `key: old -> new`."""
+
+    def shown(value: Any) -> str:
+        return "(absent)" if value is _ABSENT else json.dumps(value, default=str)
+
     pairs = {
         path: (before.get(path, _ABSENT), after.get(path, _ABSENT))
         for path in sorted(before.keys() | after.keys())
     }
     return [
-        f"{path}: {_shown(old)} -> {_shown(new)}"
+        f"{path}: {shown(old)} -> {shown(new)}"
         for path, (old, new) in pairs.items()
-        if old is _ABSENT or new is _ABSENT or not same(old, new)
+        if _ABSENT in (old, new) or not same(old, new)
     ]
-
-
-def _shown(value: Any) -> str:
-    return "(absent)" if value is _ABSENT else json.dumps(value, default=str)

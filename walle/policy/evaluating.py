@@ -2,29 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from contextlib import closing
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from walle.agent.evaluation import run_episodes
-from walle.analysis.loading.directories import counted
-from walle.analysis.measuring.stats import Interval, digits, mean_interval
+from walle.agent.evaluation import Evaluation, run_episodes
 from walle.envs import make_lanes
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy
 from walle.policy.loading import load
 from walle.streams import afterwards_noise, afterwards_seed
+from walle.system.format import count_text
 from walle.types import AnyArray
 
 AT_ONCE = 50  # episodes that run side by side in one process
 
 
+class MeanReturn(NamedTuple):
+    """A mean with its 95% interval, mean -+ t s / sqrt(n) (Student's t); NaN for a single value."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    @classmethod
+    def of(
+        cls, values: npt.ArrayLike, possible: tuple[float, float] = (-math.inf, math.inf)
+    ) -> MeanReturn:
+        """The mean of some values; `possible` bounds the interval, if not the mean."""
+        x = np.asarray(values, float)
+        mean = float(x.mean())
+        if x.size < 2:
+            return cls(mean)
+        reach = student_t(x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
+        low, high = possible
+        return cls(mean, max(mean - reach, min(low, mean)), min(mean + reach, max(high, mean)))
+
+    def __str__(self) -> str:
+        """As `digits` writes numbers, with the interval in brackets, if there is one."""
+        interval = "" if math.isnan(self.low) else f" [{digits(self.low)}, {digits(self.high)}]"
+        return f"{digits(self.value)}{interval}"
+
+
+def student_t(dof: int) -> float:
+    """The t beyond which Student's distribution with `dof` degrees has 2.5% at each end.
+
+    Abramowitz & Stegun 1964, eq. 26.7.3 and 26.7.4, for θ = arctan(t / sqrt(dof)): the probability
+    of values within -+ t grows with θ, which is found by halving.
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        theta = (low + high) / 2
+        odd = dof % 2
+        term = total = math.cos(theta) if odd else 1.0
+        for k in range(2 + odd, dof - 1, 2):
+            term *= math.cos(theta) ** 2 * (k - 1) / k
+            total += term
+        within = math.sin(theta) * total
+        if odd:
+            within = 2 / math.pi * (theta + (within if dof > 1 else 0.0))
+        low, high = (theta, high) if within < 0.95 else (low, theta)
+    return math.sqrt(dof) * math.tan(low)
+
+
+def digits(value: float) -> str:
+    """Three significant digits; all digits before the point from a thousand on, as in 4416."""
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
+
+
 class Result(NamedTuple):
-    """The returns and the lengths of E episodes, and how they came about.
+    """The returns and the lengths of E episodes, and what determined them.
 
     Attributes:
         origin: where the policy comes from.
@@ -43,9 +96,9 @@ class Result(NamedTuple):
     lengths: list[int]
 
     @property
-    def mean(self) -> Interval:
+    def mean(self) -> MeanReturn:
         """The mean return with its 95% interval over the episodes (Student's t)."""
-        return mean_interval(self.returns)
+        return MeanReturn.of(self.returns)
 
     def row(self) -> dict[str, Any]:
         """A row of a table: origin, settings, and statistics of the returns."""
@@ -56,7 +109,9 @@ class Result(NamedTuple):
             "eval_seed": self.seed,
             "deterministic": self.deterministic,
             "episodes": len(r),
-            **self.mean.columns("return_mean"),
+            "return_mean": self.mean.value,
+            "return_mean_low": self.mean.low,
+            "return_mean_high": self.mean.high,
             "return_median": float(np.median(r)),
             "return_std": float(np.std(r)),
             "return_min": min(r),
@@ -71,7 +126,7 @@ class Result(NamedTuple):
     def __str__(self) -> str:
         """The mean with its interval, the median, and the number of episodes."""
         median = f"median {digits(float(np.median(self.returns)))}"
-        return f"return {self.mean}, {median}, {counted(len(self.returns), 'episode')}"
+        return f"return {self.mean}, {median}, {count_text(len(self.returns), 'episode')}"
 
 
 def evaluate(
@@ -82,11 +137,11 @@ def evaluate(
     deterministic: bool = True,
     which: str | None = None,
 ) -> Result:
-    """Runs episodes with a policy and returns what they gave.
+    """Runs episodes with a policy and returns their returns and lengths.
 
-    Episode k begins with a seed that depends on `seed` and k alone. So policies that are evaluated
-    with equal seeds meet the same episodes, whoever trained them; and no episode is one of those
-    by which `best.pt` was chosen. EnvPool has seeds of its own.
+    Episode k starts with a seed that depends on `seed` and k alone. Therefore policies that are
+    evaluated with equal seeds meet the same episodes, whoever trained them; and no episode is one
+    of those by which `best.pt` was chosen. EnvPool has seeds of its own.
 
     Args:
         policy: a policy, or what `load` takes: a run's directory or a checkpoint file.
@@ -104,24 +159,18 @@ def evaluate(
             raise ConfigError(f"{name}={value!r} must be a whole number, {least} at least")
     if isinstance(policy, Policy) and which is not None:
         raise ConfigError(f"which={which!r} with a policy that is loaded already; give its path")
-    found = policy if isinstance(policy, Policy) else load(policy, which)
+    loaded = policy if isinstance(policy, Policy) else load(policy, which)
     returns: list[float] = []
     lengths: list[int] = []
-    for some in _chunks(episodes):
-        chunk = _run(found, some, seed, deterministic)
-        returns += chunk[0]
-        lengths += chunk[1]
-    return Result(found.origin, found.spec.id, seed, deterministic, returns, lengths)
-
-
-def _chunks(episodes: int) -> Iterator[range]:
     for first in range(0, episodes, AT_ONCE):
-        yield range(first, min(first + AT_ONCE, episodes))
+        some = range(first, min(first + AT_ONCE, episodes))
+        evaluation = _run(loaded, some, seed, deterministic)
+        returns += evaluation.returns
+        lengths += evaluation.lengths
+    return Result(loaded.origin, loaded.spec.id, seed, deterministic, returns, lengths)
 
 
-def _run(
-    policy: Policy, numbers: range, seed: int, deterministic: bool
-) -> tuple[list[float], list[int]]:
+def _run(policy: Policy, numbers: Sequence[int], seed: int, deterministic: bool) -> Evaluation:
     """Runs the episodes with these numbers side by side, in new environments."""
     actor = policy.actor(len(numbers))
     noise = [afterwards_noise(seed, number) for number in numbers]
@@ -135,6 +184,6 @@ def _run(
     if policy.spec.backend != "envpool":  # whose lanes take no new seeds
         seeds = [afterwards_seed(seed, number) for number in numbers]
     with closing(make_lanes(policy.spec, numbers, seed, "evaluate")) as lanes:
-        found = run_episodes(lanes, seeds, act)
-    assert found is not None
-    return found.returns, found.lengths
+        evaluation = run_episodes(lanes, seeds, act)
+    assert evaluation is not None
+    return evaluation

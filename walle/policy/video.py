@@ -1,25 +1,231 @@
-"""Writes films as MP4 or GIF, small enough to send: at most a megabyte a minute."""
+"""Videos of episodes as MP4 or GIF, small enough to send: at most a megabyte a minute.
+
+`film` draws episodes, with the return and the step written on every picture, and `write` encodes
+them. Both stream: a picture is drawn when the encoder asks for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
-from PIL import Image
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from walle.errors import ConfigError
-from walle.policy.rendering import MOST_FPS, Film
+from walle.agent.evaluation import LONGEST
+from walle.envs.single import RobotEnv
+from walle.errors import ConfigError, what_went_wrong
+from walle.policy.acting import Policy
+from walle.policy.drawing import has_display
+from walle.streams import afterwards_seed
+from walle.types import PolicySnapshot
 
+Picture = npt.NDArray[np.uint8]
+MOST_FPS = 30
+MOST_FPS_WHILE_LEARNING = 15  # a picture may cost a tenth of a second
 BYTES_PER_S = 1_000_000 / 60
+_WIDTHS = {1: 480, 2: 360, 3: 240}  # of a picture, by the columns of the grid
 _KBIT_PER_S = 95  # leaves room for the container and the first picture
 _STRIP_QUALITY = -0.3  # from -1, of all bits for the text, to 0; moving floors smeared the digits
-# GIFs cannot be told a rate: pictures a second, colours and size shrink until the file is small.
+# GIFs have no bit rate to set: frame rate, colours and size shrink until the file is small.
 _GIF_FPS = 10
 _GIF_LEVELS = ((1, 64, 1.0), (2, 32, 1.0), (2, 16, 0.75), (4, 16, 0.75), (4, 8, 0.5), (10, 4, 0.5))
+
+
+class Video(NamedTuple):
+    """A video before it is written.
+
+    Attributes:
+        pictures: [H, W, 3] each.
+        fps: pictures a second.
+        strips: left, top, width and height of the areas with text, which must stay readable.
+    """
+
+    pictures: Iterator[Picture]
+    fps: float
+    strips: Sequence[tuple[int, int, int, int]] = ()
+
+
+def film(
+    policies: Sequence[Policy],
+    labels: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    deterministic: bool = True,
+    most_fps: int = MOST_FPS,
+    most_steps: int | None = None,
+) -> Video:
+    """An episode of every policy, side by side; the last picture of a shorter one stays.
+
+    It is the first episode that `walle.evaluate` runs with this seed.
+
+    Args:
+        policies: at most sixteen.
+        labels: a line for each picture; no lines by default.
+        seed: as for `walle.evaluate`.
+        deterministic: take the likeliest actions.
+        most_fps: pictures are left out where an environment draws more in a second.
+        most_steps: the video ends after so many actions; None shows whole episodes.
+
+    Raises:
+        ConfigError: an environment cannot be drawn here; the message says what to install.
+    """
+    if not 1 <= len(policies) <= 16:
+        raise ConfigError(f"{len(policies)} policies in one video: give 1 to 16")
+    columns = math.ceil(math.sqrt(len(policies)))
+    width = _WIDTHS.get(columns, 160)
+    size = (width, width * 3 // 4)
+    envs = [_drawn_env(policy, size) for policy in policies]
+    pace = envs[0].metadata.get("render_fps", MOST_FPS) / policies[0].spec.frame_skip
+    every = math.ceil(pace / most_fps)
+    captions = [*labels, *[""] * (len(policies) - len(labels))]
+    episodes = [
+        _episode(policy, env, size, caption, seed, deterministic, every, most_steps or LONGEST)
+        for policy, env, caption in zip(policies, envs, captions, strict=True)
+    ]
+    strips = [
+        (i % columns * size[0], i // columns * size[1], size[0], _strip_height(size[0], caption))
+        for i, caption in enumerate(captions)
+    ]
+    return Video(_side_by_side(episodes, columns), pace / every, strips)
+
+
+def film_while_learning(
+    directory: Path, ending: str, policy: Policy, most_steps: int | None = None
+) -> Callable[[PolicySnapshot, int], Path]:
+    """A function that films a snapshot of `policy` into a run's directory.
+
+    It takes the snapshot and the environment steps so far, and returns the file, videos/STEPS.mp4
+    or .gif. One picture is drawn here, so that what cannot be drawn is refused before the run
+    starts.
+
+    Args:
+        directory: the run's directory.
+        ending: ".mp4" or ".gif".
+        policy: the policy before learning.
+        most_steps: actions in a video; None films whole episodes.
+
+    Raises:
+        ConfigError: a package is missing, or the environment cannot be drawn.
+    """
+    fps = most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")
+    fps = min(MOST_FPS_WHILE_LEARNING, fps)
+    next(film([policy], most_fps=fps, most_steps=most_steps).pictures)
+
+    def film_snapshot(snapshot: PolicySnapshot, env_steps: int) -> Path:
+        path = directory / "videos" / f"{env_steps}{ending}"
+        policy.use(snapshot)
+        write(film([policy], most_fps=fps, most_steps=most_steps), path)
+        return path
+
+    return film_snapshot
+
+
+def _episode(
+    policy: Policy,
+    env: gym.Env[Any, Any],
+    size: tuple[int, int],
+    label: str,
+    seed: int,
+    deterministic: bool,
+    every: int,
+    most_steps: int,
+) -> Iterator[Picture]:
+    """The pictures before every action, or before some; the last one is not left out."""
+    obs, _ = env.reset(seed=afterwards_seed(seed, 0))
+    state, total, step, ended = policy.initial_state(), 0.0, 0, False
+    picture: Picture | None = None
+    while not ended and step < most_steps:
+        if step % every == 0:
+            picture = _render(env, size)
+            yield _captioned(picture, label, total, step)
+        action, state = policy.act(obs, state, deterministic)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        total, step, ended = total + float(reward), step + 1, terminated or truncated
+    if not isinstance(env.unwrapped, RobotEnv):  # which has started the next episode
+        picture = _render(env, size)
+    assert picture is not None
+    yield _captioned(picture, label, total, step)
+    env.close()
+
+
+def _side_by_side(episodes: Sequence[Iterator[Picture]], columns: int) -> Iterator[Picture]:
+    last: list[Picture] = []
+    for pictures in zip_longest(*episodes):
+        last = [new if new is not None else old for new, old in zip_longest(pictures, last)]
+        blank = [np.zeros_like(last[0])] * (-len(last) % columns)
+        cells = [*last, *blank]
+        rows = [np.hstack(cells[i : i + columns]) for i in range(0, len(cells), columns)]
+        yield np.vstack(rows)
+
+
+def _render(env: gym.Env[Any, Any], size: tuple[int, int]) -> Picture:
+    """The picture that the environment draws, fitted into [height, width, 3]."""
+    name = env.spec.id if env.spec else type(env.unwrapped).__name__
+    try:
+        drawn: Any = env.render()
+    except NotImplementedError:
+        drawn = None
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be drawn: {what_went_wrong(error)}") from error
+    if not isinstance(drawn, np.ndarray) or drawn.ndim != 3:
+        raise ConfigError(
+            f"{name} draws no pictures: render() must return [height, width, 3] bytes with "
+            'render_mode="rgb_array"'
+        )
+    return np.asarray(ImageOps.pad(Image.fromarray(drawn), size))
+
+
+def _captioned(picture: Picture, label: str, total: float, step: int) -> Picture:
+    """The picture with one or two lines of text on a dark strip at its top."""
+    image = Image.fromarray(picture)
+    draw = ImageDraw.Draw(image, "RGBA")
+    size = _text_size(image.width)
+    lines = [*([label] if label else []), f"return {total:,.1f}   step {step:,}"]
+    draw.rectangle((0, 0, image.width, _strip_height(image.width, label)), fill=(0, 0, 0, 150))
+    font = ImageFont.load_default(size)
+    for i, line in enumerate(lines):
+        draw.text((5, 1 + i * (size + 4)), line, fill=(255, 255, 255, 255), font=font)
+    return np.asarray(image)
+
+
+def _text_size(width: int) -> int:
+    return max(11, width // 24)
+
+
+def _strip_height(width: int, label: str) -> int:
+    """The height of the strip with return and step, below a label if there is one."""
+    return (_text_size(width) + 4) * (2 if label else 1) + 2
+
+
+def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
+    """The policy's environment, made to draw off screen, in the picture's size if it takes one.
+
+    Raises:
+        ConfigError: it cannot; the message says what to install.
+    """
+    if not has_display():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would complain on stderr
+    sizes = dict(zip(("width", "height"), size, strict=True))
+    registered = gym.registry.get(policy.spec.id)
+    if registered is None and ":" in policy.spec.id:
+        from walle.envs.mujoco.registry import find_robot
+
+        takes_sizes = find_robot(policy.spec.id) is not None
+    else:
+        entry = "" if registered is None else str(registered.entry_point)
+        takes_sizes = entry.startswith("gymnasium.envs.mujoco")
+    try:
+        return policy.env("rgb_array", **(sizes if takes_sizes else {}))
+    except ConfigError as error:
+        raise ConfigError(f'{error} (for render_mode="rgb_array")') from error
 
 
 def most_fps(path: Path, setting: str | None = None) -> int:
@@ -27,7 +233,7 @@ def most_fps(path: Path, setting: str | None = None) -> int:
 
     Args:
         path: of the file, which need not exist.
-        setting: what asks for the file; None for a file that was named by `video=`.
+        setting: the setting that asks for the file; None for a file that was named by `video=`.
 
     Raises:
         ConfigError: the ending is neither .mp4 nor .gif, or a package is missing.
@@ -47,75 +253,70 @@ def most_fps(path: Path, setting: str | None = None) -> int:
     return MOST_FPS
 
 
-def write(film: Film, path: Path) -> float:
-    """Writes `film` to `path`, which ends with .mp4 or .gif; returns its seconds.
+def write(video: Video, path: Path) -> float:
+    """Writes `video` to `path`, which ends with .mp4 or .gif; returns its seconds.
 
-    The file has its name only when it is whole.
+    The file has its name only when it is complete.
     """
     most_fps(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer: Callable[[Film, Path], int] = _write_gif if path.suffix == ".gif" else _write_mp4
+    writer: Callable[[Video, Path], int] = _write_gif if path.suffix == ".gif" else _write_mp4
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
-        count = writer(film, part)
+        count = writer(video, part)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    return count / film.fps
+    return count / video.fps
 
 
-def _write_mp4(film: Film, path: Path) -> int:
+def _write_mp4(video: Video, path: Path) -> int:
     import imageio_ffmpeg
 
-    first = next(film.pictures)
+    first = next(video.pictures)
     height, width = (side - side % 2 for side in first.shape[:2])
-    writer = imageio_ffmpeg.write_frames(str(path), (width, height), **_mp4_options(film))
+    strips = [f"addroi={x}:{y}:{w}:{h}:{_STRIP_QUALITY}" for x, y, w, h in video.strips]
+    text = ["-vf", ",".join(strips)] if strips else []
+    rate = ["-maxrate", f"{_KBIT_PER_S}k", "-bufsize", f"{_KBIT_PER_S // 2}k"]
+    writer = imageio_ffmpeg.write_frames(
+        str(path),
+        (width, height),
+        fps=video.fps,
+        codec="libx264",
+        quality=None,
+        macro_block_size=2,
+        ffmpeg_log_level="error",
+        output_params=["-crf", "25", *rate, *text, "-preset", "slow", "-movflags", "+faststart"],
+    )
     writer.send(None)
     count = 0
     with closing(writer):
-        for picture in chain([first], film.pictures):
+        for picture in chain([first], video.pictures):
             writer.send(np.ascontiguousarray(picture[:height, :width]))
             count += 1
     return count
 
 
-def _mp4_options(film: Film) -> dict[str, Any]:
-    strips = [f"addroi={x}:{y}:{w}:{h}:{_STRIP_QUALITY}" for x, y, w, h in film.strips]
-    text = ["-vf", ",".join(strips)] if strips else []
-    rate = ["-maxrate", f"{_KBIT_PER_S}k", "-bufsize", f"{_KBIT_PER_S // 2}k"]
-    return {
-        "fps": film.fps,
-        "codec": "libx264",
-        "quality": None,
-        "macro_block_size": 2,
-        "ffmpeg_log_level": "error",
-        "output_params": ["-crf", "25", *rate, *text, "-preset", "slow", "-movflags", "+faststart"],
-    }
-
-
-def _write_gif(film: Film, path: Path) -> int:
-    pictures = [Image.fromarray(picture) for picture in film.pictures]
-    limit = BYTES_PER_S * len(pictures) / film.fps
+def _write_gif(video: Video, path: Path) -> int:
+    pictures = [Image.fromarray(picture) for picture in video.pictures]
+    limit = BYTES_PER_S * len(pictures) / video.fps
     for every, colours, scale in _GIF_LEVELS:
-        frames = list(_reduced(pictures, every, colours, scale))
+        # All pictures have the colours of the one in the middle.
+        palette = pictures[len(pictures) // 2].quantize(colours)
+        width, height = (round(side * scale) for side in pictures[0].size)
+        frames = [
+            (picture.resize((width, height)) if scale < 1 else picture).quantize(
+                colours, palette=palette, dither=Image.Dither.NONE
+            )
+            for picture in pictures[::every]
+        ]
         frames[0].save(
             path,
             save_all=True,
             append_images=frames[1:],
-            duration=round(1000 * every / film.fps),
+            duration=round(1000 * every / video.fps),
             loop=0,
         )
         if path.stat().st_size <= limit:
             break
     return len(pictures)
-
-
-def _reduced(
-    pictures: list[Image.Image], every: int, colours: int, scale: float
-) -> Iterator[Image.Image]:
-    """Some of the pictures, smaller, all with the colours of the one in the middle."""
-    size = tuple(round(side * scale) for side in pictures[0].size)
-    palette = pictures[len(pictures) // 2].quantize(colours)
-    for picture in pictures[::every]:
-        small = picture.resize((size[0], size[1])) if scale < 1 else picture
-        yield small.quantize(colours, palette=palette, dither=Image.Dither.NONE)

@@ -15,14 +15,14 @@ from walle.policy.acting import Policy
 from walle.policy.drawing import has_display
 from walle.streams import afterwards_seed
 
-Show = Callable[[], bool]
-
 
 def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
-    """Runs episodes in real time until the window is closed; an environment's own shows one.
+    """Runs episodes in real time until the window is closed.
+
+    Environments that open their own window run a single episode.
 
     Args:
-        policy: what acts.
+        policy: the policy that acts.
         seed: as for `walle.evaluate`: these are its episodes, in their order.
         deterministic: take the likeliest actions.
 
@@ -61,20 +61,20 @@ def _run(
     seed: int,
     episodes: int,
     deterministic: bool,
-    show: Show,
+    show: Callable[[], bool],
     step_s: float,
 ) -> None:
-    """Runs episodes until `show` says no; a step takes `step_s` seconds at least."""
+    """Runs episodes until `show` returns False; a step takes `step_s` seconds at least."""
     for episode in range(episodes):
         obs, _ = env.reset(seed=afterwards_seed(seed, episode))
         state, ended = policy.initial_state(), False
         while not ended:
-            began = time.monotonic()
+            start = time.monotonic()
             if not show():
                 env.close()
                 return
             action, state = policy.act(obs, state, deterministic)
             obs, _, terminated, truncated, _ = env.step(action)
             ended = terminated or truncated
-            time.sleep(max(0.0, step_s - (time.monotonic() - began)))
+            time.sleep(max(0.0, step_s - (time.monotonic() - start)))
     env.close()

@@ -15,7 +15,7 @@ import numpy as np
 
 from walle.envs import Lanes
 from walle.sampling.actor import Actor
-from walle.sampling.lane_group import collect
+from walle.sampling.collect import collect
 from walle.streams import episode_action_noise, episode_env_seed
 from walle.timing import Timer
 from walle.types import (
@@ -113,8 +113,8 @@ class EpisodeSampler:
         out.policy_version[:] = snapshot.version
         return Filled(int(lane_steps.sum()), lane_steps)
 
-    def hand_over(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
-        """See `Sampler.hand_over`: a round of whole episodes depends on its number alone."""
+    def export_states(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
+        """See `Sampler.export_states`: a round of whole episodes depends on its number alone."""
         return 0
 
     def _run_episodes(self, scratch: Rollout, quota: IntArray, round_: int, timer: Timer) -> int:

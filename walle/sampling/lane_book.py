@@ -1,33 +1,127 @@
-"""The agent's record of all lanes: the state that each round left them in."""
+"""Lanes between two rounds, as values: who continues from them, and where, leaves no trace."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from walle.sampling.lane_block import LaneBlock
+from walle.envs import EnvSpec, make_lanes
+from walle.envs.lanes import StateArray
+from walle.errors import RestoreError
 from walle.sampling.slots import Slot
+from walle.types import AnyArray, FloatArray, IntArray
+
+
+class LaneBlock(NamedTuple):
+    """L lanes before a round.
+
+    `state` may be older than the lanes: then `actions` led from it to here. Without any state the
+    actions started with the lanes' first episodes.
+
+    Attributes:
+        numbers: [L] the lanes' numbers in the run.
+        round: the round that comes next.
+        state: [L, W] as `Lanes.state` returned it; W = 0 without a state.
+        obs: [L, O] the observations that the policy sees next.
+        memory: [L, S] the policy's memory.
+        actions: [T, L, *A] the policy's actions since `state`.
+    """
+
+    numbers: IntArray
+    round: int
+    state: StateArray
+    obs: AnyArray
+    memory: FloatArray
+    actions: AnyArray
+
+    @classmethod
+    def first(cls, numbers: Sequence[int]) -> LaneBlock:
+        """Lanes before the first round of a run."""
+        lanes = len(numbers)
+        nothing: Any = np.zeros((lanes, 0), np.float32)
+        state, actions = np.zeros((lanes, 0), np.uint8), np.zeros((0, lanes), np.float32)
+        return cls(np.asarray(numbers, np.int64), 0, state, nothing, nothing, actions)
+
+    @classmethod
+    def loaded(cls, fields: Mapping[str, Any]) -> LaneBlock:
+        """The block whose fields a checkpoint holds."""
+        arrays: Any = {name: np.asarray(x).copy() for name, x in fields.items() if name != "round"}
+        return cls(**arrays, round=fields["round"])
+
+    def of(self, numbers: Sequence[int]) -> LaneBlock:
+        """The lanes of this block that are in `numbers`."""
+        own = np.flatnonzero(np.isin(self.numbers, numbers))
+        parts = (self.state[own], self.obs[own], self.memory[own], self.actions[:, own])
+        return LaneBlock(self.numbers[own], self.round, *parts)
+
 
 Blocks = tuple[LaneBlock, ...]
+
+
+def deal(blocks: Sequence[LaneBlock], numbers: Sequence[int]) -> Blocks:
+    """The parts of `blocks` with the lanes `numbers`; blocks without such a lane are left out."""
+    parts = (block.of(numbers) for block in blocks)
+    return tuple(part for part in parts if len(part.numbers))
+
+
+def replayed(block: LaneBlock, env: EnvSpec, seed: int) -> LaneBlock:
+    """The block with an up-to-date state, found by repeating its actions in lanes of its own.
+
+    Raises:
+        RestoreError: the environment does not continue as it did before.
+    """
+    if not len(block.actions) and block.state.size:
+        return block
+    numbers, obs = block.numbers.tolist(), block.obs
+    with closing(make_lanes(env, numbers, seed)) as lanes:
+        if block.state.size:
+            lanes.restore(block.state)
+        else:
+            lanes.reset()
+        for action in block.actions:
+            obs = lanes.step(action).obs
+        state = lanes.state()
+    assert state is not None
+    if np.asarray(obs, block.obs.dtype).tobytes() != block.obs.tobytes():
+        where = f"lanes {numbers[0]} to {numbers[-1]}"
+        raise RestoreError(f"{env.id}: the same actions led elsewhere in {where}")
+    return block._replace(state=state, actions=block.actions[:0])
+
+
+def concatenated(blocks: Sequence[LaneBlock]) -> LaneBlock:
+    """One block with all lanes of up-to-date blocks, in the order of their numbers."""
+    numbers = np.concatenate([block.numbers for block in blocks])
+    order = np.argsort(numbers)
+    width = max(block.state.shape[1] for block in blocks)
+    padded = [np.pad(b.state, ((0, 0), (0, width - b.state.shape[1]))) for b in blocks]
+    return LaneBlock(
+        numbers[order],
+        max(block.round for block in blocks),
+        np.concatenate(padded)[order],
+        np.concatenate([block.obs for block in blocks])[order],
+        np.concatenate([block.memory for block in blocks])[order],
+        blocks[0].actions[:0],
+    )
 
 
 class LaneBook:
     """The lanes of every sampler as they were after the last rollout that the agent took."""
 
     def __init__(self, starts: Sequence[Blocks], *, saved: bool) -> None:
-        """Begins with the lanes of each sampler, one block or several.
+        """Starts with the lanes of each sampler, one block or several.
 
         Args:
             starts: the lanes before their next rounds, by sampler.
-            saved: whether lanes can give their states.
+            saved: whether lanes can export their states.
         """
         self._blocks, self._saved = list(starts), saved
 
-    def turn(self, sampler: int, slot: Slot) -> None:
+    def advance(self, sampler: int, slot: Slot) -> None:
         """Notes the rollout in `slot`, the sampler's next one."""
-        self._blocks[sampler] = _turned(self._blocks[sampler], slot, saved=self._saved)
+        self._blocks[sampler] = self.after(sampler, [slot])
 
     def round(self, sampler: int) -> int:
         """The sampler's next round."""
@@ -37,15 +131,19 @@ class LaneBook:
         """The lanes of a sampler after the rollouts in `slots`, which are not noted yet."""
         blocks = self._blocks[sampler]
         for slot in slots:
-            blocks = _turned(blocks, slot, saved=self._saved)
+            blocks = _advanced(blocks, slot, saved=self._saved)
         return blocks
+
+    def all(self) -> list[LaneBlock]:
+        """The blocks of all samplers."""
+        return [block for blocks in self._blocks for block in blocks]
 
     def state_dict(self) -> list[dict[str, Any]]:
         """All blocks as plain values and arrays."""
-        return [block._asdict() for blocks in self._blocks for block in blocks]
+        return [block._asdict() for block in self.all()]
 
 
-def _turned(blocks: Blocks, slot: Slot, *, saved: bool) -> Blocks:
+def _advanced(blocks: Blocks, slot: Slot, *, saved: bool) -> Blocks:
     """The blocks after the rollout in `slot`."""
     round_, width, filled = int(slot.round[0]) + 1, int(slot.state_bytes[0]), slot.filled
     if not saved:
@@ -56,12 +154,12 @@ def _turned(blocks: Blocks, slot: Slot, *, saved: bool) -> Blocks:
         return (
             LaneBlock(filled.lane.copy(), round_, state, obs, memory, filled.action[:0].copy()),
         )
-    found = []
+    advanced = []
     for block in blocks:
-        own = np.searchsorted(filled.lane, block.numbers)
-        actions = filled.action[:, own]
+        columns = np.searchsorted(filled.lane, block.numbers)
+        actions = filled.action[:, columns]
         if len(block.actions):
             actions = np.concatenate((block.actions, actions))
-        parts = {"obs": obs[own], "memory": memory[own], "actions": actions}
-        found.append(block._replace(round=round_, **parts))
-    return tuple(found)
+        parts = {"obs": obs[columns], "memory": memory[columns], "actions": actions}
+        advanced.append(block._replace(round=round_, **parts))
+    return tuple(advanced)

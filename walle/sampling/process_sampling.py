@@ -9,18 +9,16 @@ from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
 
+import numpy as np
+
 from walle.errors import Interrupted, WorkerError
-from walle.sampling.arena import Arena
-from walle.sampling.experience_queue import ExperienceQueue, Received
-from walle.sampling.lane_book import LaneBook
-from walle.sampling.lending import Records, borrower_of, cancel, clear_after
-from walle.sampling.messages import Failed
-from walle.sampling.policy_queue import PolicyQueue
-from walle.sampling.replacing import News, begins_new_episodes
+from walle.sampling.dealing import Dealer
+from walle.sampling.lane_book import LaneBook, deal
+from walle.sampling.queues import ExperienceQueue, Failed, PolicyQueue, Received
 from walle.sampling.rounds import Round, assemble_round, with_dropped
 from walle.sampling.sampler_process import SamplerTask, run_sampler
-from walle.sampling.sampling import OtherProcesses, Patience
-from walle.sampling.slots import RolloutShape
+from walle.sampling.sampling import News, OtherProcesses, Patience, begins_new_episodes
+from walle.sampling.slots import Arena, RolloutShape
 from walle.system.forkserver import end_orphans
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, Restarts, Silence
@@ -71,9 +69,12 @@ class ProcessSampling:
         self._policies = PolicyQueue(vector_length, self._lag.depth)
         self._boards = Arena([((2,), "int64")] * len(tasks))
         self._board_rows = self._boards.arrays()
-        self._records = Records(shapes) if patience.balance and len(tasks) > 1 else None
+        deals = patience.balance and len(tasks) > 1 and not self._lag.free_running
+        self._dealer = Dealer([len(task.lanes) for task in tasks]) if deals else None
+        self._next_deal: tuple[int, list[int]] | None = None  # its round, and counts of lanes
         self.owners = [task.index for task in tasks for _ in task.lanes]
-        self.lanes = LaneBook([task.blocks for task in tasks], saved=shapes[0].lane_state > 0)
+        self._saved = shapes[0].lane_state > 0
+        self.lanes = LaneBook([task.blocks for task in tasks], saved=self._saved)
         self.news = News()
         self._restarts = Restarts(patience.restarts)
         self._silence = Silence(len(tasks), patience.timeout_s)
@@ -81,22 +82,20 @@ class ProcessSampling:
         self._watch: DeathWatch | None = None
         try:
             for task in tasks:
-                self._workers.append(self._started(task))
+                self._workers.append(self._start(task))
                 self._silence.update(task.index, owes=True)
-            self._forget_sampler_ends()
+            self._experience.forget_sampler_ends()
+            self._policies.forget_sampler_ends()
             self._watch = DeathWatch(self._sentinels, self._notice_death)
         except BaseException:
             self.close()
             raise
 
-    def _started(self, task: SamplerTask) -> Worker:
+    def _start(self, task: SamplerTask) -> Worker:
         ends = (self._experience.connect(task.index), self._policies.connect(task.index))
-        shared = (self._boards, self._experience.rings if self._records else [], self._records)
-        return Worker(task.name, run_sampler, (task, *ends, *shared))
-
-    def _forget_sampler_ends(self) -> None:
-        self._experience.forget_sampler_ends()
-        self._policies.forget_sampler_ends()
+        if self._next_deal is not None:
+            self._experience.announce_deal(task.index, self._next_deal[0])
+        return Worker(task.name, run_sampler, (task, *ends, self._boards))
 
     def wait_ready(self) -> None:
         """See `Sampling`."""
@@ -119,9 +118,36 @@ class ProcessSampling:
     def _next_round(self) -> Round:
         received = self.wait_round()
         round_ = assemble_round(received, self._tasks)
+        self.owners[:] = [task.index for task in self._tasks for _ in task.lanes]
+        steps = [item.slot.filled.env_steps for item in received]
         for item in received:
             self.release(item)
+        if self._dealer is not None:
+            self._dealer.note(steps, round_.busy_s)
+            self._balance(self._dealer)
         return round_
+
+    def _balance(self, dealer: Dealer) -> None:
+        """Deals lanes anew where samplers differ in speed.
+
+        It takes effect in the first round that no sampler can have started yet. With a lag there
+        are rounds before it that are not received yet, so the samplers wait for their lanes.
+        """
+        samplers, next_round = range(len(self._tasks)), self.lanes.round(0)
+        if self._next_deal is None and (counts := dealer.deal()):
+            assert self._lag.most is not None
+            self._next_deal = self._policies.newest + 1 + self._lag.most, counts
+            for sampler in samplers:
+                self._experience.announce_deal(sampler, self._next_deal[0])
+        if self._next_deal is None or self._next_deal[0] != next_round:
+            return
+        (_, counts), self._next_deal = self._next_deal, None
+        blocks, ends = self.lanes.all(), np.cumsum(counts).tolist()
+        for sampler, count, end in zip(samplers, counts, ends, strict=True):
+            lanes = deal(blocks, range(end - count, end))
+            self._tasks[sampler] = self._tasks[sampler].dealt(lanes)
+            self._experience.deal(sampler, next_round, lanes)
+        self.lanes = LaneBook([task.blocks for task in self._tasks], saved=self._saved)
 
     def wait_round(self) -> list[Received]:
         """Waits for the oldest rollout of every sampler; see `receive` for the errors.
@@ -135,8 +161,7 @@ class ProcessSampling:
     def _first_to_arrive(self) -> Round:
         """Copies each slot when it arrives, so that fast samplers do not wait for slow ones.
 
-        A rollout that begins while this waits acts under the newest policy, so that never all of
-        them are too old.
+        New rollouts use the newest policy, so at least one is always fresh enough.
         """
         received: list[Received] = []
         dropped: list[Received] = []
@@ -148,7 +173,8 @@ class ProcessSampling:
                 continue
             copy = item.copied()
             self.release(item)
-            if self._is_too_old(copy):
+            age = self._policies.newest - int(copy.slot.rollout.policy_version.min())
+            if self._max_staleness is not None and age > self._max_staleness:
                 dropped.append(copy)
             else:
                 received.append(copy)
@@ -158,15 +184,9 @@ class ProcessSampling:
             return round_
         return with_dropped(round_, dropped, self._tasks)
 
-    def _is_too_old(self, item: Received) -> bool:
-        if self._max_staleness is None:
-            return False
-        oldest = int(item.slot.rollout.policy_version.min())
-        return self._policies.newest - oldest > self._max_staleness
-
     def release(self, item: Received) -> None:
         """Notes where a rollout left its lanes, and gives the slot back to the sampler."""
-        self.lanes.turn(item.sampler, item.slot)
+        self.lanes.advance(item.sampler, item.slot)
         self._experience.release(item)
 
     @property
@@ -188,7 +208,7 @@ class ProcessSampling:
                 self._read_messages([], timeout_s=0.1)  # the sampler's traceback may arrive late
                 self._replace(task.index, worker.how_it_ended())
         self._report_others()
-        self._look_after_silence()
+        self._act_on_silence()
 
     def _owes(self, sampler: int) -> bool:
         """Whether the sampler has all that it needs for a rollout: a slot and a policy."""
@@ -196,6 +216,8 @@ class ProcessSampling:
         round_ = self.lanes.round(sampler) + len(waiting)
         rounds = self._tasks[sampler].rounds
         unfinished = rounds is None or round_ < rounds
+        if self._next_deal is not None and round_ >= self._next_deal[0]:
+            return False  # it waits for its lanes
         has_policy = self._policies.newest >= self._lag.oldest(round_)
         starting = not self._experience.is_ready(sampler)
         return starting or (unfinished and has_policy and len(waiting) < self._slots)
@@ -213,9 +235,8 @@ class ProcessSampling:
         if self._others and wait(self._others.sentinels, 0):
             self._others.report()
 
-    def _look_after_silence(self) -> None:
-        for silent, seconds, remedy in self._silence.overdue():
-            sampler = self._culprit(silent)
+    def _act_on_silence(self) -> None:
+        for sampler, seconds, remedy in self._silence.overdue():
             name = self._tasks[sampler].name
             doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
             if remedy == "name":
@@ -223,18 +244,6 @@ class ProcessSampling:
             else:
                 self._workers[sampler].kill()
                 self._replace(sampler, f"{name} {doing}")
-
-    def _culprit(self, sampler: int) -> int:
-        """The sampler that steps lanes of the silent one, if one does, else the silent one."""
-        borrower = borrower_of(self._records.all()[sampler]) if self._records else None
-        return sampler if borrower is None else borrower
-
-    def _free_records(self, sampler: int) -> None:
-        """Frees what a dead sampler has borrowed and lent."""
-        if self._records:
-            records = self._records.all()
-            clear_after(records, sampler)
-            cancel(records[sampler], lambda other: not self._workers[other].ended())
 
     def _doing(self, sampler: int) -> str:
         """The section of its timer that a sampler is in."""
@@ -250,7 +259,6 @@ class ProcessSampling:
         Raises:
             WorkerError: there were too many replacements, or the fault comes back.
         """
-        self._free_records(sampler)
         start = self.lanes.after(sampler, self._experience.pending(sampler))
         task = replace(self._tasks[sampler], start=start)
         refused = self._restarts.refusal(sampler, task.first_round)
@@ -260,8 +268,9 @@ class ProcessSampling:
         self.news.replaced(task.name, task.first_round, how, exact=exact)
         self._board_rows[sampler][:] = 0
         self._silence.heard(sampler)
-        dead, self._workers[sampler] = self._workers[sampler], self._started(task)
-        self._forget_sampler_ends()
+        dead, self._workers[sampler] = self._workers[sampler], self._start(task)
+        self._experience.forget_sampler_ends()
+        self._policies.forget_sampler_ends()
         if self._watch is not None:
             self._watch.watch(self._sentinels)
         dead.close()
@@ -275,15 +284,12 @@ class ProcessSampling:
             name = self._tasks[failed.sampler].name
             raise WorkerError(f"{name} failed:\n{failed.report}") from None
         for sampler in self._experience.take_heard():
-            self._heard(sampler)
+            slots = self._experience.pending(sampler)
+            took_ns = int(slots[-1].sent_ns[0] - slots[-1].began_ns[0]) if slots else 0
+            self._silence.heard(sampler, took_ns * 1e-9)
         for sampler in self._experience.take_anew():
             self.news.say(begins_new_episodes(self._tasks[sampler].name))
         return ready
-
-    def _heard(self, sampler: int) -> None:
-        slots = self._experience.pending(sampler)
-        took_ns = int(slots[-1].sent_ns[0] - slots[-1].began_ns[0]) if slots else 0
-        self._silence.heard(sampler, took_ns * 1e-9)
 
     def close(self) -> None:
         """Asks the samplers to end; kills each that still runs after two seconds."""

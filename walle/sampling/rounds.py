@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from walle.sampling.episodes import concatenate, unpack
-from walle.sampling.experience_queue import Received
+from walle.sampling.queues import Received
 from walle.sampling.sampler_process import SamplerTask
 from walle.timing import SAMPLER_SECTIONS
 from walle.types import LANE_FIELDS, STEP_FIELDS, AnyArray, Rollout

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 
-from walle.sampling.experience_queue import Received
 from walle.sampling.lane_book import LaneBook
-from walle.sampling.replacing import News, begins_new_episodes
+from walle.sampling.queues import Received
 from walle.sampling.rounds import Round, assemble_round
 from walle.sampling.sampler_process import SamplerTask, SlotFiller
-from walle.sampling.sampling import OtherProcesses
+from walle.sampling.sampling import News, OtherProcesses, begins_new_episodes
 from walle.sampling.slots import RolloutShape, Slot
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, Watchdog
@@ -78,7 +77,7 @@ class SerialSampling:
             self._filler.fill(self._slot, self._snapshot, self._round)
         self._filler.timer.switch("wait_policy")
         self._round += 1
-        self.lanes.turn(0, self._slot)
+        self.lanes.advance(0, self._slot)
         return assemble_round([Received(0, 0, self._slot)], [self._task])
 
     def close(self) -> None:

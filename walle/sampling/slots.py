@@ -1,9 +1,12 @@
-"""The slots that hold rollouts in anonymous shared memory."""
+"""Arrays in anonymous shared memory, and the slots there that hold rollouts."""
 
 from __future__ import annotations
 
 import math
+import mmap
+import os
 from collections.abc import Sequence
+from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -11,12 +14,68 @@ import numpy as np
 import numpy.typing as npt
 
 from walle.errors import ConfigError
-from walle.sampling.arena import Arena
 from walle.system.machine import memory_bytes
 from walle.timing import SAMPLER_SECTIONS
 from walle.types import LANE_FIELDS, STEP_FIELDS, ActionSpace, Rollout
 
+_ALIGNMENT = 64
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
+
+
+Layout = Sequence[tuple[tuple[int, ...], str]]  # the shape and the dtype of every array
+
+
+class Arena:
+    """Aligned arrays in one piece of anonymous shared memory; picklable to a child process.
+
+    The memory belongs to no file system, so no mount such as /dev/shm bounds its size, and no
+    process that is killed leaves a file behind: the kernel frees it when the last process that maps
+    it ends.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        """Makes the arrays, of zeros."""
+        self.descriptor = os.memfd_create("walle", os.MFD_CLOEXEC)
+        self._layout: Layout = []
+        self._memory: mmap.mmap | None = None
+        self.resize(layout)
+
+    def resize(self, layout: Layout) -> None:
+        """Makes room for other arrays, whose content is undefined."""
+        self._layout = list(layout)
+        needed = max(1, sum(_padded(*array) for array in self._layout))
+        if os.fstat(self.descriptor).st_size < needed:
+            os.ftruncate(self.descriptor, needed)
+        if self._memory is not None and len(self._memory) < needed:
+            self._memory = None  # earlier arrays keep theirs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_layout": self._layout, "descriptor": DupFd(self.descriptor)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._layout, self._memory = state["_layout"], None
+        self.descriptor = state["descriptor"].detach()
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """Views of the shared memory, in the order of the layout."""
+        if self._memory is None:
+            self._memory = mmap.mmap(self.descriptor, 0)
+        memory = np.frombuffer(self._memory, np.uint8)
+        start, views = 0, []
+        for shape, dtype in self._layout:
+            length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            views.append(memory[start : start + length].view(dtype).reshape(shape))
+            start += _padded(shape, dtype)
+        return views
+
+    def __del__(self) -> None:
+        """Closes the descriptor; the memory lives as long as an array of it."""
+        os.close(self.descriptor)
+
+
+def _padded(shape: tuple[int, ...], dtype: str) -> int:
+    length = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
 
 
 class RolloutShape(NamedTuple):
@@ -145,14 +204,16 @@ class Ring:
 
     def __init__(self, shape: RolloutShape, slots: int) -> None:
         """Makes `slots` slots for rollouts of `shape`."""
-        self.slots, self.steps = slots, shape.steps
-        self._per_slot = layout(shape)
-        self._arena = Arena(self._per_slot * slots)
+        self.slots, self._shape = slots, shape
+        self._arena = Arena(layout(shape) * slots)
 
-    def views(self) -> list[Slot]:
-        """All slots."""
+    def views(self, lanes: int | None = None) -> list[Slot]:
+        """All slots; if `lanes` is given, for rollouts of so many lanes from now on."""
+        if lanes is not None:
+            self._shape = self._shape._replace(lanes=lanes)
+            self._arena.resize(layout(self._shape) * self.slots)
         arrays = self._arena.arrays()
-        width = len(self._per_slot)
+        width = len(arrays) // self.slots
         return [Slot.of(arrays[i * width : (i + 1) * width]) for i in range(self.slots)]
 
 

@@ -7,7 +7,7 @@ import torch
 from walle.algos import REGISTRY, load
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
-from walle.sampling.replacing import News
+from walle.sampling.sampling import News
 from walle.sampling.serial_sampling import SerialSampling
 from walle.system.signals import Signals
 from walle.system.supervision import Watchdog

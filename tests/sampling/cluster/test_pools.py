@@ -7,7 +7,7 @@ from walle.sampling.cluster.connection import RayNode
 from walle.sampling.cluster.members import Member
 from walle.sampling.cluster.node import copied
 from walle.sampling.cluster.pools import Plan, Pools, Share, deal_lanes, spread
-from walle.sampling.lane_block import LaneBlock
+from walle.sampling.lane_book import LaneBlock
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience
 from walle.sampling.slots import RolloutShape, Slot

@@ -26,9 +26,8 @@ from walle.types import STEP_FIELDS, Lag, Rollout
 
 if TYPE_CHECKING:
     from walle.sampling.process_sampling import ProcessSampling
-    from walle.sampling.replacing import Told
     from walle.sampling.sampler_process import SamplerTask
-    from walle.sampling.sampling import Patience
+    from walle.sampling.sampling import Patience, Told
     from walle.types import PolicySnapshot
 
 CANARY_LANES, CANARY_STEPS = 4, 32

@@ -11,9 +11,8 @@ from typing import NamedTuple, TypeVar
 
 from walle.sampling.cluster.members import Member
 from walle.sampling.cluster.node import Start, restored
-from walle.sampling.experience_queue import Received
-from walle.sampling.lane_block import deal
-from walle.sampling.lane_book import LaneBook
+from walle.sampling.lane_book import LaneBook, deal
+from walle.sampling.queues import Received
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience
@@ -239,5 +238,5 @@ class Pools:
             return None
         received = [Received(i, 0, slots.popleft()) for i, slots in enumerate(self._pending)]
         for item in received:
-            self.lanes.turn(item.sampler, item.slot)
+            self.lanes.advance(item.sampler, item.slot)
         return received

@@ -23,9 +23,8 @@ from walle.sampling.cluster.node import (
 )
 from walle.sampling.cluster.pools import Plan, Pool, Pools
 from walle.sampling.lane_book import LaneBook
-from walle.sampling.replacing import News, NodesInUse, Replacement, Told
 from walle.sampling.rounds import Round, assemble_round
-from walle.sampling.sampling import OtherProcesses
+from walle.sampling.sampling import News, NodesInUse, OtherProcesses, Replacement, Told
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, TimeLimit

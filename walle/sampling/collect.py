@@ -1,0 +1,191 @@
+"""Collecting: a policy acts in lanes and fills a rollout, a pure function of their states."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from walle.envs import Lanes
+from walle.errors import RolloutError
+from walle.sampling.actor import Actor
+from walle.sampling.lane_book import LaneBlock
+from walle.streams import ActionNoise
+from walle.timing import Timer
+from walle.types import SIDE_BY_SIDE, AnyArray, Filled, PolicySnapshot, Rollout
+
+_SELDOM = 200  # the states of lanes are taken at most every so many times their own cost
+
+
+@torch.inference_mode()
+def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Timer) -> None:
+    """Fills `out` with T steps of all lanes; `out.obs[0]` must hold the current observations.
+
+    Args:
+        lanes: L lanes.
+        actor: the policy.
+        noise: [T, L, *N] the noise for the policy's draws.
+        out: receives the steps; `lane`, `policy_version` and `state` are not written.
+        timer: measures the sections `act` and `env_step`.
+
+    Raises:
+        RolloutError: an observation, a reward or the policy's output is not finite.
+    """
+    policy, actions = actor.policy, torch.from_numpy(out.action)
+    dist_params = torch.empty(*out.reward.shape, policy.dist_params_size)
+    scaled = policy.scale_noise(actor.params, torch.from_numpy(noise))
+    for t, (noise_t, dist_params_t, action) in enumerate(
+        zip(scaled, dist_params, actions, strict=True)
+    ):
+        timer.switch("act")
+        policy.sample(dist_params_t.copy_(actor.dist_params(out.obs[t])), noise_t, action)
+        timer.switch("env_step")
+        step = lanes.step(out.action[t])
+        out.obs[t + 1] = step.obs
+        out.reward[t] = step.reward
+        out.terminated[t] = step.terminated
+        out.truncated[t] = step.truncated
+        if step.final_obs is not None:
+            ended = step.terminated | step.truncated
+            out.final_obs[t, ended] = step.final_obs[ended]
+            actor.forget(ended)
+    timer.switch("act")
+    dist = policy.distribution(actor.params, dist_params)
+    out.log_prob[:] = policy.log_prob(dist, actions).numpy()
+    timer.switch("other")
+    check_finite(out)
+
+
+def check_finite(rollout: Rollout) -> None:
+    """Checks every number of a rollout that learning uses.
+
+    Raises:
+        RolloutError: a number is not finite; the message names the first, with its lane and step.
+    """
+    used = (rollout.reward, rollout.obs, rollout.final_obs[rollout.ended], rollout.log_prob)
+    # A sum is quick. It is finite if all numbers are, unless it overflows.
+    if all(math.isfinite(torch.from_numpy(values).sum()) for values in used):
+        return
+    checked = {  # in the order of a step
+        "an observation": rollout.obs,
+        "the policy": rollout.log_prob,
+        "a reward": rollout.reward,
+        "a last observation of an episode": np.where(
+            rollout.ended[..., None], rollout.final_obs, 0
+        ),
+    }
+    faults = []
+    for name, values in checked.items():
+        finite = np.isfinite(values)
+        if not finite.all():
+            step, lane = np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0]
+            faults.append((int(step), int(rollout.lane[lane]), name, values[step, lane]))
+    if not faults:
+        return
+    step, lane, name, value = min(faults, key=lambda fault: fault[0])
+    if name == "the policy":
+        raise RolloutError(
+            "the policy has diverged: its actions have a log-probability that is not finite; "
+            "lower algo.learning_rate, or bound the gradient with algo.max_grad_norm"
+        )
+    raise RolloutError(
+        f"the environment gave {name} of {value} in lane {lane} at step {step} of the rollout; a "
+        "policy cannot learn from it: clip or mask it in the environment"
+    )
+
+
+class Sampler(Protocol):
+    """The interface of a sampler, independent of its process."""
+
+    def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
+        """Collects the rollout of a round under `snapshot` into the arrays of `out`.
+
+        The result depends on the lanes' states before it, `snapshot` and `round_` alone.
+        """
+        ...
+
+    def export_states(self, states: AnyArray, memory: AnyArray) -> int:
+        """Writes what the lanes' future depends on, besides the last observation.
+
+        Args:
+            states: [L, W] bytes, receives `Lanes.state`.
+            memory: [L, S] receives the policy's memory.
+
+        Returns:
+            the bytes written of each lane's state; 0 if it was not worth its time now.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        ...
+
+
+class LaneSampler:
+    """A sampler whose lanes run for a fixed number of steps."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        actor: Actor,
+        numbers: Sequence[int],
+        seed: int,
+        start: LaneBlock | None = None,
+    ) -> None:
+        """Starts episodes in all lanes, or continues from `start`.
+
+        Args:
+            lanes: the lanes.
+            actor: the policy.
+            numbers: the lanes' numbers in the run, which decide the streams of noise.
+            seed: the run's seed.
+            start: the lanes' states; None for new episodes.
+        """
+        self._lanes, self._actor, self._numbers = lanes, actor, tuple(numbers)
+        self._noise = [ActionNoise(seed, number) for number in numbers]
+        self._taken_at, self._taking_s = -math.inf, 0.0
+        self._begins = start is None
+        if start is None:
+            self._obs = lanes.reset()
+        else:
+            lanes.restore(start.state)
+            self._obs, actor.state[:] = start.obs, start.memory
+
+    def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
+        """Collects `snapshot.rollout_steps` steps, or as many as `out` can hold if that is None."""
+        steps = snapshot.rollout_steps or len(out.reward)
+        rollout = out.between(0, steps)
+        self._actor.load(snapshot)
+        rollout.obs[0] = self._obs
+        rollout.lane[:] = self._numbers
+        rollout.policy_version[:] = snapshot.version
+        rollout.state[:] = self._actor.state
+        rollout.begins[:], self._begins = self._begins, False
+        noise = self._actor.policy.noise
+        draws = [noise(stream.of_round(round_), steps) for stream in self._noise]
+        collect(self._lanes, self._actor, np.stack(draws, 1), rollout, timer)
+        self._obs = rollout.obs[-1].copy()
+        return Filled(steps, SIDE_BY_SIDE)
+
+    def export_states(self, states: AnyArray, memory: AnyArray) -> int:
+        """See `Sampler`; the agent repeats the actions since the last states."""
+        memory[:] = self._actor.state
+        start = time.perf_counter()
+        if not states.size or start - self._taken_at < _SELDOM * self._taking_s:
+            return 0
+        taken = self._lanes.state()
+        self._taken_at = time.perf_counter()
+        self._taking_s = self._taken_at - start
+        if taken is None or taken.shape[1] > states.shape[1]:
+            return 0
+        width = int(taken.shape[1])
+        states[:, :width] = taken
+        return width
+
+    def close(self) -> None:
+        """Closes the lanes."""
+        self._lanes.close()

@@ -1,0 +1,46 @@
+"""Dealing: how many lanes each sampler steps, in proportion to the samplers' recent speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+UNEVEN = (
+    1.15  # lanes change hands where the slowest sampler takes so many times the quickest's time
+)
+WINDOW_S = 0.5  # of work of every sampler, over which its speed is measured
+MOST = 2  # times its initial lanes that a sampler may get
+
+
+class Dealer:
+    """Measures the samplers' speeds and decides on the numbers of their lanes."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        """Starts with so many lanes of each sampler."""
+        self._counts, self._most = list(counts), [MOST * count for count in counts]
+        self._steps = [0] * len(counts)
+        self._seconds = [0.0] * len(counts)
+
+    def note(self, steps: Sequence[int], seconds: Sequence[float]) -> None:
+        """Notes the environment steps of a round and the seconds of work, by sampler."""
+        self._steps = [a + b for a, b in zip(self._steps, steps, strict=True)]
+        self._seconds = [a + b for a, b in zip(self._seconds, seconds, strict=True)]
+
+    def deal(self) -> list[int] | None:
+        """The numbers of lanes from now on, by sampler; None if they stay.
+
+        The round ends soonest if each lane in turn goes to the sampler that would finish it first.
+        """
+        if min(self._seconds) < WINDOW_S:
+            return None
+        speeds = [n / s for n, s in zip(self._steps, self._seconds, strict=True)]
+        self._steps, self._seconds = [0] * len(speeds), [0.0] * len(speeds)
+        durations = [count / speed for count, speed in zip(self._counts, speeds, strict=True)]
+        if max(durations) < UNEVEN * min(durations):
+            return None
+        counts = [1] * len(speeds)
+        for _ in range(sum(self._counts) - len(counts)):
+            free = [i for i, count in enumerate(counts) if count < self._most[i]]
+            counts[min(free, key=lambda i: (counts[i] + 1) / speeds[i])] += 1
+        changed = counts != self._counts
+        self._counts = counts
+        return counts if changed else None

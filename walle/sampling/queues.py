@@ -1,0 +1,379 @@
+"""The queues between agent and samplers: filled slots one way, policies the other way.
+
+Nothing is pickled in a round: samplers write rollouts in place into shared memory, policies are
+vectors there, and pipes carry only small numbers. A pipe reads as closed when the process at its
+other end dies, so no process waits for a dead one. A pipe also orders memory: shared memory written
+before a message is visible when the message arrives.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from walle.sampling.lane_book import Blocks
+from walle.sampling.slots import Arena, Ring, RolloutShape, Slot
+from walle.types import PolicySnapshot, Rollout
+
+NUMBER, DEALT = struct.Struct("<q"), struct.Struct("<qqq")
+READY, FAILED, CLOSED, ANEW, DEAL = -1, -2, -3, -4, -5
+
+
+class Closed(Exception):  # noqa: N818 - an event, not an error
+    """The process at the other end ended, or asked this process to end."""
+
+
+class Failed(Exception):  # noqa: N818
+    """A sampler reported an exception; holds its number and its traceback."""
+
+    def __init__(self, sampler: int, report: str) -> None:
+        super().__init__(sampler, report)
+        self.sampler = sampler
+        self.report = report
+
+
+class SlotWriter:
+    """A sampler's end of the experience queue."""
+
+    def __init__(
+        self,
+        ring: Ring,
+        free: Sequence[int],
+        deals: Arena,
+        to_agent: Connection,
+        from_agent: Connection,
+    ) -> None:
+        """Use `ExperienceQueue.connect` instead; works in the process to which it is sent."""
+        self._ring, self._deals = ring, deals
+        self._to_agent, self._from_agent = to_agent, from_agent
+        self._free = deque(free)
+        self._slots: list[Slot] | None = None
+        self._deal_round, self._deal_bytes = -1, 0
+
+    def ready(self, *, anew: bool = False) -> None:
+        """Reports that this sampler can start; `anew`: that its lanes start new episodes."""
+        self._send_number(ANEW if anew else READY)
+
+    def claim(self) -> int:
+        """Waits for a free slot; returns the slot's number.
+
+        Raises:
+            Closed: the agent ended.
+        """
+        while not self._free:
+            self._read_message()
+        return self._free.popleft()
+
+    def dealt(self, round_: int) -> Blocks | None:
+        """The sampler's lanes from this round on if they are dealt anew before it, else None.
+
+        Raises:
+            Closed: the agent ended.
+        """
+        while self._from_agent.poll() or (self._deal_round == round_ and not self._deal_bytes):
+            self._read_message()
+        if self._deal_round != round_ or not self._deal_bytes:
+            return None
+        blocks: Blocks = pickle.loads(os.pread(self._deals.descriptor, self._deal_bytes, 0))
+        self._slots = self._ring.views(sum(len(block.numbers) for block in blocks))
+        self._deal_bytes = 0
+        return blocks
+
+    def _read_message(self) -> None:
+        try:
+            message = self._from_agent.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            raise Closed from None
+        number = NUMBER.unpack_from(message)[0]
+        if number == CLOSED:
+            raise Closed
+        if number == DEAL:
+            _, self._deal_round, self._deal_bytes = DEALT.unpack(message)
+        else:
+            self._free.append(number)
+
+    def slot(self, number: int) -> Slot:
+        """The slot's arrays, views of shared memory."""
+        if self._slots is None:
+            self._slots = self._ring.views()
+        return self._slots[number]
+
+    def send(self, number: int) -> None:
+        """Hands the slot over to the agent."""
+        self._send_number(number)
+
+    def fail(self, report: str) -> None:
+        """Sends a traceback to the agent."""
+        with suppress(BrokenPipeError):  # the agent has ended
+            self._to_agent.send_bytes(NUMBER.pack(FAILED) + report.encode())
+
+    def _send_number(self, number: int) -> None:
+        try:
+            self._to_agent.send_bytes(NUMBER.pack(number))
+        except BrokenPipeError:
+            raise Closed from None
+
+
+class Received(NamedTuple):
+    """A filled slot as the agent received it, or a private copy of it."""
+
+    sampler: int
+    number: int
+    slot: Slot
+
+    def copied(self) -> Received:
+        """A copy in private memory, so that the slot can be released."""
+        arrays: list[Any] = [array.copy() for array in self.slot.filled]
+        others = {name: getattr(self.slot, name).copy() for name in Slot._fields[1:]}
+        return self._replace(slot=Slot(Rollout(*arrays), **others))
+
+
+class ExperienceQueue:
+    """A bounded queue: a sampler owns a few slots and waits while the agent holds them all."""
+
+    def __init__(self, shapes: Sequence[RolloutShape], slots: int) -> None:
+        """Makes `slots` slots for each sampler, whose rollouts have the shape in `shapes`."""
+        self._rings = [Ring(shape, slots) for shape in shapes]
+        self._slots = [ring.views() for ring in self._rings]
+        self._deals = [Arena([]) for _ in shapes]
+        self._from_samplers: dict[int, Connection] = {}
+        self._to_samplers: dict[int, Connection] = {}
+        self._sampler_ends: list[Connection] = []
+        self._pending: list[deque[int]] = [deque() for _ in shapes]
+        self._arrivals: deque[int] = deque()
+        self._ready: set[int] = set()
+        self._heard: set[int] = set()
+        self._anew: set[int] = set()
+        self._failed: Failed | None = None
+
+    def connect(self, sampler: int) -> SlotWriter:
+        """A new end of the queue for that sampler's process; an earlier end is cut off.
+
+        Rollouts that the earlier process has sent stay in the queue. `wait` must have read its
+        messages, and the agent must hold none of its slots.
+        """
+        up, down = Pipe(duplex=False), Pipe(duplex=False)
+        for old in (self._from_samplers, self._to_samplers):
+            if sampler in old:
+                old[sampler].close()
+        self._from_samplers[sampler], self._to_samplers[sampler] = up[0], down[1]
+        self._sampler_ends += [up[1], down[0]]
+        self._ready.discard(sampler)
+        free = sorted(set(range(self._rings[sampler].slots)) - set(self._pending[sampler]))
+        return SlotWriter(self._rings[sampler], free, self._deals[sampler], up[1], down[0])
+
+    def forget_sampler_ends(self) -> None:
+        """Closes the samplers' ends of the pipes in this process, after the samplers have started.
+
+        Without this a pipe would not read as closed when its sampler dies.
+        """
+        for end in self._sampler_ends:
+            end.close()
+        self._sampler_ends.clear()
+
+    def pending(self, sampler: int) -> list[Slot]:
+        """The sampler's rollouts that wait in the queue, oldest first."""
+        return [self._slots[sampler][number] for number in self._pending[sampler]]
+
+    def wait(self, others: Sequence[Any] = (), timeout_s: float | None = None) -> list[Any]:
+        """Waits until a message or an object of `others` is ready, and reads the messages.
+
+        Returns:
+            the objects of `others` that are ready.
+
+        Raises:
+            Failed: a sampler reported an exception, now or earlier.
+        """
+        if self._failed is not None:
+            raise self._failed
+        open_ends = {c: i for i, c in self._from_samplers.items() if not c.closed}
+        ready = wait([*open_ends, *others], timeout_s)
+        known = len(self._arrivals)
+        for connection, sampler in open_ends.items():
+            if connection in ready:
+                self._take_message(sampler, connection)
+        fresh = [self._arrivals.pop() for _ in range(len(self._arrivals) - known)]
+        # New rollouts are ordered by the time at which they were sent. Ordered by the samplers'
+        # numbers, a quick first sampler would always come before the last one.
+        self._arrivals.extend(sorted(fresh, key=lambda i: int(self.pending(i)[-1].sent_ns[0])))
+        return [other for other in others if other in ready]
+
+    def _take_message(self, sampler: int, connection: Connection) -> None:
+        try:
+            message = connection.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            connection.close()  # the process's sentinel reports the death
+            return
+        number = NUMBER.unpack_from(message)[0]
+        if number == FAILED:
+            self._failed = Failed(sampler, message[NUMBER.size :].decode())
+            raise self._failed
+        self._heard.add(sampler)
+        if number in (READY, ANEW):
+            self._ready.add(sampler)
+            self._anew |= {sampler} if number == ANEW else set()
+        else:
+            self._pending[sampler].append(number)
+            self._arrivals.append(sampler)
+
+    def take_heard(self) -> set[int]:
+        """The samplers that have sent something since the last call."""
+        heard, self._heard = self._heard, set()
+        return heard
+
+    def take_anew(self) -> set[int]:
+        """The samplers whose lanes started new episodes, since the last call."""
+        anew, self._anew = self._anew, set()
+        return anew
+
+    def is_ready(self, sampler: int) -> bool:
+        """Whether the sampler has reported that it can start."""
+        return sampler in self._ready
+
+    def all_ready(self) -> bool:
+        """Whether every sampler has reported that it can start."""
+        return len(self._ready) == len(self._rings)
+
+    def take_round(self) -> list[Received] | None:
+        """The oldest rollout of every sampler, in the samplers' order; None if one is missing."""
+        if not all(self._pending):
+            return None
+        return [self._take(sampler) for sampler in range(len(self._pending))]
+
+    def take_first(self) -> Received | None:
+        """The rollout that arrived first; None if no rollout has arrived."""
+        return self._take(self._arrivals[0]) if self._arrivals else None
+
+    def _take(self, sampler: int) -> Received:
+        self._arrivals.remove(sampler)
+        number = self._pending[sampler].popleft()
+        return Received(sampler, number, self._slots[sampler][number])
+
+    def release(self, received: Received) -> None:
+        """Returns the slot to its sampler, which may overwrite it from now on."""
+        self._send(received.sampler, NUMBER.pack(received.number))
+
+    def announce_deal(self, sampler: int, round_: int) -> None:
+        """Lets the sampler wait before that round until its lanes are dealt."""
+        self._send(sampler, DEALT.pack(DEAL, round_, 0))
+
+    def deal(self, sampler: int, round_: int, blocks: Blocks) -> None:
+        """Gives the sampler other lanes from that round on; its slots must all be free."""
+        content = pickle.dumps(blocks)  # in shared memory: a pipe holds no more than 64 KiB
+        os.pwrite(self._deals[sampler].descriptor, content, 0)
+        self._slots[sampler] = self._rings[sampler].views(sum(len(b.numbers) for b in blocks))
+        self._send(sampler, DEALT.pack(DEAL, round_, len(content)))
+
+    def close(self) -> None:
+        """Asks every sampler to end."""
+        for sampler in self._to_samplers:
+            self._send(sampler, NUMBER.pack(CLOSED))
+
+    def _send(self, sampler: int, message: bytes) -> None:
+        with suppress(BrokenPipeError):  # the sentinel of a dead sampler reports its death
+            self._to_samplers[sampler].send_bytes(message)
+
+
+class PolicyReader:
+    """A sampler's end of the policy queue."""
+
+    def __init__(self, arena: Arena, bell: Connection, depth: int) -> None:
+        """Use `PolicyQueue.connect` instead; works in the process to which it is sent."""
+        self._arena, self._bell, self._depth = arena, bell, depth
+        self._arrays: list[npt.NDArray[Any]] | None = None
+
+    def get(self, min_version: int, *, newest: bool) -> PolicySnapshot:
+        """Waits until version `min_version` is published; returns a policy.
+
+        Args:
+            min_version: the version to wait for.
+            newest: whether to return the newest version; else the result is `min_version` itself,
+                so that it does not depend on timing.
+
+        Raises:
+            Closed: the agent ended.
+        """
+        if self._arrays is None:
+            self._arrays = self._arena.arrays()
+        newest_version, versions, sizes, vectors = self._arrays
+        while newest_version[0] < min_version:
+            if newest_version[0] == CLOSED or not os.read(self._bell.fileno(), 4096):
+                raise Closed
+        while True:
+            version = int(newest_version[0]) if newest else min_version
+            if version == CLOSED:
+                raise Closed
+            row = version % self._depth
+            vector, (steps, episodes) = vectors[row].copy(), sizes[row].tolist()
+            if versions[row] == version:  # else the agent has overwritten the vector
+                return PolicySnapshot(version, vector, steps or None, episodes or None)
+
+
+class PolicyQueue:
+    """Holds the newest policies, one flat vector each, and wakes the samplers that wait.
+
+    With a finite lag below `depth`, no version is overwritten while a sampler may read it: version
+    v + depth is published only after every sampler has delivered its round of version v. A
+    free-running sampler compares the version stored with the vector, and reads again if it changed.
+    """
+
+    def __init__(self, length: int, depth: int) -> None:
+        """Keeps `depth` versions, each a vector of `length` numbers."""
+        per_version = [((depth,), "int64"), ((depth, 2), "int64"), ((depth, length), "float32")]
+        self._arena = Arena([((1,), "int64"), *per_version])
+        self._newest, self._versions, self._sizes, self._vectors = self._arena.arrays()
+        self._newest[0] = self._versions[:] = -1
+        self._depth = depth
+        self._bells: dict[int, Connection] = {}
+        self._sampler_ends: list[Connection] = []
+
+    def connect(self, sampler: int) -> PolicyReader:
+        """A new end of the queue for that sampler's process; an earlier end is cut off."""
+        reader, writer = Pipe(duplex=False)
+        os.set_blocking(writer.fileno(), False)
+        if sampler in self._bells:
+            self._bells[sampler].close()
+        self._bells[sampler] = writer
+        self._sampler_ends.append(reader)
+        return PolicyReader(self._arena, reader, self._depth)
+
+    def forget_sampler_ends(self) -> None:
+        """See `ExperienceQueue.forget_sampler_ends`."""
+        for reader in self._sampler_ends:
+            reader.close()
+        self._sampler_ends.clear()
+
+    @property
+    def newest(self) -> int:
+        """The newest version; -1 before the first."""
+        return int(self._newest[0])
+
+    def put(self, snapshot: PolicySnapshot) -> None:
+        """Publishes a policy; never waits."""
+        row = snapshot.version % self._depth
+        self._versions[row] = -1
+        self._vectors[row] = snapshot.vector
+        self._sizes[row] = snapshot.rollout_steps or 0, snapshot.episodes or 0
+        self._versions[row] = snapshot.version
+        self._newest[0] = snapshot.version
+        self._wake_samplers()
+
+    def close(self) -> None:
+        """Asks every sampler to end."""
+        self._newest[0] = CLOSED
+        self._wake_samplers()
+
+    def _wake_samplers(self) -> None:
+        for writer in self._bells.values():
+            # A full pipe wakes its sampler anyway; a dead sampler is reported by its sentinel.
+            with suppress(BlockingIOError, BrokenPipeError):
+                os.write(writer.fileno(), b"\0")
