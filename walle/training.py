@@ -49,7 +49,7 @@ from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
-from walle.sampling.sampling import News, Patience, Sampling
+from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.forkserver import end_orphans
@@ -154,13 +154,13 @@ def train(
         write_provenance(directory, settings, list(overrides), resumed=resumed is not None)
         hash_ = identity or config_hash(config)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
-        restarts, news = Restarts(config.learner.restarts, "learner.restarts"), News()
+        restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
         result: RunResult | None = None
         with status.recording_failure():
             while result is None:
                 parts = Parts(problem, environment, algorithm, callbacks, filming)
                 try:
-                    result = _run(config, directory, parts, timer, resumed, signals, news)
+                    result = _run(config, directory, parts, timer, resumed, signals, events)
                 except Interrupted:  # by a signal before the agent could learn
                     result = RunResult(None, None, None, 0, timer.wall_s, signals.received)
                 except WorkerDeathError as death:  # of a learner: start again from the checkpoint
@@ -169,8 +169,8 @@ def train(
                     round_ = resumed["iteration"] if resumed else 0
                     if refused := restarts.refusal(0, round_):
                         raise WorkerError(f"{death}; {refused}") from death
-                    news = News()
-                    news.replaced(str(death).partition(" ")[0], round_, str(death))
+                    events = EventLog()
+                    events.replaced(str(death).partition(" ")[0], round_, str(death))
                     algorithm = make_algorithm(config, problem)
                     callbacks = make_callbacks(config.callbacks)
                     filming = make_filming(config, directory, environment, algorithm, resumed)
@@ -204,7 +204,7 @@ def _run(
     timer: Timer,
     resumed: dict[str, Any] | None,
     signals: Signals,
-    news: News,
+    events: EventLog,
 ) -> RunResult:
     """Starts the processes, connects them with the agent, runs it, and closes all.
 
@@ -230,7 +230,7 @@ def _run(
             config, directory, tasks, shape, environment, algorithm, signals, learners
         )
         stack.callback(sampling.close)
-        news.listen(sampling.news.tell)
+        events.listen(sampling.events.report)
         if learners is not None:
             shared: Any = algorithm  # with shards, so also a `Learnable`
             learners.join(shared, config.device)
@@ -423,9 +423,9 @@ def make_sampling(
     shapes = [shape(len(task.lanes)) for task in tasks]
     check_memory(shapes, slots, config.batch_size)
     if isinstance(sampler, SerialSampler):
-        news = News()
-        watchdog = make_watchdog(config, directory, news.say)
-        return SerialSampling(tasks[0], shapes[0], signals, news, watchdog, learners)
+        events = EventLog()
+        watchdog = make_watchdog(config, directory, events.report)
+        return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
     exact = not sampler.lag.free_running and not config.whole_episodes
     patience = Patience(
         balance=sampler.balance and exact and environment.moves,

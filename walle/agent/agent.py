@@ -73,7 +73,7 @@ class Agent:
         self._state_to_save: Callable[[], dict[str, Any] | None] = self.state_dict
         self.env_steps = 0
         self.iteration = 0
-        sampling.news.listen(recorder.news)
+        sampling.events.listen(recorder.news)
 
     @property
     def returns(self) -> tuple[float | None, float | None, float | None]:

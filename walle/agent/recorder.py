@@ -15,7 +15,7 @@ from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
 from walle.agent.sinks import Sink
 from walle.sampling.rounds import Round
-from walle.sampling.sampling import NodesInUse, Told
+from walle.sampling.sampling import Event, NodesInUse
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Span, Timer, TraceFile
@@ -146,7 +146,7 @@ class Recorder:
         """Prints a line."""
         self._progress.say(line)
 
-    def news(self, event: Told) -> None:
+    def news(self, event: Event) -> None:
         """Prints what happened to samplers; replacements and nodes go into the run's files too."""
         if isinstance(event, str):
             self.say(event)

@@ -7,7 +7,7 @@ import torch
 from walle.algos import REGISTRY, load
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
-from walle.sampling.sampling import News
+from walle.sampling.sampling import EventLog
 from walle.sampling.serial_sampling import SerialSampling
 from walle.system.signals import Signals
 from walle.system.supervision import Watchdog
@@ -23,7 +23,7 @@ def trained(rounds, *overrides):
     algorithm = make_algorithm(config, problem)
     (task,) = make_tasks(config, problem, probed, algorithm)
     shape = rollout_shape(config, problem, probed, config.lanes)
-    sampling = SerialSampling(task, shape, Signals(), News(), Watchdog(None, print, print))
+    sampling = SerialSampling(task, shape, Signals(), EventLog(), Watchdog(None, print, print))
     for _ in range(rounds):
         sampling.publish(algorithm.snapshot())
         algorithm.update(sampling.receive().rollout)
