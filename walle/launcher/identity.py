@@ -12,19 +12,13 @@ _ABSENT = object()
 
 
 class Identity(NamedTuple):
-    """What identifies a job in a sweep's directory or on a command line.
+    """What identifies a job in a sweep's directory or on a command line."""
 
-    Attributes:
-        num: the job's number in the sweep; -1 before it has one.
-        overrides: the job's overrides.
-        config_hash: the hash of `config`.
-        config: the config's leaves without the keys of `hash_ignore`; resolved, except references
-            to environment variables.
-    """
-
-    num: int
-    overrides: tuple[str, ...]
-    config_hash: str
+    num: int  # the job's number in the sweep; -1 before it has one
+    overrides: tuple[str, ...]  # the job's overrides
+    config_hash: str  # the hash of `config`
+    # the config's leaves without the keys of `hash_ignore`; resolved, except references to
+    # environment variables
     config: Flat
 
 
@@ -35,9 +29,7 @@ class ConfigChangedError(ValueError):
 def flatten(config: Mapping[str, Any], ignore: Collection[str] = ()) -> Flat:
     """`{"a": {"b": 1}, "c": [2]}` becomes `{"a.b": 1, "c": [2]}`.
 
-    Args:
-        config: nested mappings with string keys; anything else is a leaf.
-        ignore: dotted keys to leave out, with all keys below them.
+    `ignore` names dotted keys to leave out, with all keys below them.
     """
 
     def leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -59,12 +51,8 @@ def comparable_leaves(
     """The leaves of a composed config by which jobs and runs are recognised.
 
     References to environment variables stay as they are written: no file of the sweep then holds
-    the value, which may be a secret, and another value makes no other job.
-
-    Args:
-        resolved: the task's part of the config, with its references resolved.
-        written: the same with its references.
-        ignore: dotted keys to leave out, with all keys below them.
+    the value, which may be a secret, and another value makes no other job. `ignore` names dotted
+    keys to leave out, with all keys below them.
     """
     references = flatten(written, ignore)
     return {
@@ -103,11 +91,6 @@ def assign_numbers(
 ) -> list[int]:
     """Gives every wanted job the number of the known job that it equals, or a new number.
 
-    Args:
-        known: the jobs of the directory.
-        wanted: the jobs of this launch.
-        first_free: the smallest number for a new job.
-
     Raises:
         ConfigChangedError: a known job has the same overrides and another config.
     """
@@ -133,10 +116,7 @@ def refuse_other_base(
 ) -> None:
     """Checks that the wanted jobs extend the known sweep.
 
-    Args:
-        known: the jobs of the directory.
-        wanted: the jobs of this launch.
-        swept: names of the overrides along which the sweep's jobs differ, now or earlier.
+    `swept` names the overrides along which the sweep's jobs differ, now or earlier.
 
     Raises:
         ConfigChangedError: a key that is not swept has changed. The text shows the difference.

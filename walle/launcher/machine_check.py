@@ -27,15 +27,11 @@ BUSY_CORES, BUSY_SHARE = 0.1, 0.01
 
 
 class CoreSpeeds(NamedTuple):
-    """A check of all cores.
+    """A check of all cores."""
 
-    Attributes:
-        work_s: the median of the seconds of a piece of work on each core.
-        others_busy: the mean number of these cores that other programs kept busy meanwhile; None
-            where the kernel does not show it.
-    """
-
-    work_s: dict[int, float]
+    work_s: dict[int, float]  # the median of the seconds of a piece of work on each core
+    # the mean number of these cores that other programs kept busy meanwhile; None where the kernel
+    # does not show it
     others_busy: float | None
 
     def as_record(self) -> dict[str, Any]:
@@ -54,21 +50,14 @@ class OthersClock:
         busy: Callable[[Sequence[int]], float | None] = busy_s,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts to count.
-
-        Args:
-            cores: the cores to watch.
-            busy: seconds that the cores were busy since the machine started, summed.
-            now: seconds on a monotonic clock.
-        """
+        """Starts to count; `busy` returns the seconds for which cores were busy since the start."""
         self._cores, self._busy, self._now = cores, busy, now
         self._busy_s, self._start_s = busy(cores), now()
 
     def others_busy(self, own_s: float) -> float | None:
         """The mean number of cores that other programs kept busy; None if it is not known.
 
-        Args:
-            own_s: processor seconds of the work that is not counted.
+        `own_s` are processor seconds of the work that is not counted.
         """
         busy, elapsed_s = self._busy(self._cores), self._now() - self._start_s
         if busy is None or self._busy_s is None or elapsed_s <= 0:
@@ -92,12 +81,6 @@ def core_speeds(
     clock: Callable[[Sequence[int]], OthersClock] = OthersClock,
 ) -> CoreSpeeds | None:
     """Times the same work on one core after the other, several times round.
-
-    Args:
-        cores: to check.
-        stop: the check ends early when something is in it.
-        time_one: seconds of a piece of work on a core.
-        clock: counts the time of other programs.
 
     Returns:
         The speeds; None if it ended early.
@@ -133,15 +116,7 @@ class MachineCheck:
         enabled: bool,
         check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
     ) -> None:
-        """Checks nothing yet.
-
-        Args:
-            sweep: the sweep's directory.
-            plan: the jobs of the launch.
-            cores: of the sweep.
-            enabled: whether to time the cores; notes on the jobs are written anyway.
-            check: times the cores; ends early when its second argument is not empty.
-        """
+        """Checks nothing yet; unless `enabled`, only the notes on the jobs will be written."""
         self._sweep, self._plan, self._cores = sweep, plan, cores
         self._enabled, self._check = enabled, check
         self._before: CoreSpeeds | None = None
@@ -184,11 +159,8 @@ def machine_notes(
 ) -> list[str]:
     """Sentences for the user; empty where all cores were equal, steady and free.
 
-    Args:
-        before: the check before the first job.
-        after: the check after the last job.
-        others: for each job, the mean number of its cores that other programs kept busy.
-        cores: the number of cores of each job.
+    `others` has the mean number of each job's cores that other programs kept busy, `cores` the
+    number of its cores.
     """
     checks = [("before the first job", before), ("after the last job", after)]
     return [

@@ -224,12 +224,7 @@ class Search:
 
 
 def job_end(result: JobReturn, sweep: Path) -> JobEnd:
-    """How a job ended, from what the launcher returned.
-
-    Args:
-        result: of the launcher.
-        sweep: the sweep's directory.
-    """
+    """How a job ended, from what the launcher returned."""
     if result.cfg is None or result.hydra_cfg is None:
         raise TypeError("the launcher returned a job without its configuration")
     config = deepcopy(result.hydra_cfg)
