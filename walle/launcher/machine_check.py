@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -100,55 +101,48 @@ def core_speeds(
     return CoreSpeeds(work_s, others.others_busy(time.thread_time() - own_s))
 
 
-class MachineCheck:
-    """Checks the cores before the first and after the last job of a launch.
+@contextmanager
+def checked_machine(
+    sweep: Path,
+    plan: Plan,
+    cores: Sequence[int],
+    stop: Collection[int],
+    *,
+    enabled: bool,
+    check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
+) -> Iterator[None]:
+    """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
 
     The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`), and `notes`,
-    sentences on what makes the sweep's times uncertain.
+    sentences on what makes the sweep's times uncertain, which are logged too. A check ends early
+    when something is in `stop`.
     """
+    checks: dict[str, CoreSpeeds | None] = {}
+    logged: set[str] = set()
 
-    def __init__(
-        self,
-        sweep: Path,
-        plan: Plan,
-        cores: Sequence[int],
-        *,
-        enabled: bool,
-        check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
-    ) -> None:
-        """Checks nothing yet; unless `enabled`, only the notes on the jobs will be written."""
-        self._sweep, self._plan, self._cores = sweep, plan, cores
-        self._enabled, self._check = enabled, check
-        self._before: CoreSpeeds | None = None
-        self._logged: set[str] = set()
-
-    def before(self, stop: Collection[int]) -> None:
-        """Times the cores before the first job; ends early when something is in `stop`."""
-        if self._enabled:
-            log.info(f"timing the same work on {count_text(len(self._cores), 'core')}")
-            self._before = self._check(self._cores, stop)
-            self._record(None)
-
-    def after(self, stop: Collection[int]) -> None:
-        """Times the cores again, and warns of what was not equal, steady or quiet."""
-        after = self._check(self._cores, stop) if self._enabled else None
-        if self._enabled or self._plan.exclusive:
-            self._record(after)
-
-    def _record(self, after: CoreSpeeds | None) -> None:
-        jobs = [self._plan.jobs[index] for index in self._plan.order]
-        ran = {job.num: read_status(job.directory) for job in jobs} if self._plan.exclusive else {}
+    def record() -> None:
+        jobs = [plan.jobs[index] for index in plan.order] if plan.exclusive else []
+        ran = {job.num: read_status(job.directory) for job in jobs}
         others = {num: status.get("others_busy") for num, status in ran.items()}
-        cores = {num: len(status.get("cores") or []) for num, status in ran.items()}
-        notes = machine_notes(self._before, after, others, cores)
-        checks = {"before": self._before, "after": after}
+        counts = {num: len(status.get("cores") or []) for num, status in ran.items()}
+        notes = machine_notes(checks.get("before"), checks.get("after"), others, counts)
         records = {when: speeds.as_record() for when, speeds in checks.items() if speeds}
-        self._plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
-        write_manifest(self._sweep, self._plan.manifest)
+        plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
+        write_manifest(sweep, plan.manifest)
         for note in notes:
-            if note not in self._logged:
-                self._logged.add(note)
+            if note not in logged:
+                logged.add(note)
                 log.warning(note)
+
+    if enabled:
+        log.info(f"timing the same work on {count_text(len(cores), 'core')}")
+        checks["before"] = check(cores, stop)
+        record()
+    yield
+    if enabled:
+        checks["after"] = check(cores, stop)
+    if enabled or plan.exclusive:
+        record()
 
 
 def machine_notes(

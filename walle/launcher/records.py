@@ -43,7 +43,7 @@ class Manifest(NamedTuple):
     settings: dict[str, Any]  # of the latest launch: order, repeat, exclusive, cores, gpus, threads
     jobs: tuple[JobRecord, ...]  # by ascending number
     # an entry for each launch: its time, command, the overrides with which the same command
-    # resumes, its order of jobs, and `machine`, the notes of `MachineCheck`
+    # resumes, its order of jobs, and `machine`, the notes of `checked_machine`
     launches: tuple[dict[str, Any], ...]
 
 

@@ -18,7 +18,7 @@ from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.locks import jobs_locked, launcher_locked, locked
-from walle.launcher.machine_check import MachineCheck
+from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
 from walle.launcher.records import LOG, last_lines
 from walle.launcher.resources import Resources, sweep_cores, visible_gpus
@@ -80,16 +80,15 @@ class LocalBackend:
         Signals that ask for the end grow in `ending`, those for checkpoints in `saving`, which is
         emptied. Returns how each job ended, by index; a job that never started is left out.
         """
-        wanted = self._settings.check_cores
+        wanted, cores = self._settings.check_cores, self.resources.cores
         enabled = plan.exclusive if wanted is None else wanted
-        machine = MachineCheck(sweep, plan, self.resources.cores, enabled=enabled)
-        machine.before(ending)
         needs = [job.need for job in plan.jobs]
         allocator = Allocator(needs, plan.order, self.resources, exclusive=plan.exclusive)
-        with runner(plan, allocator, self._settings, preparation, lock_fd, stop_rule) as jobs:
-            verdicts = jobs.run(ending, saving)
-        machine.after(ending)
-        return verdicts
+        with (
+            checked_machine(sweep, plan, cores, ending, enabled=enabled),
+            runner(plan, allocator, self._settings, preparation, lock_fd, stop_rule) as jobs,
+        ):
+            return jobs.run(ending, saving)
 
 
 class WorkersBackend(ABC):
