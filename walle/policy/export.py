@@ -24,7 +24,6 @@ from torch import Tensor
 
 from walle.errors import ConfigError, WalleError
 from walle.nets.encoders import Encoder
-from walle.nets.normalize import apply_normalizer
 from walle.nets.policies import encoder_of, memory_of
 from walle.policy.acting import Policy
 from walle.policy.arguments import Setting, parse
