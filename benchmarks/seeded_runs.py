@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 CASES: dict[str, tuple[str, ...]] = {
     "ppo": ("env=halfcheetah", "sampler.n=2", "algo.compile=false"),
     "ppo-compiled": ("env=halfcheetah", "sampler.n=2", "algo.compile=true"),
@@ -37,11 +38,13 @@ CASES: dict[str, tuple[str, ...]] = {
     "trpo": ("algo=trpo", "env=hopper", "batch_size=2048"),
     "trpo-overlapped": ("algo=trpo", "env=cartpole", "batch_size=2048", "sampler.max_lag=1"),
     "trpo-adaptive": (
-        "algo=trpo",
+        f"hydra.searchpath=[file://{ROOT / 'examples' / 'parallel_trpo_2016' / 'conf'}]",
+        "algo=parallel_trpo_2016",
         "env=cartpole",
         "batch_size=2048",
-        "algo.baseline=linear",
-        "algo.advantage=monte_carlo",
+        "algo.max_kl=0.01",
+        "algo.cg_damping=0.1",
+        "algo.normalize_rewards=true",
         "algo.adapt=adaptive",
         "sampler.collect=episodes",
         "sampler.lanes=2",

@@ -17,9 +17,8 @@ from omegaconf import OmegaConf
 
 from tests.analysis.synthetic import Job, set_columns, write_sweep
 from tests.printed import commands
-from tests.test_sweep_files import OWN_SIZES, TINY, run
+from tests.test_sweep_files import OWN_SIZES, TINY, run, search_path
 from walle.config import config_directory, validate
-from walle.parts import make_algorithm, make_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("reproductions", "results", "scaling", "study")
@@ -40,8 +39,8 @@ def composed(name, overrides=()):
 def merged(name, overrides=()):
     directory = str(config_directory() if name == "config" else ROOT / "sweeps")
     with initialize_config_dir(directory, version_base="1.3"):
-        search = f"hydra.searchpath=[file://{config_directory()}]"
-        return compose(name, overrides=[search, *first(overrides)])
+        search = [] if name == "config" else search_path(ROOT / "sweeps" / f"{name}.yaml")
+        return compose(name, overrides=[*search, *first(overrides)])
 
 
 def first(overrides):
@@ -146,31 +145,3 @@ def test_every_script_runs_as_printed_and_a_sweep_makes_its_directory(command, s
     main = importlib.import_module(f"walle.analysis.{Path(script).stem}").main
     assert main([*runs, *rest, "-o", str(tmp_path / "figure.png")]) == 0
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_sweep_of_wall_e_has_the_networks_and_step_sizes_of_its_code():
-    """By hand: O = 17 and the time, A = 6; √(180 · 60) = 103.9, √(180 · 5) = 30."""
-    config = composed("wall_e_2018", ["sampler.n=1"])
-    algorithm = make_algorithm(config, make_problem(config)[0])
-    shapes = algorithm.policy.layout.shapes
-    assert [shapes[f"policy.{i}.weight"] for i in range(4)] == [
-        *((180, 18), (103, 180), (60, 103), (6, 60)),
-    ]
-    assert shapes["log_std"] == (6, 6)  # 12 copies of a log variance move as fast
-    critic = algorithm.value._critic.layout.shapes
-    assert [critic[f"critic.{i}.weight"][0] for i in range(4)] == [180, 30, 5, 1]
-    assert algorithm.learning_rate == pytest.approx(9e-4 / 103**0.5)
-    assert algorithm.value._settings.learning_rate == pytest.approx(1e-2 / 30**0.5)
-    assert algorithm.adam.largest is not None
-    weights = algorithm.policy.layout.unflatten(algorithm.vector)
-    assert 0.049 < weights["policy.0.weight"].abs().max() <= 0.05
-
-
-def test_the_sweep_of_parallel_trpo_has_the_settings_of_its_code():
-    config = composed("parallel_trpo_2016", ["sampler.n=1"])
-    algo, net = config.algo, config.net
-    assert (algo.max_kl, algo.cg_damping, algo.gamma) == (0.001, 0.001, 0.99)
-    assert (algo.cg_iterations, algo.accept_ratio, algo.shrink, algo.tries) == (10, 0.1, 0.5, 10)
-    assert (algo.baseline, algo.ridge, algo.advantage) == ("linear", 2.0, "monte_carlo")
-    assert (net.activation, net.log_std, list(net.policy_hidden)) == ("relu", 0.0, [64, 64])
-    assert (config.sampler.collect, config.batch_size) == ("episodes", 20_000)

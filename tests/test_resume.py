@@ -22,6 +22,7 @@ from walle.agent import checkpoint
 from walle.agent.agent import Agent
 from walle.algos.compiling import Compiling
 from walle.config import compose as compose_anew
+from walle.config.places import example_directory
 from walle.training import train
 
 compose = cache(lambda *overrides: compose_anew(list(overrides)))
@@ -50,6 +51,10 @@ QUICK = {  # what makes an algorithm learn from the first rounds on, in little t
     "ppo": ("algo.epochs=2",),
     "ppo_kl": ("algo.epochs=2",),
     "trpo": (),
+    "parallel_trpo_2016": (  # in examples/, whose rounds change their size
+        f"hydra.searchpath=[file://{example_directory('parallel_trpo_2016')}/conf]",
+        "algo.adapt=adaptive",
+    ),
     "a2c": (),
     **dict.fromkeys(
         ("ddpg", "td3", "sac", "dqn"),
@@ -292,12 +297,11 @@ def test_every_algorithm_in_every_mode_goes_on_bit_for_bit(case, tmp_path):
     check(case, tmp_path)
 
 
-ADAPTIVE = ("algo.adapt=adaptive", "algo.baseline=linear", "algo.advantage=monte_carlo")
 FURTHER = [
     Case("cartpole", "ppo", lag=3, then=THREE),
     Case("halfcheetah", "ppo", then=SERIAL),
     Case("lunar_lander", "ppo", then=THREE),
-    Case("cartpole", "trpo", collect="episodes", more=ADAPTIVE),
+    Case("cartpole", "parallel_trpo_2016", collect="episodes"),
     Case("halfcheetah", "ppo", more=("env.frame_skip=2", "env.time_feature=true"), then=THREE),
     Case("halfcheetah", "ppo", more=("env.backend=gymnasium",), then=THREE),
     Case("cartpole", "ppo", more=("learner.n=2", "learner.shards=2"), then=ONE_LEARNER),

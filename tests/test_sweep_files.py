@@ -15,7 +15,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from hydra_plugins.walle_launcher.launcher import up_to_cores
-from walle.algos.on_policy.adaptive_rounds import BATCH_MAX, BATCH_MIN, KL_MAX, KL_MIN
 from walle.config import config_directory, validate
 from walle.tuning.space import read_space
 
@@ -58,10 +57,16 @@ def test_all_questions_are_there():
     assert {file.stem for file in SWEEPS} >= names
 
 
+def search_path(file):
+    """Adds conf/ to the search path that a sweep may have: an override replaces the file's own."""
+    own = OmegaConf.load(file).hydra.get("searchpath", [])
+    return [f"hydra.searchpath={['file://' + str(config_directory()), *own]}"]
+
+
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_each_composes_at_the_ends_of_its_axes(file):
     with initialize_config_dir(str(file.parent), version_base="1.3"):
-        search = [f"hydra.searchpath=[file://{config_directory()}]"]
+        search = search_path(file)
         composed = compose(file.stem, overrides=search, return_hydra_config=True)
         params = OmegaConf.to_container(composed.hydra.sweeper.params, resolve=True)
         assert composed.name == file.stem
@@ -74,7 +79,7 @@ def test_each_composes_at_the_ends_of_its_axes(file):
 @pytest.mark.parametrize("file", SEARCHES, ids=lambda file: file.stem)
 def test_each_search_can_run_at_the_ends_of_its_space(file):
     with initialize_config_dir(str(file.parent), version_base="1.3"):
-        search = [f"hydra.searchpath=[file://{config_directory()}]"]
+        search = search_path(file)
         composed = compose(file.stem, overrides=search, return_hydra_config=True)
         assert composed.name == file.stem
         assert composed.hydra.sweeper._target_.endswith(".WalleOptuna")
@@ -88,7 +93,7 @@ def test_each_search_can_run_at_the_ends_of_its_space(file):
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_no_sampler_of_a_sweep_over_n_has_so_few_lanes_that_python_sets_the_speed(file):
     with initialize_config_dir(str(file.parent), version_base="1.3"):
-        search = [f"hydra.searchpath=[file://{config_directory()}]"]
+        search = search_path(file)
         composed = compose(file.stem, overrides=search, return_hydra_config=True)
     counts = composed.hydra.sweeper.params.get("sampler.n")
     if counts is None or file.stem in ("slow", "study_waiting"):  # a step waits
@@ -118,12 +123,6 @@ def test_experiments_of_the_papers_run_at_their_counts_with_five_seeds(name, the
     counts = set(map(int, params["sampler.n"].split(",")))
     assert counts == theirs | {1, 2, 4, 8, 10, 16, 20}
     assert params.seed == "0,1,2,3,4"
-
-
-def test_the_adaptive_rounds_begin_where_they_can_move_both_ways():
-    sweep = OmegaConf.load(ROOT / "sweeps" / "reproduce_adaptive_trpo.yaml")
-    assert KL_MIN < sweep.algo.max_kl < KL_MAX
-    assert BATCH_MIN < sweep.batch_size < BATCH_MAX
 
 
 @pytest.mark.slow

@@ -47,10 +47,9 @@ def test_rounds_are_made_of_whole_episodes(run):
 
 @pytest.mark.parametrize("algo", ["ppo_kl", "trpo", "a2c"])
 def test_the_other_algorithms_learn_from_them_too(tmp_path, algo):
-    adapt = ["algo.adapt=adaptive", "algo.baseline=linear"] if algo == "trpo" else []
     shape = ("sampler=serial", "batch_size=256", "sampler.lanes=8", "total_steps=1000")
     quiet = ("logger.progress=quiet", "eval.every=null")
-    train(compose([*WHOLE, f"algo={algo}", *shape, *quiet, *adapt]), tmp_path)
+    train(compose([*WHOLE, f"algo={algo}", *shape, *quiet]), tmp_path)
     rows = read(tmp_path / "iterations.csv")
     assert len(rows) >= 3
     assert all(float(row["entropy"]) > 0 for row in rows)

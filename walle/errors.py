@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import re
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
@@ -147,16 +146,6 @@ def positive(default: Any = MISSING) -> Any:
         return all(entry > 0 for entry in (value if isinstance(value, list) else [value]))
 
     return _bounded(holds, lambda _: "must be positive", default)
-
-
-def matching(pattern: str, demand: str, default: Any = MISSING) -> Any:
-    """A field whose value, or every entry of it, must match a pattern as text."""
-
-    def holds(value: Any) -> bool:
-        entries = value if isinstance(value, list) else [value]
-        return all(re.fullmatch(pattern, str(entry)) for entry in entries)
-
-    return _bounded(holds, lambda _: demand, default)
 
 
 def not_negative(default: Any = MISSING) -> Any:

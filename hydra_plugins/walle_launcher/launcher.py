@@ -45,7 +45,17 @@ def up_to_cores(*counts: int) -> str:
 
 
 OmegaConf.register_new_resolver("walle.either", either, replace=True)
+
+
+def example(name: str) -> str:
+    """`${walle.example:NAME}` is the directory of an example, for the search path of a sweep."""
+    from walle.config.places import example_directory
+
+    return str(example_directory(name))
+
+
 OmegaConf.register_new_resolver("walle.up_to_cores", up_to_cores, replace=True)
+OmegaConf.register_new_resolver("walle.example", example, replace=True)
 
 
 class WalleSearchPath(SearchPathPlugin):

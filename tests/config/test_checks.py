@@ -117,8 +117,7 @@ def test_shards_follow_from_the_minibatch_alone(minibatch, shards):
     [
         (["algo.minibatch_size=4096", "batch_size=8192"], 8),
         (["net=gru", "net.sequence=16", "algo.minibatch_size=1040", "batch_size=16384"], 1),
-        (["algo=trpo", "algo.baseline=linear", "algo.value_minibatch_size=4096"], 1),
-        (["algo=trpo", "algo.baseline=neural", "algo.value_minibatch_size=4096"], 8),
+        (["algo=trpo", "algo.value_minibatch_size=4096"], 8),
         (["algo=sac", "algo.minibatch_size=4096"], 1),
     ],
 )

@@ -75,9 +75,13 @@ def test_slow_passes_its_step_on():
         (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
         (["net.scale=states"], r"did you mean 'state'"),
         (["net.scale=state", "algo=sac"], r"algo=sac, which has another kind of policy"),
-        (["net.policy_init=normal", "algo=td3"], r"=normal with algo=td3.*policy_init=orthogonal$"),
-        (["net.log_std_copies=2*obs"], r"net.log_std_copies='2\*obs' must be a positive number or"),
-        (["net.critic_init=zero"], r"net.critic_init='zero' is unknown; choose one of: normal, or"),
+        (["net.policy_hidden=[10*obs]"], r"must hold numbers: formulas belong to examples/wall_e"),
+        (["net.policy_init=normal"], r"policy_init is no longer a setting: .*examples/wall_e_2018"),
+        (["algo=trpo", "algo.adapt=adaptive"], r"adapt is no longer .*algo=parallel_trpo_2016\)$"),
+        (
+            ["algo=trpo", "algo.advantage=monte_carlo"],
+            r"longer a setting: use algo.gae_lambda=1",
+        ),
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
         (
             ["algo=a3c", "sampler=serial"],

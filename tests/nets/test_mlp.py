@@ -1,15 +1,13 @@
 import math
-import pickle
 
 import numpy as np
 import pytest
 import torch
 from torch import distributions as D
 
-from walle.config import schemas
 from walle.errors import ConfigError
 from walle.nets.critics import Critic
-from walle.nets.mlp import ACTING_ROWS, ACTIVATIONS, INITS, MLP, Layout, activation
+from walle.nets.mlp import ACTING_ROWS, ACTIVATIONS, MLP, Layout, activation
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy
 
 
@@ -181,53 +179,3 @@ def test_a_row_has_the_same_bits_wherever_it_lies(inputs, hidden, name, generato
             part = mlp.acting(params, rows)
             for first in range(0, 128 - rows, 5):
                 assert torch.equal(part(x[first : first + rows]), whole[first : first + rows])
-
-
-@pytest.mark.parametrize(
-    ("init", "spread", "most"), [("uniform", 0.05 / 3**0.5, 0.05), ("normal", 0.1, 0.6)]
-)
-def test_other_initial_weights_by_their_formulas(init, spread, most, generator):
-    """Uniform within ±0.05 has deviation 0.05 / √3; normal 1 / √inputs, here 1 / √100."""
-    params = MLP("x", (100, 100, 100), torch.tanh, init).init(generator, gain=5, last_gain=5)
-    for layer in ("x.0", "x.1"):
-        weight, bias = params[f"{layer}.weight"], params[f"{layer}.bias"]
-        assert weight.std().item() == pytest.approx(spread, rel=0.05)
-        assert weight.abs().max().item() <= most
-        assert bias.abs().max() == 0
-
-
-def test_copies_of_a_log_std_add_up_and_begin_where_one_would(generator):
-    policy = GaussianPolicy(3, 2, (8,), torch.tanh, -0.5, copies=4)
-    params = policy.layout.unflatten(policy.init(generator))
-    assert params["log_std"].shape == (4, 2)
-    torch.testing.assert_close(policy.dist(params, torch.zeros(3))[2:], torch.full((2,), -0.5))
-    params = {"log_std": torch.tensor([[0.0, 1.0], [0.5, -1.5]])}
-    noise = policy.scale_noise(params, torch.ones(1, 2))
-    torch.testing.assert_close(noise, torch.tensor([[0.5, -0.5]]).exp())
-
-
-def test_copies_of_log_stds_move_as_fast_as_wall_e_s_log_variances():
-    """A sign-like step of size α: 2 A log variances move 2 A α, A log deviations A α, the half."""
-    actions, rate = 6, 0.1
-    copies = torch.zeros(actions, requires_grad=True)  # of one log standard deviation
-    variances = torch.zeros((10 * 10 * actions) // 48, requires_grad=True)  # logvar_speed
-    assert len(variances) == 2 * actions
-    for log_std, parameters in ((copies.sum(), copies), (variances.sum() / 2, variances)):
-        (grad,) = torch.autograd.grad(log_std.exp(), parameters)
-        with torch.no_grad():
-            parameters -= rate * grad.sign()  # Adam's first step
-    assert copies.sum().item() == pytest.approx(variances.sum().item() / 2)
-
-
-@pytest.mark.parametrize("init", list(INITS))
-def test_layers_travel_to_other_processes(init):
-    layers = pickle.loads(pickle.dumps(MLP("x", (2, 3), torch.tanh, init)))
-    drawn, again = (
-        one.init(torch.Generator().manual_seed(0), gain=1.0, last_gain=1.0)["x.0.weight"]
-        for one in (layers, MLP("x", (2, 3), torch.tanh, init))
-    )
-    assert torch.equal(drawn, again)
-
-
-def test_the_configuration_knows_every_way_to_draw_weights():
-    assert tuple(INITS) == schemas.INITS

@@ -239,22 +239,12 @@ def _check_staleness(config: Config) -> None:
     )
 
 
-_OF_ON_POLICY = {  # settings of nets that only on-policy algorithms use, with their defaults
-    "scale": "constant",
-    "policy_init": "orthogonal",
-    "critic_init": "orthogonal",
-    "log_std_copies": 1,
-}
-
-
 def _check_net(config: Config) -> None:
-    net, replay = config.net, _capabilities(config).replay
-    for key, usual in _OF_ON_POLICY.items():
-        if replay and getattr(net, key) != usual:
-            raise ConfigError(
-                f"net.{key}={getattr(net, key)} with algo={config.algo.name}, which has another "
-                f"kind of policy; use net.{key}={usual}"
-            )
+    if _capabilities(config).replay and config.net.scale != "constant":
+        raise ConfigError(
+            f"net.scale={config.net.scale} with algo={config.algo.name}, which has another kind of"
+            " policy; use net.scale=constant"
+        )
     if isinstance(config.net, CNNConfig) and not _capabilities(config).images:
         others = [name for name in algos.REGISTRY if algos.load(name).capabilities.images]
         raise ConfigError(

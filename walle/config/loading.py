@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields
@@ -128,6 +129,8 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
     for key, removed in REMOVED.items():
         group, _, name = key.rpartition(".")
         settings = current.get(group, {}) if group else current
+        if group and ":" in str(settings.get("name")):
+            continue  # a class of the user's own may have a setting of this name
         if name in settings and (value := settings.pop(name)) not in removed.usual:
             raise ConfigError(
                 f"{key}={value}, which the run has, is no longer a setting: {removed.instead}; to "
@@ -219,6 +222,8 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
 def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
     """Says why a value has the wrong type, after the key and the value."""
     line = str(error).splitlines()[0]
+    if key in ("net.policy_hidden", "net.critic_hidden") and re.search(r"\*|mean", str(value)):
+        return " must hold numbers: formulas belong to examples/wall_e_2018 now (net=wall_e_2018)"
     if "ListConfig" in line:
         return f" must be a list, as in {key}=[{value}]"
     asked = line.rpartition(" could not be converted to ")[2]

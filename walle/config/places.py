@@ -17,6 +17,11 @@ def sweeps_directory() -> Path:
     return _shipped("sweeps")
 
 
+def example_directory(name: str) -> Path:
+    """The directory of an example that ships with walle, such as examples/wall_e_2018/."""
+    return _shipped("examples") / name
+
+
 def own_directory() -> Path | None:
     """The user's directory conf/ in the working directory; None if there is none."""
     own = Path.cwd() / "conf"

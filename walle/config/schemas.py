@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from walle.errors import matching, not_negative, one_of, positive
-
-INITS = ("orthogonal", "uniform", "normal")
-WIDTH = r"[1-9]\d*(\*(obs|act))?|mean"
-WIDTHS = "must be positive whole numbers, K*obs, K*act (as in 10*obs), or mean between two of these"
+from walle.errors import not_negative, one_of, positive
 
 
 @dataclass(kw_only=True)
@@ -39,14 +35,11 @@ class NetConfig:
     """Settings in conf/net/."""
 
     name: str  # `walle.config.loading` knows the names
-    policy_hidden: list[Any] = matching(WIDTH, WIDTHS)
-    critic_hidden: list[Any] = matching(WIDTH, WIDTHS)
+    policy_hidden: list[int] = positive()
+    critic_hidden: list[int] = positive()
     activation: str
-    policy_init: str = one_of(*INITS)
-    critic_init: str = one_of(*INITS)
     scale: str = one_of("constant", "state")
     log_std: float
-    log_std_copies: Any = matching(r"[1-9]\d*(\*act)?", "must be a positive number or K*act")
 
 
 @dataclass(kw_only=True)
@@ -256,8 +249,23 @@ class Removed(NamedTuple):
     instead: str
 
 
+_OF_2016 = "it belongs to examples/parallel_trpo_2016 now (algo=parallel_trpo_2016)"
+_OF_2018 = "it belongs to examples/wall_e_2018 now (algo=wall_e_2018 net=wall_e_2018)"
+_OWN_WEIGHTS = "for other initial weights write a net of your own, as examples/wall_e_2018 does"
+
 REMOVED: dict[str, Removed] = {  # by key
+    "algo.adapt": Removed(("none",), _OF_2016),
+    "algo.adapt_kl": Removed((0.0005,), _OF_2016),
+    "algo.adapt_steps": Removed((600,), _OF_2016),
+    "algo.advantage": Removed(("gae",), "use algo.gae_lambda=1 for Monte-Carlo returns"),
+    "algo.baseline": Removed(("neural",), _OF_2016),
+    "algo.optimizer": Removed(("adam",), _OF_2018),
+    "algo.rate_per_root_width": Removed((False,), _OF_2018),
+    "algo.ridge": Removed((2.0,), _OF_2016),
     "learner.divide": Removed(
         ("minibatches",), "learners divide minibatches alone; use learner.n and learner.shards"
     ),
+    "net.critic_init": Removed(("orthogonal",), _OWN_WEIGHTS),
+    "net.log_std_copies": Removed((1,), _OF_2018),
+    "net.policy_init": Removed(("orthogonal",), _OWN_WEIGHTS),
 }

@@ -1,4 +1,4 @@
-"""Adam and AMSGrad on one flat parameter vector, as pure functions."""
+"""Adam on one flat parameter vector, as pure functions."""
 
 from __future__ import annotations
 
@@ -9,35 +9,26 @@ from torch import Tensor
 
 
 class AdamSettings(NamedTuple):
-    """Settings of Adam (Kingma & Ba 2015), and the bound of the gradient's norm.
-
-    `amsgrad` divides by the largest second moment so far, and corrects no bias (Reddi, Kale & Kumar
-    2018, "On the convergence of Adam and beyond", algorithm 2).
-    """
+    """Settings of Adam (Kingma & Ba 2015), and the bound of the gradient's norm."""
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
     max_grad_norm: float | None = None
-    amsgrad: bool = False
 
 
 class AdamState(NamedTuple):
-    """Moments of the gradient, [P] each, and the number of steps taken, [].
-
-    `largest` is AMSGrad's largest second moment so far, [P]; Adam has none.
-    """
+    """Moments of the gradient, [P] each, and the number of steps taken, []."""
 
     mean: Tensor
     square: Tensor
     steps: Tensor
-    largest: Tensor | None = None
 
     @classmethod
-    def zeros_like(cls, vector: Tensor, *, amsgrad: bool = False) -> AdamState:
+    def zeros_like(cls, vector: Tensor) -> AdamState:
         """The state before the first step."""
         zero, steps = torch.zeros_like(vector), torch.zeros((), device=vector.device)
-        return cls(zero, zero.clone(), steps, zero.clone() if amsgrad else None)
+        return cls(zero, zero.clone(), steps)
 
     @classmethod
     def restored(cls, state: dict[str, Any], device: torch.device | str) -> AdamState:
@@ -46,11 +37,11 @@ class AdamState(NamedTuple):
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""
-        return {name: x.clone() for name, x in self._asdict().items() if x is not None}
+        return {name: x.clone() for name, x in self._asdict().items()}
 
     def tensors(self) -> list[Tensor]:
         """All tensors of the state, from which `AdamState(*tensors)` makes it again."""
-        return [x for x in self if x is not None]
+        return list(self)
 
 
 def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
@@ -68,10 +59,8 @@ def step_sizes(steps: Tensor, learning_rate: Tensor, settings: AdamSettings) -> 
     """The corrected step size and epsilon of step number t = `steps` ([], from 1): [2].
 
     α √(1 - β₂ᵗ) / (1 - β₁ᵗ) and ε √(1 - β₂ᵗ) correct the bias of both moments (Kingma & Ba 2015,
-    end of section 2). AMSGrad has α and ε unchanged.
+    end of section 2).
     """
-    if settings.amsgrad:
-        return torch.stack((learning_rate, torch.full_like(learning_rate, settings.epsilon)))
     root = (1 - settings.beta2**steps).sqrt()
     rate = learning_rate * root / (1 - settings.beta1**steps)
     return torch.stack((rate, settings.epsilon * root))
@@ -80,16 +69,13 @@ def step_sizes(steps: Tensor, learning_rate: Tensor, settings: AdamSettings) -> 
 def adam_step(
     vector: Tensor, grad: Tensor, state: AdamState, sizes: Tensor, settings: AdamSettings
 ) -> tuple[Tensor, AdamState]:
-    """One step of Adam or AMSGrad; `sizes` (α, ε) is the result of `step_sizes`.
+    """One step of Adam; `sizes` (α, ε) is the result of `step_sizes`.
 
-    m ← β₁ m + (1 - β₁) g, v ← β₂ v + (1 - β₂) g², θ ← θ - α m / (√v + ε), where AMSGrad takes the
-    largest v so far (Kingma & Ba 2015, algorithm 1; Reddi, Kale & Kumar 2018, algorithm 2, to
-    which ε is added as WALL-E's code adds it).
+    m ← β₁ m + (1 - β₁) g, v ← β₂ v + (1 - β₂) g², θ ← θ - α m / (√v + ε) (Kingma & Ba 2015,
+    algorithm 1).
     """
     rate, epsilon = sizes
     mean = torch.lerp(state.mean, grad, 1 - settings.beta1)
     square = torch.lerp(state.square, grad * grad, 1 - settings.beta2)
-    largest = None if state.largest is None else torch.maximum(state.largest, square)
-    below = square if largest is None else largest
-    step = rate * mean / (below.sqrt() + epsilon)
-    return vector - step, AdamState(mean, square, state.steps + 1, largest)
+    step = rate * mean / (square.sqrt() + epsilon)
+    return vector - step, AdamState(mean, square, state.steps + 1)

@@ -173,7 +173,7 @@ class CompiledStep:
             vector, state, norm, sizes = after
             return vector, *state.tensors(), torch.stack([value, norm, *info.values()]), sizes
 
-        state = AdamState.zeros_like(vector, amsgrad=settings.amsgrad).tensors()
+        state = AdamState.zeros_like(vector).tensors()
         moments, rate = len(state), torch.zeros((), device=vector.device)
         described = None if description is None else f"step {settings} of {description}"
         self._program = compile_function(step, (vector, *state, rate, *leaves(batch)), described)

@@ -90,7 +90,7 @@ class ShardedStep:
             return (torch.cat((grad, torch.stack([value, *info.values()]))),)
 
         program = compile_function(gradient, (vector, *leaves(shard)), of_loss)
-        state = AdamState.zeros_like(vector, amsgrad=self._settings.amsgrad).tensors()
+        state = AdamState.zeros_like(vector).tensors()
         rate = torch.zeros((), device=vector.device)
         gradients = torch.zeros(self._shards, self._width(vector), device=vector.device)
         example = (vector, *state, rate, gradients, gradients[:, 0].clone())

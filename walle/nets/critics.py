@@ -17,15 +17,13 @@ from walle.nets.policies import StochasticPolicy
 class Critic:
     """A state-value function, V(s)."""
 
-    def __init__(
-        self, obs_dim: int, hidden: Sequence[int], act: Activation, init: str = "orthogonal"
-    ) -> None:
-        """An MLP with one output; `init` names the way to draw its weights (`mlp.INITS`)."""
-        self._mlp = MLP("critic", (obs_dim, *hidden, 1), act, init)
+    def __init__(self, obs_dim: int, hidden: Sequence[int], act: Activation) -> None:
+        """An MLP with one output."""
+        self._mlp = MLP("critic", (obs_dim, *hidden, 1), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """By default orthogonal with gain sqrt(2), the last layer with gain 1."""
+        """Orthogonal with gain sqrt(2), the last layer with gain 1."""
         return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=1.0))
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:

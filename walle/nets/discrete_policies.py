@@ -33,13 +33,11 @@ class MultiCategoricalPolicy(StochasticPolicy):
         actions: Sequence[int],
         hidden: Sequence[int],
         act: Activation,
-        *,
-        init: str = "orthogonal",
     ) -> None:
-        """`actions` are the numbers K_a; `init` names the way to draw weights (`mlp.INITS`)."""
+        """`actions` are the numbers K_a."""
         self._counts = list(actions)
         self.dist_params_size = sum(self._counts)
-        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -99,12 +97,10 @@ class BernoulliPolicy(StochasticPolicy):
         switches: int,
         hidden: Sequence[int],
         act: Activation,
-        *,
-        init: str = "orthogonal",
     ) -> None:
-        """`switches` is A; `init` names the way to draw weights (`mlp.INITS`)."""
+        """`switches` is A."""
         self.dist_params_size = switches
-        self._mlp = MLP("policy", (obs_dim, *hidden, switches), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, switches), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:

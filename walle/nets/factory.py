@@ -8,10 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import gymnasium as gym
-from gymnasium.spaces import flatdim
 
 from walle.errors import ConfigError
-from walle.nets import widths
 from walle.nets.mlp import Activation, activation
 from walle.nets.policies import (
     ActingPolicy,
@@ -61,31 +59,25 @@ class NetSettings(NamedTuple):
     """The `net` group.
 
     Attributes:
-        policy_hidden: widths of the policy's hidden layers, see `nets.widths`.
+        policy_hidden: widths of the policy's hidden layers.
         critic_hidden: widths of the critic's hidden layers.
         activation: the function between layers.
         log_std: initial log standard deviation of a Gaussian policy.
         memory: the memory that policy and critic share; None without one.
         scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
             of the state.
-        own: makes a net of the user's own; None without one.
+        own: makes a net of the user's own, see `nets.own`; None without one.
         image_features: features of each image, if the observations have images; else 0.
-        policy_init: how the policy's weights are drawn, a key of `nets.mlp.INITS`.
-        critic_init: the same for the critic.
-        log_std_copies: number of parameters whose sum is a log standard deviation, or K*act.
     """
 
-    policy_hidden: tuple[int | str, ...]
-    critic_hidden: tuple[int | str, ...]
+    policy_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
     activation: str
     log_std: float
     memory: Memory | None = None
     scale: str = "constant"
     own: OwnFactory | None = None
     image_features: int = 0
-    policy_init: str = "orthogonal"
-    critic_init: str = "orthogonal"
-    log_std_copies: int | str = 1
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -104,9 +96,6 @@ class NetSettings(NamedTuple):
             net.scale,
             own,
             net.image_features if net.name == "cnn" else 0,
-            net.policy_init,
-            net.critic_init,
-            net.log_std_copies,
         )
 
     def values(self) -> dict[str, Any]:
@@ -177,30 +166,21 @@ class NetSettings(NamedTuple):
             from walle.nets.own import check_net
 
             self.encoder(spaces)  # refuses images
-            check_net(self.own, spaces.observation_space)
+            if self.own.networks is None:
+                check_net(self.own, spaces.observation_space)
 
     def own_net(self, spaces: HasSpaces) -> OwnNet | None:
-        """Makes the user's own net before the layers; None without one."""
+        """Makes the user's own net before the layers; None without one.
+
+        Raises:
+            ConfigError: the user's own net makes whole networks instead.
+        """
+        if self.own is not None and self.own.networks is not None:
+            raise ConfigError(
+                f"net.name={self.own.path!r} makes policies and state-value functions of on-policy"
+                " algorithms only; use one of these, or net=mlp"
+            )
         return None if self.own is None else self.own(spaces.obs_dim)
-
-    def policy_widths(self, spaces: HasSpaces) -> tuple[int, ...]:
-        """Widths of the policy's hidden layers, as numbers."""
-        return self._numbers("net.policy_hidden", self.policy_hidden, spaces)
-
-    def critic_widths(self, spaces: HasSpaces) -> tuple[int, ...]:
-        """Widths of the critic's hidden layers, as numbers."""
-        return self._numbers("net.critic_hidden", self.critic_hidden, spaces)
-
-    def copies(self, spaces: HasSpaces) -> int:
-        """The number of parameters whose sum is a log standard deviation."""
-        (copies,) = self._numbers("net.log_std_copies", (self.log_std_copies,), spaces)
-        return copies
-
-    def _numbers(
-        self, key: str, given: tuple[int | str, ...], spaces: HasSpaces
-    ) -> tuple[int, ...]:
-        obs, act = self.encoded(spaces), int(flatdim(spaces.action_space))
-        return widths.numbers(key, given, obs=obs, act=act)
 
     @property
     def state_size(self) -> int:
@@ -221,14 +201,19 @@ class NetSettings(NamedTuple):
 
     def has_log_std(self, space: gym.Space[Any]) -> bool:
         """Whether a policy for actions of `space` has log standard deviations as parameters."""
-        return isinstance(space, gym.spaces.Box) and self.scale == "constant"
+        whole = self.own is not None and self.own.networks is not None
+        return isinstance(space, gym.spaces.Box) and self.scale == "constant" and not whole
 
     def critic(self, spaces: HasSpaces) -> Critic:
         """Makes the state-value function."""
         from walle.nets.critics import Critic, OwnCritic
 
-        layers = (self.critic_widths(spaces), activation(self.activation))
-        critic = Critic(self.encoded(spaces), *layers, self.critic_init)
+        if self.own is not None and self.own.networks is not None:
+            space = spaces.action_space
+            own_critic: Critic = self.own.networks.critic(self.own.settings, spaces.obs_dim, space)
+            return own_critic
+        layers = (self.critic_hidden, activation(self.activation))
+        critic = Critic(self.encoded(spaces), *layers)
         own = self.own_net(spaces)
         return OwnCritic(own, critic) if own is not None else critic
 
@@ -236,7 +221,7 @@ class NetSettings(NamedTuple):
         """Makes `count` action-value functions of actions with `actions` entries."""
         from walle.nets.critics import OwnQFunctions, QFunctions
 
-        layers = (self.critic_widths(spaces), activation(self.activation))
+        layers = (self.critic_hidden, activation(self.activation))
         make = partial(QFunctions, self.encoded(spaces), actions, *layers)
         own = self.own_net(spaces)
         return OwnQFunctions(own, make(1), count) if own is not None else make(count)
@@ -286,8 +271,10 @@ def make_policy(spec: PolicySpec) -> ActingPolicy:
         ConfigError: the net does not fit the spaces.
     """
     net, space = spec.net, spec.action_space
+    if spec.kind == "stochastic" and net.own is not None and net.own.networks is not None:
+        return net.own.networks.policy(net.own.settings, spec.obs_dim, space)
     encoder, own, width = net.encoder(spec), net.own_net(spec), net.encoded(spec)
-    layers = (net.policy_widths(spec), activation(net.activation))
+    layers = (net.policy_hidden, activation(net.activation))
     if spec.kind == "epsilon_greedy":
         from walle.nets.discrete_policies import EpsilonGreedyPolicy
 
@@ -326,27 +313,20 @@ def make_policy(spec: PolicySpec) -> ActingPolicy:
 def _stochastic_policy(
     spec: PolicySpec, width: int, hidden: Sequence[int], act: Activation
 ) -> StochasticPolicy:
-    net, space, init = spec.net, spec.action_space, spec.net.policy_init
+    net, space = spec.net, spec.action_space
     if not isinstance(space, gym.spaces.Box) and net.scale == "state":
         raise ConfigError(
             "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
         )
-    if net.log_std_copies != 1 and not net.has_log_std(space):
-        raise ConfigError(
-            f"net.log_std_copies={net.log_std_copies} with a policy without log standard"
-            " deviations among its parameters; use net.log_std_copies=1, or net.scale=constant"
-            " with continuous actions"
-        )
     if isinstance(space, gym.spaces.Discrete):
-        return CategoricalPolicy(width, int(space.n), hidden, act, init=init)
+        return CategoricalPolicy(width, int(space.n), hidden, act)
     if isinstance(space, gym.spaces.Box):
         size = int(space.shape[0])
         if net.scale == "state":
-            return StateScalePolicy(width, size, hidden, act, net.log_std, init=init)
-        copies = net.copies(spec)
-        return GaussianPolicy(width, size, hidden, act, net.log_std, copies=copies, init=init)
+            return StateScalePolicy(width, size, hidden, act, net.log_std)
+        return GaussianPolicy(width, size, hidden, act, net.log_std)
     from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 
     if isinstance(space, gym.spaces.MultiBinary):
-        return BernoulliPolicy(width, int(space.shape[0]), hidden, act, init=init)
-    return MultiCategoricalPolicy(width, space.nvec.tolist(), hidden, act, init=init)
+        return BernoulliPolicy(width, int(space.shape[0]), hidden, act)
+    return MultiCategoricalPolicy(width, space.nvec.tolist(), hidden, act)

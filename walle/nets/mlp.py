@@ -29,24 +29,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
 }
-Init = Callable[[Tensor, float, torch.Generator], Tensor]
-
-
-def _orthogonal(weight: Tensor, gain: float, generator: torch.Generator) -> Tensor:
-    return torch.nn.init.orthogonal_(weight, gain, generator)
-
-
-def _uniform(weight: Tensor, _: float, generator: torch.Generator) -> Tensor:
-    return weight.uniform_(-0.05, 0.05, generator=generator)
-
-
-def _normal(weight: Tensor, _: float, generator: torch.Generator) -> Tensor:
-    return weight.normal_(0.0, weight.shape[1] ** -0.5, generator=generator)
-
-
-# Each fills a weight [outputs, inputs]; the gain scales orthogonal ones. No lambdas: samplers get
-# networks by pickle.
-INITS: dict[str, Init] = {"orthogonal": _orthogonal, "uniform": _uniform, "normal": _normal}
 ACTING_ROWS = 16
 _WIDTH = 16
 
@@ -85,19 +67,15 @@ class Layout:
 class MLP:
     """Fully connected layers: activation between them, none after the last."""
 
-    def __init__(
-        self, prefix: str, sizes: Sequence[int], activation: Activation, init: str = "orthogonal"
-    ) -> None:
+    def __init__(self, prefix: str, sizes: Sequence[int], activation: Activation) -> None:
         """Layers without parameters.
 
         Args:
             prefix: the beginning of the parameters' names.
             sizes: from the input's width to the output's.
             activation: the function between layers.
-            init: a key of `INITS`, by which `init` draws weights.
         """
         self.activation = activation
-        self._init = INITS[init]
         self.layers = [f"{prefix}.{i}" for i in range(len(sizes) - 1)]
         self.shapes: dict[str, tuple[int, ...]] = {}
         for name, n_in, n_out in zip(self.layers, sizes, sizes[1:], strict=False):
@@ -107,17 +85,12 @@ class MLP:
     def init(
         self, generator: torch.Generator, *, gain: float, last_gain: float
     ) -> dict[str, Tensor]:
-        """Weights drawn by one of `INITS`, and biases of zero.
-
-        - orthogonal: Saxe et al. 2014, scaled by `gain`, the last layer by `last_gain`;
-        - uniform: within ±0.05, as in the code of Frans & Hafner 2016 and of WALL-E 2018;
-        - normal: of mean 0 and variance 1 / inputs, as in WALL-E's value function.
-        """
+        """Orthogonal weights (Saxe et al. 2014) times `gain`, the last `last_gain`; zero biases."""
         params = {}
         for name in self.layers:
             scale = last_gain if name == self.layers[-1] else gain
             weight = torch.empty(self.shapes[f"{name}.weight"])
-            params[f"{name}.weight"] = self._init(weight, scale, generator)
+            params[f"{name}.weight"] = torch.nn.init.orthogonal_(weight, scale, generator)
             params[f"{name}.bias"] = torch.zeros(self.shapes[f"{name}.bias"])
         return params
 

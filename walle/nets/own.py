@@ -3,7 +3,7 @@
 An encoder turns observations into features, and takes the place that the memory has with `net=gru`:
 policy and critics are feed-forward functions of the features, Q(s, a) of the features and the
 action. Each has an encoder of its own, with parameters of its own (`critics.OwnCritic`). A class of
-the user's own is either a `torch.nn.Module` or an `OwnNet`.
+the user's own is a `torch.nn.Module`, an `OwnNet`, or makes whole networks (`OwnNetworks`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.func import functional_call
 from walle.errors import ConfigError, what_went_wrong
 from walle.nets.mlp import MLP, Forward, Params
 from walle.nets.policies import FeaturePolicy, StochasticPolicy
+from walle.types import ActionSpace
 
 Result = TypeVar("Result")
 _PREFIX = "encoder."
@@ -49,6 +50,22 @@ class OwnNet(Protocol):
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., F]; each row must depend on its own observation alone."""
+
+
+class OwnNetworks(Protocol):
+    """The interface of a class that makes whole networks, for on-policy algorithms.
+
+    `net.name=module:Class` may name such a class. It is never instantiated: both are static methods
+    of `settings` (see `OwnNet`), the width of an observation, and the space of actions.
+    """
+
+    @staticmethod
+    def policy(settings: Any, obs_dim: int, space: ActionSpace) -> StochasticPolicy:
+        """Makes the policy."""
+
+    @staticmethod
+    def critic(settings: Any, obs_dim: int, space: ActionSpace) -> Any:
+        """Makes the state-value function, a `critics.Critic`."""
 
 
 class NamedNet:
@@ -162,6 +179,12 @@ class OwnFactory:
         schema = getattr(net, "settings", SimpleNamespace)  # a NetConfig while learning
         return cls(path, net, _from_values(schema, settings))
 
+    @property
+    def networks(self) -> OwnNetworks | None:
+        """The class, if it makes whole networks; None if it makes an encoder."""
+        networks: Any = self.cls
+        return networks if hasattr(networks, "policy") else None
+
     def __call__(self, obs_dim: int) -> OwnNet:
         """The net for observations [..., `obs_dim`]."""
         if _is_module(self.cls):
@@ -187,12 +210,15 @@ def own_class(path: str) -> type:
     """The class of a net of the user's own, which "module:Class" names.
 
     Raises:
-        ConfigError: there is no such class, or it is neither a `torch.nn.Module` nor an `OwnNet`.
+        ConfigError: there is no such class, or it is no `torch.nn.Module`, `OwnNet` or
+            `OwnNetworks`.
     """
     from walle.system.importing import imported  # no other network needs it
 
     net: type = imported("net.name", path)
-    if not _is_module(net):
+    if hasattr(net, "policy"):
+        imported("net.name", path, ("critic",), "see walle.nets.own.OwnNetworks")
+    elif not _is_module(net):
         base = "derive it from torch.nn.Module, or see walle.nets.own.OwnNet"
         imported("net.name", path, ("init",), base)
     return net

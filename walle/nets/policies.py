@@ -128,9 +128,6 @@ class GaussianPolicy(GaussianNoise, StochasticPolicy):
         hidden: Sequence[int],
         act: Activation,
         log_std: float,
-        *,
-        copies: int = 1,
-        init: str = "orthogonal",
     ) -> None:
         """A policy of `obs_dim` inputs and `action_dim` action entries.
 
@@ -140,26 +137,17 @@ class GaussianPolicy(GaussianNoise, StochasticPolicy):
             hidden: widths of the hidden layers.
             act: the function between layers.
             log_std: where every action's log standard deviation starts.
-            copies: K, the number of parameters whose sum is a log standard deviation. Adam moves
-                each by about its step size, so that their sum moves K times as fast. WALL-E's code
-                has log variances of `logvar_speed` copies, 2 A for A < 12; a log standard deviation
-                is half of a log variance, so A copies of it move as fast.
-            init: how weights are drawn, a key of `mlp.INITS`.
         """
         self.action_dim = action_dim
         self.dist_params_size = action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
         self._initial_log_std = log_std
-        shape = (action_dim,) if copies == 1 else (copies, action_dim)
-        self.layout = Layout({**self._mlp.shapes, "log_std": shape})
+        self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """By default orthogonal with gain sqrt(2), the last layer x0.01: actions start near zero.
-
-        Every copy of a log standard deviation starts with the same share.
-        """
+        """Orthogonal with gain sqrt(2), the last layer x0.01: the first means are near zero."""
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
-        params["log_std"] = log_std_params(self.layout.shapes["log_std"], self._initial_log_std)
+        params["log_std"] = torch.full((self.action_dim,), self._initial_log_std)
         return self.layout.flatten(params)
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
@@ -172,11 +160,15 @@ class GaussianPolicy(GaussianNoise, StochasticPolicy):
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The means, then the log standard deviations."""
-        return torch.cat((dist_params, _log_std(params).expand_as(dist_params)), -1)
+        return torch.cat((dist_params, self.log_std(params).expand_as(dist_params)), -1)
+
+    def log_std(self, params: Params) -> Tensor:
+        """The log standard deviations, [A]."""
+        return params["log_std"]
 
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
         """Standard deviation x noise."""
-        return _log_std(params).exp() * noise
+        return self.log_std(params).exp() * noise
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Mean + std x noise."""
@@ -205,18 +197,6 @@ class GaussianPolicy(GaussianNoise, StochasticPolicy):
         return (log_q - log_p + 0.5 * (ratio + distance - 1)).sum(-1)
 
 
-def log_std_params(shape: Sequence[int], log_std: float) -> Tensor:
-    """Parameters that make every log standard deviation `log_std`: [A], or equal shares [K, A]."""
-    copies = 1 if len(shape) == 1 else shape[0]
-    return torch.full(tuple(shape), log_std / copies)
-
-
-def _log_std(params: Params) -> Tensor:
-    """The log standard deviations [A]: the parameters themselves, or the sum of their copies."""
-    log_std = params["log_std"]
-    return log_std if log_std.dim() == 1 else log_std.sum(0)
-
-
 class StateScalePolicy(GaussianPolicy):
     """Independent Gaussians; one MLP computes both means and scales.
 
@@ -231,13 +211,11 @@ class StateScalePolicy(GaussianPolicy):
         hidden: Sequence[int],
         act: Activation,
         log_std: float,
-        *,
-        init: str = "orthogonal",
     ) -> None:
         """`log_std` is where every action's log standard deviation starts, in every state."""
-        super().__init__(obs_dim, action_dim, hidden, act, log_std, init=init)
+        super().__init__(obs_dim, action_dim, hidden, act, log_std)
         self.dist_params_size = 2 * action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -271,12 +249,10 @@ class CategoricalPolicy(StochasticPolicy):
         actions: int,
         hidden: Sequence[int],
         act: Activation,
-        *,
-        init: str = "orthogonal",
     ) -> None:
-        """`actions` is K; `init` names the way to draw weights (`mlp.INITS`)."""
+        """`actions` is K."""
         self.dist_params_size = actions
-        self._mlp = MLP("policy", (obs_dim, *hidden, actions), act, init)
+        self._mlp = MLP("policy", (obs_dim, *hidden, actions), act)
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 from walle.errors import ConfigError, nearest, what_went_wrong
@@ -32,6 +34,8 @@ def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> 
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
+        if error.name == module_name.partition(".")[0] and _find_example(error.name):
+            return imported(key, path, needs, base)
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{where}: there is no module {error.name} beside you, on PYTHONPATH or among the "
@@ -50,6 +54,20 @@ def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> 
         fix = f"; {base}" if base else ""
         raise ConfigError(f"{where}: {name} lacks {', '.join(missing)}{fix}")
     return value
+
+
+def _find_example(package: str) -> bool:
+    """Adds examples/PACKAGE/ to `sys.path`, if walle ships a package of that name there.
+
+    Worker processes start with this process's path.
+    """
+    walle = Path(__file__).resolve().parents[1]
+    for examples in (walle / "examples", walle.parent / "examples"):  # in a wheel, in a checkout
+        directory = str(examples / package)
+        if (examples / package / package).is_dir() and directory not in sys.path:
+            sys.path.append(directory)
+            return True
+    return False
 
 
 def require_picklable(key: str, path: str, value: object) -> None:

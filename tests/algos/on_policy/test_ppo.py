@@ -86,14 +86,13 @@ def log_std(algorithm):
     return algorithm.networks.split(algorithm.vector)[0]["log_std"]
 
 
-@pytest.mark.parametrize("copies", [1, 4])
-def test_noise_that_is_not_learned_shrinks_linearly_from_its_start_to_its_end(copies):
+def test_noise_that_is_not_learned_shrinks_linearly_from_its_start_to_its_end():
     """By hand: after 2 of 8 rounds it has gone a quarter of the way from -1 to -3."""
     short = ("batch_size=256", "total_steps=2048", "sampler.lanes=8", "algo.compile=false")
-    noise = ("net.log_std=-1", "algo.log_std_end=-3", f"net.log_std_copies={copies}")
+    noise = ("net.log_std=-1", "algo.log_std_end=-3")
     for rounds, expected in ((2, -1.5), (8, -3.0)):
         algorithm, _ = trained(rounds, "env=hopper", *short, *noise)
-        size = log_std(algorithm) * copies
+        size = log_std(algorithm)
         torch.testing.assert_close(size, torch.full_like(size, expected))
 
 

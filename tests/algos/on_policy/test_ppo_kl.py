@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.algos.on_policy.test_ppo import stale, trained
-from walle.algos.on_policy.ppo_kl import adapt, per_root_width
+from walle.algos.on_policy.ppo_kl import adapt
 from walle.errors import ConfigError
 
 TARGET = 0.003
@@ -62,32 +62,6 @@ def test_fitting_explains_more_variance():
     algorithm, rollout = trained(3, *SMALL)
     metrics = algorithm.update(rollout)
     assert metrics["explained_variance"] > metrics["explained_variance_old"]
-
-
-def test_step_sizes_of_wall_e_by_hand():
-    """HalfCheetah with the time: middle layers of 103 and 30 units (see tests/nets/test_widths)."""
-    assert per_root_width(9e-4, (180, 103, 60)) == pytest.approx(8.868e-5, rel=1e-4)
-    assert per_root_width(1e-2, (180, 30, 5)) == pytest.approx(1.8257e-3, rel=1e-4)
-    assert per_root_width(0.5, ()) == 0.5
-
-
-def test_the_step_sizes_follow_the_widths_on_request():
-    wide = ("net.policy_hidden=[9,16,4]", "net.critic_hidden=[8,25,5]")
-    rates = ("algo.learning_rate=0.4", "algo.value_learning_rate=0.5")
-    algorithm, rollout = trained(0, *SMALL, *wide, *rates, "algo.rate_per_root_width=true")
-    assert algorithm.value._settings.learning_rate == pytest.approx(0.1)
-    assert algorithm.update(rollout)["learning_rate"] == pytest.approx(0.1)
-
-
-def test_amsgrad_resumes_with_its_largest_moments():
-    algorithm, rollout = trained(1, *SMALL, "algo.optimizer=amsgrad")
-    assert algorithm.adam.largest.max() > 0
-    other, _ = trained(0, *SMALL, "algo.optimizer=amsgrad")
-    other.load_state_dict(algorithm.state_dict())
-    for each in (algorithm, other):
-        each.update(rollout)
-    assert torch.equal(algorithm.vector, other.vector)
-    assert torch.equal(algorithm.adam.largest, other.adam.largest)
 
 
 def test_a_constant_scale_of_rewards_reaches_the_targets():

@@ -45,7 +45,6 @@ CASES = {
     "hidden layers of one unit": ("net.policy_hidden=[1,1]", "net.critic_hidden=[5,1]"),
     "one action": ("env=inverted_pendulum",),
     "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
-    "copies": ("net.log_std_copies=6",),
     "normalised advantages, once": (
         "algo.normalize_advantages=true",
         "algo.recompute_advantages=false",

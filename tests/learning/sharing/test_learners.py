@@ -15,6 +15,7 @@ from tests.conftest import read
 from tests.system.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
 from walle.config import compose
+from walle.config.places import example_directory
 from walle.errors import ConfigError, WorkerError
 from walle.learning.sharing import learners
 from walle.nets.factory import NetSettings
@@ -93,10 +94,10 @@ def test_shards_that_do_not_fit_are_refused(asked, message):
 
 
 def test_shards_without_a_step_to_divide_are_refused():
-    asked = ["algo=trpo", "algo.baseline=linear", "learner.shards=2", "env=hopper"]
-    config = compose(asked)
+    search = f"hydra.searchpath=[file://{example_directory('parallel_trpo_2016')}/conf]"
+    config = compose([search, "algo=parallel_trpo_2016", "learner.shards=2", "env=hopper"])
     problem, _ = make_problem(config)
-    with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=trpo, whose updates"):
+    with pytest.raises(ConfigError, match=r"learner\.shards=2 with algo=\S+TRPO, whose updates"):
         make_algorithm(config, problem)
 
 

@@ -1,4 +1,4 @@
-"""State-value functions V(s, t) that are fitted after each round: a network or a regression."""
+"""A state-value function that is fitted after each round, apart from the policy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FitBatch(NamedTuple):
 
 
 class NeuralBaseline:
-    """A network that values normalised observations, fitted by minibatch Adam; ignores the time."""
+    """A network that values normalised observations, fitted by minibatch Adam."""
 
     def __init__(
         self, critic: Critic, settings: FitSettings, generator: torch.Generator, problem: Problem
@@ -50,12 +50,12 @@ class NeuralBaseline:
         return value_loss(value, batch.target), {}
 
     @torch.no_grad()
-    def __call__(self, obs: Tensor, t: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Values [N] of normalised observations [N, O]; `t` is not used."""
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Values [N] of normalised observations [N, O]."""
         params = self._critic.layout.unflatten(self.vector)
         return map_rows(partial(self._critic.without_gradient, params), obs)
 
-    def fit(self, obs: Tensor, target: Tensor, t: Tensor | None = None) -> float:  # noqa: ARG002
+    def fit(self, obs: Tensor, target: Tensor) -> float:
         """Fits the targets [N]; returns the minibatches' mean squared error before each step."""
         result = self._optimizer.minimise(
             self.vector,
@@ -93,51 +93,3 @@ class NeuralBaseline:
         """Resumes from `state_dict()`."""
         self.vector = state["vector"].to(self.vector.device)
         self._adam = AdamState.restored(state["adam"], self.vector.device)
-
-
-class LinearBaseline:
-    """Ridge regression on [o, o², t/100, (t/100)², 1], in double precision.
-
-    The features come from Duan et al. 2016, "Benchmarking deep reinforcement learning for
-    continuous control", section 4. All values are zero before the first fit.
-    """
-
-    def __init__(self, obs_dim: int, ridge: float, device: str) -> None:
-        """Sets all weights to zero; `ridge` is added to the diagonal of the normal equations."""
-        self._ridge = ridge
-        self._weights = torch.zeros(2 * obs_dim + 3, dtype=torch.float64, device=device)
-
-    def __call__(self, obs: Tensor, t: Tensor) -> Tensor:
-        """Values [N] of normalised observations [N, O], `t` [N] steps after the episode began."""
-        return (self._features(obs, t) @ self._weights).to(obs.dtype)
-
-    def fit(self, obs: Tensor, target: Tensor, t: Tensor) -> float:
-        """Solves (XᵀX + ridge I) w = Xᵀ y for targets y [N]; returns the mean squared error."""
-        x = self._features(obs, t)
-        normal = x.T @ x + self._ridge * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
-        self._weights = torch.linalg.solve(normal, x.T @ target.double())
-        return float(value_loss(self(obs, t), target))
-
-    @staticmethod
-    def _features(obs: Tensor, t: Tensor) -> Tensor:
-        o, time = obs.double(), t.double().unsqueeze(1) / 100
-        return torch.cat((o, o.square(), time, time.square(), torch.ones_like(time)), 1)
-
-    def optimizers(self) -> list[Optimizer]:
-        """No optimizer: a linear baseline takes no gradient steps."""
-        return []
-
-    def compilable(self, problem: Problem) -> list[Compilable]:  # noqa: ARG002
-        """No part that can be compiled."""
-        return []
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        return {"weights": self._weights}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`."""
-        self._weights = state["weights"].to(self._weights.device)
-
-
-Baseline = NeuralBaseline | LinearBaseline

@@ -57,7 +57,6 @@ from walle.learning.sharing.team import Team, map_rows
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
-from walle.nets.policies import log_std_params
 from walle.types import Rollout
 
 
@@ -267,8 +266,7 @@ class PPO(OnPolicy):
             return
         left = schedule_factor("linear", env_steps, self.problem.schedule_steps)
         vector = self.vector.clone()
-        found = self.networks.split(vector)[0]["log_std"]
-        found.copy_(log_std_params(found.shape, end + (self.net.log_std - end) * left))
+        self.networks.split(vector)[0]["log_std"].fill_(end + (self.net.log_std - end) * left)
         self.vector = vector
 
     def too_far(self, info: Mapping[str, float]) -> bool:

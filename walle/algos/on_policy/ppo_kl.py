@@ -25,27 +25,11 @@ Departures from the penalty of Schulman et al. 2017, section 4: β changes by 1.
 the KL divergence is twice or half its target instead of 1.5 times; there is the squared excess; the
 policy's steps are full-batch.
 
-Departures from WALL-E's code, with sweeps/wall_e_2018.yaml:
-    - an episode cut by its time limit bootstraps from the true successor instead of counting as
-      terminal, so a rollout need not end with its episode;
-    - all samplers share one observation normaliser, x ← (x - μ) / σ bounded by `obs_clip`, the time
-      included; WALL-E's samplers each had (x - μ) / (3 (σ + 0.1)) without bound and with the time
-      unchanged;
-    - the policy's third hidden layer has its activation, which WALL-E's code leaves out; Ant and
-      the humanoids have the widths of the other tasks;
-    - a log standard deviation is the sum of several parameters (`net.log_std_copies`), where WALL-E
-      has a log variance;
-    - the value function's targets are λ-returns, since rollouts hold parts of episodes; each of its
-      passes sees both rounds, where WALL-E's takes as many minibatches as one round has;
-    - experience that an older policy collected can be corrected (`correction`;
-      OnPolicy.with_newest_log_probs); WALL-E's code, whose agent and samplers take turns, has none.
-By default there are also other networks, initial weights, step sizes and scales of rewards, Adam
-instead of AMSGrad, and no time among the observations.
+examples/wall_e_2018 has the networks, initial weights, step sizes and AMSGrad of WALL-E's code.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -59,9 +43,9 @@ from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
-from walle.errors import not_negative, one_of, positive
+from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.adam import AdamSettings
 from walle.learning.gradient_steps import Info
 from walle.learning.optimizer import Optimizer, Result
 from walle.nets.factory import NetSettings
@@ -84,8 +68,6 @@ class PPOKLSettings(OnPolicySettings):
     value_epochs: int = positive()
     value_minibatch_size: int = positive()
     value_learning_rate: float = positive()
-    optimizer: str = one_of("adam", "amsgrad")
-    rate_per_root_width: bool
 
     @property
     def shared_minibatches(self) -> dict[str, int]:
@@ -119,14 +101,6 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
     return beta, rate
 
 
-def per_root_width(rate: float, hidden: Sequence[int]) -> float:
-    """α / √h for the middle one of the hidden layers, of width h; α without hidden layers.
-
-    WALL-E's step sizes: 9e-4 / √h₂ for the policy, 1e-2 / √h₂ for the value function (its code).
-    """
-    return rate / math.sqrt(hidden[len(hidden) // 2]) if hidden else rate
-
-
 class PPOKL(OnPolicy):
     """PPO with a KL penalty; policy and value function have separate vectors and optimizers."""
 
@@ -135,15 +109,11 @@ class PPOKL(OnPolicy):
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        value_rate, self.learning_rate = settings.value_learning_rate, settings.learning_rate
-        if settings.rate_per_root_width:
-            value_rate = per_root_width(value_rate, net.critic_widths(problem))
-            self.learning_rate = per_root_width(self.learning_rate, net.policy_widths(problem))
-        fit = FitSettings(settings.value_epochs, settings.value_minibatch_size, value_rate)
+        fit = FitSettings(
+            settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
+        )
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
-        adam = AdamSettings(amsgrad=settings.optimizer == "amsgrad")
-        self.adam = AdamState.zeros_like(self.vector, amsgrad=adam.amsgrad)
-        self.optimizer = Optimizer(self.loss, adam, stop=self.too_far)
+        self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
         steps = problem.rounds * settings.epochs
         policy = Compilable("policy", steps, problem.batch_size, self.compile, problem.rounds_vary)
         parts = [policy, *self.value.compilable(problem, rounds=2)]
@@ -190,7 +160,7 @@ class PPOKL(OnPolicy):
         """Improves the policy, adapts β and the step size, fits the value function."""
         batch = self.batch(experience)
         steps = batch.steps
-        used = {"beta": self.beta, "learning_rate": self.learning_rate * self.rate}
+        used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
         kl = self.kl(batch)
         self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)

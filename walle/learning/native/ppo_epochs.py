@@ -93,10 +93,9 @@ class PPOEpochs:
         self.team: Team = ALONE
         self._library = ppo_library()
         policy, critic = widths(loss.policy), widths(loss.critic)
-        copies = math.prod(loss.policy.shapes["log_std"]) // policy[-1]
         networks = Networks(
             *(ints(policy), ints(critic), len(policy) - 1, len(critic) - 1),
-            *(ACTIVATIONS[loss.activation], copies),
+            *(ACTIVATIONS[loss.activation], 1),
         )
         weights = Loss(
             loss.clip,
