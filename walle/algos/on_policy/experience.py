@@ -12,9 +12,13 @@ import torch
 from torch import Tensor
 
 from walle.algos.problem import Problem
-from walle.nets.normalize import BatchMoments, ObservationNormalizer, RewardNormalizer, normalize_into
+from walle.nets.normalize import (
+    BatchMoments,
+    ObservationNormalizer,
+    RewardNormalizer,
+    normalize_into,
+)
 from walle.types import AnyArray, FloatArray, ObsLayout, PolicySnapshot, Rollout
-
 
 _BLOCK = 1 << 17  # numbers that are normalised at a time, 512 KB
 
