@@ -14,23 +14,23 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import style
+from walle.analysis.drawing import labels, style
 from walle.analysis.drawing.labels import task_of
-from walle.analysis.loading.directories import BadInputError, Scalar, counted, listed
-from walle.analysis.loading.repeats import identical_groups, identical_label
+from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.cells import column_per_run, learnt
 from walle.analysis.measuring.design import design, line_keys, resolve_key
+from walle.analysis.measuring.groups import column_per_run, learnt
 from walle.analysis.measuring.scores import evaluations_first, final_returns
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
+from walle.analysis.writing.format import counted, joined, listed
 
 THRESHOLDS = np.linspace(0, 1.2, 121)
 FLAGS = {
@@ -54,7 +54,9 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
     """
     first = [] if y else evaluations_first([sweep])
     y = y or ("eval" if first else "return_mean")
-    by = resolve_key(sweep, by) if by else _default(sweep)
+    keys = [key for key in line_keys(sweep, "") if not key.startswith("env.")]
+    default = "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
+    by = resolve_key(sweep, by) if by else default
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
@@ -84,23 +86,21 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
     right.set_xlabel("score")
     right.set_ylabel("runs with at least this score (%)")
     style.legend(figure)
-    said = f"{counted(len(tasks), 'environment')}: {', '.join(tasks)}. Score 0 is the mean return "
-    said += (
-        "with which an environment's runs begin, score 1 the best mean final return of any entry."
-    )
-    sentences = [said, *first, *_sentences(found), *words.also_differ(sweep, by)]
-    return cli.Study(figure, pd.DataFrame(rows), sentences)
+    same = [name for name in found if name.endswith("identical")]
+    texts = [
+        f"{counted(len(tasks), 'environment')}: {', '.join(tasks)}. Score 0 is the mean return "
+        "with which an environment's runs begin, score 1 the best mean final return of any entry.",
+        *first,
+        *([f"Identical, so drawn as one: {'. '.join(same)}."] if same else []),
+        *sentences.also_differ(sweep, by),
+    ]
+    return cli.Study(figure, pd.DataFrame(rows), texts)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
     return cli.run(args, "across_tasks", study, ("by", "y"))
-
-
-def _default(sweep: Sweep) -> str:
-    keys = [key for key in line_keys(sweep, "") if not key.startswith("env.")]
-    return "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
 
 
 class Ends(NamedTuple):
@@ -185,7 +185,7 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
     groups: dict[str, dict[str, list[str]]] = {}
     lines: dict[str, str] = {}
     for (value, line), runs in _parts(sweep, by).items():
-        name = ", ".join(part for part in (value, line) if part)
+        name = joined((value, line))
         of_task = groups.setdefault(name, defaultdict(list))
         lines[name] = line
         for run in runs:
@@ -196,20 +196,12 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
         name: {f"{task} {seeds[run]}": rows[run] for task, runs in found.items() for run in runs}
         for name, found in groups.items()
     }
-    return {_name(names, lines): groups[names[0]] for names in identical_groups(series)}
-
-
-def _name(names: list[str], lines: dict[str, str]) -> str:
-    """The label of what differs, such as `a2c` where it learnt the same at every value of --by."""
-    line = lines[names[0]]
-    if line and names == [name for name in lines if lines[name] == line]:
-        return line
-    return identical_label(names)
-
-
-def _sentences(found: Iterable[str]) -> list[str]:
-    same = [name for name in found if name.endswith("identical")]
-    return [f"Identical, so drawn as one: {'. '.join(same)}."] if same else []
+    entries = {}
+    for names in labels.identical_groups(series):
+        line = lines[names[0]]
+        whole = names == [name for name in lines if lines[name] == line]  # at every value of `by`
+        entries[line if line and whole else labels.identical_label(names)] = groups[names[0]]
+    return entries
 
 
 def _freedom(matrix: FloatArray) -> int:

@@ -14,29 +14,40 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from walle.analysis.comparing import speeds, verdicts
-from walle.analysis.comparing.comparisons import OVERALL, SCORE, Comparison, Quantity, compare
+from walle.analysis.comparing.comparisons import (
+    OVERALL,
+    SCORE,
+    SPEEDS,
+    Comparison,
+    Quantity,
+    compare,
+    compare_speeds,
+)
 from walle.analysis.comparing.matching import (
-    Group,
+    Pairing,
     Question,
     match,
     question,
     restricted,
     with_rows,
 )
-from walle.analysis.comparing.speeds import SPEEDS
-from walle.analysis.drawing import forest, style
+from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.cells import column_per_run
-from walle.analysis.measuring.clocks import clock
-from walle.analysis.measuring.scores import count_text, evaluated, final_scores
-from walle.analysis.measuring.speedups import first_reached
+from walle.analysis.measuring.groups import column_per_run
+from walle.analysis.measuring.scores import count_text, evaluated, final_scores, first_reached
+from walle.analysis.measuring.stats import Interval
+from walle.analysis.measuring.wall_clock import clock
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
+from walle.analysis.writing.format import counted, listed
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
 
 SPEED_COLORS = {
     SPEEDS[column]: style.section(part)[0]
@@ -81,28 +92,35 @@ def study(
     readable = with_rows(sweep)
     asked = question(readable, by)
     chosen = restricted(readable, asked)
-    groups = match(chosen, asked)
+    pairings = match(chosen, asked)
     returns_of = column_per_run(chosen.iterations, "return_mean")
     starts = {run: float(values[0]) for run, values in returns_of.items()}
-    scores, score_starts, said = _scores(chosen, groups, returns)
-    times, reached = _times(chosen, groups, starts, time_to_return)
-    found = compare(scores, groups, blocks=False, starts=score_starts)
-    found += compare(times, groups, blocks=asked.key != "sweep")
-    found += speeds.compare(chosen, groups, asked, warmup=warmup)
+    scores, score_starts, said = _scores(chosen, pairings, returns)
+    times, reached = _times(chosen, pairings, starts, time_to_return)
+    found = compare(scores, pairings, blocks=False, starts=score_starts)
+    found += compare(times, pairings, blocks=asked.key != "sweep")
+    found += compare_speeds(chosen, pairings, asked, warmup=warmup)
     for note in chosen.notes:
         sweep.note(note)
     if not found:
         raise BadInputError("nothing to compare: no run has a return, or iterations that count")
-    sentences = [
-        verdicts.sides(groups, asked),
-        *verdicts.of_each(found, groups, asked),
+    a = counted(len({name for each in pairings for name in each.a.values()}), "run")
+    b = counted(len({name for each in pairings for name in each.b.values()}), "run")
+    paired = dict.fromkeys(one.of.name for one in found if all(t.paired for t in one.tasks))
+    texts = [
+        f"A is {asked.key}={asked.a} ({a}), B is {asked.key}={asked.b} ({b}).",
+        *_verdicts(found, pairings, asked),
         *said,
-        *verdicts.ranges(found),
+        *_ranges(found),
         *reached,
+        f"Paired by seed: {listed(list(paired))}."
+        if paired
+        else "Runs are independent: no seeds are paired.",
+        sentences.warmup_sentence(warmup),
+        *sentences.machine(sweep),
+        *sentences.also_differ(chosen, asked.key),
     ]
-    sentences += [verdicts.pairing(found), words.warmup_sentence(warmup)]
-    sentences += words.machine(sweep) + words.also_differ(chosen, asked.key)
-    return cli.Study(_figure(found, asked), _table(found, asked), sentences)
+    return cli.Study(_figure(found, asked), _table(found, asked), texts)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -111,19 +129,19 @@ def main(argv: list[str] | None = None) -> int:
     return cli.run(args, "compare", study, ("by", "warmup", "returns", "time_to_return"))
 
 
-def _tasks(groups: list[Group]) -> dict[str, set[str]]:
+def _tasks(pairings: list[Pairing]) -> dict[str, set[str]]:
     """The names of all runs of each task, whatever their number of samplers."""
     found: dict[str, set[str]] = {}
-    for group in groups:
-        found.setdefault(group.learning, set()).update(group.a.values(), group.b.values())
+    for pairing in pairings:
+        found.setdefault(pairing.learning, set()).update(pairing.a.values(), pairing.b.values())
     return found
 
 
 def _scores(
-    sweep: Sweep, groups: list[Group], returns: str | None
+    sweep: Sweep, pairings: list[Pairing], returns: str | None
 ) -> tuple[Quantity, dict[str, float], list[str]]:
     """The final scores, the first return of each run from the same source, and sentences."""
-    names = set().union(*_tasks(groups).values())
+    names = set().union(*_tasks(pairings).values())
     from_evaluations = evaluated(sweep, names) if returns is None else returns == "evaluations"
     if from_evaluations and not evaluated(sweep, names):
         raise BadInputError(
@@ -131,68 +149,64 @@ def _scores(
             "make runs with eval.every"
         )
     per_run: dict[str, float] = {}
-    sentences = []
-    for task, runs in _tasks(groups).items():
+    texts = []
+    for task, runs in _tasks(pairings).items():
         found = final_scores(sweep, runs, evaluations=from_evaluations)
         per_run |= found.of
         if found.of:
-            sentences.append(f"Final scores: {found.source}.")
-        sentences += _unequal(task, groups, found.counts)
+            texts.append(f"Final scores: {found.source}.")
+        mine = [pairing for pairing in pairings if pairing.learning == task]
+        a = {found.counts[run] for p in mine for run in p.a.values() if run in found.counts}
+        b = {found.counts[run] for p in mine for run in p.b.values() if run in found.counts}
+        if a and b and a != b:
+            text = f"the score of A is of {count_text(a)}, that of B of {count_text(b)}."
+            texts.append(sentences.for_line(task, text))
         if found.cut is not None:
             text = f"scores are read at {found.cut:,} steps, where the shortest run ends."
-            sentences.append(words.for_line(task, text))
+            texts.append(sentences.for_line(task, text))
     rows = sweep.evaluations if from_evaluations else sweep.iterations
     first = column_per_run(rows, "return_mean").items()
     starts = {run: float(values[0]) for run, values in first}
     quantity = Quantity(SCORE, per_run, seeded=True, learned=True)
-    return quantity, starts, list(dict.fromkeys(sentences))
-
-
-def _unequal(task: str, groups: list[Group], counts: Mapping[str, int]) -> list[str]:
-    """A sentence where the scores of A are means of another number of evaluations than B's."""
-    mine = [group for group in groups if group.learning == task]
-    a = {counts[run] for group in mine for run in group.a.values() if run in counts}
-    b = {counts[run] for group in mine for run in group.b.values() if run in counts}
-    if a == b or not (a and b):
-        return []
-    text = f"the score of A is of {count_text(a)}, that of B of {count_text(b)}."
-    return [words.for_line(task, text)]
+    return quantity, starts, list(dict.fromkeys(texts))
 
 
 def _times(
-    sweep: Sweep, groups: list[Group], starts: dict[str, float], asked: float | None
+    sweep: Sweep, pairings: list[Pairing], starts: dict[str, float], asked: float | None
 ) -> tuple[Quantity, list[str]]:
     """Seconds to a return of each task: `asked`, or 90% of the way that every run went."""
     iterations = clock(sweep)
     per_run: dict[str, float] = {}
     targets, short, without = [], [], []
-    for task, runs in _tasks(groups).items():
+    for task, runs in _tasks(pairings).items():
         rows = iterations[iterations["run"].isin(runs)]
         if not starts.keys() >= runs:
-            without.append(words.of_line(task, "a run has no finished episode"))
+            without.append(sentences.of_line(task, "a run has no finished episode"))
             continue
         best = float(rows.groupby("run", observed=True)["return_mean"].max().min())
         start = sum(starts[run] for run in runs) / len(runs)
         target = start + REACHED * (best - start) if asked is None else asked
         if asked is None and best <= start:
-            without.append(words.of_line(task, "a run's returns never rose above the mean start"))
+            without.append(
+                sentences.of_line(task, "a run's returns never rose above the mean start")
+            )
             continue
         found = first_reached(rows, target)
         if len(found) < len(runs):
-            short.append(words.of_line(task, f"{len(found)} of {len(runs)} runs"))
+            short.append(sentences.of_line(task, f"{len(found)} of {len(runs)} runs"))
             continue
-        targets.append(words.of_line(task, f"{target:.4g}"))
+        targets.append(sentences.of_line(task, f"{target:.4g}"))
         per_run |= {run: float(seconds[0]) for run, seconds in found.items()}
-    sentences = []
+    texts = []
     if targets:
         why = "" if asked is not None else ", 90% of the way that every run went"
         said = f"{TIME.capitalize()}, without compiling: until return_mean is"
-        sentences.append(f"{said} {'; '.join(targets)}{why}.")
+        texts.append(f"{said} {'; '.join(targets)}{why}.")
     if short:
-        sentences.append(f"Not every run reached return {asked:g}, so no time: {'; '.join(short)}.")
+        texts.append(f"Not every run reached return {asked:g}, so no time: {'; '.join(short)}.")
     if without:
-        sentences.append(f"No {TIME}: {'; '.join(without)}.")
-    return Quantity(TIME, per_run, higher=False, seeded=True), sentences
+        texts.append(f"No {TIME}: {'; '.join(without)}.")
+    return Quantity(TIME, per_run, higher=False, seeded=True), texts
 
 
 def _table(found: list[Comparison], asked: Question) -> pd.DataFrame:
@@ -216,11 +230,11 @@ def _table(found: list[Comparison], asked: Question) -> pd.DataFrame:
                 **one.improvement.columns("p_better"),
             }
         )
-    return words.without_lone_line(pd.DataFrame(rows))
+    return sentences.without_lone_line(pd.DataFrame(rows))
 
 
 def _figure(found: list[Comparison], asked: Question) -> style.Figure:
-    a, b = verdicts.name(asked, asked.a), verdicts.name(asked, asked.b)
+    a, b = _side(asked, asked.a), _side(asked, asked.b)
     scores = [one for one in found if one.of.name == SCORE]
     several = len(scores) > 1
     names = {
@@ -243,13 +257,13 @@ def _figure(found: list[Comparison], asked: Question) -> style.Figure:
     for area, (title, column, none, series) in zip(axes, drawn, strict=True):
         limits = (0.0, 1.0) if column == "improvement" else None
         ratio = column == "ratio"
-        forest.draw(area, series, neutral=none, ratio=ratio, limits=limits)
+        _draw_forest(area, series, neutral=none, ratio=ratio, limits=limits)
         area.set_xlabel(title)
     style.legend(figure)
     return figure
 
 
-def _series(found: list[Comparison], names: tuple[str, ...], column: str) -> list[forest.Series]:
+def _series(found: list[Comparison], names: tuple[str, ...], column: str) -> list[Series]:
     """A series of estimates for each quantity that has any."""
     series = []
     for i, name in enumerate(names):
@@ -262,8 +276,176 @@ def _series(found: list[Comparison], names: tuple[str, ...], column: str) -> lis
             look = style.look(i)
             if name in SPEED_COLORS:
                 look = look._replace(color=SPEED_COLORS[name])
-            series.append(forest.Series(name, look, known))
+            series.append(Series(name, look, known))
     return series
+
+
+def _side(asked: Question, value: object) -> str:
+    """The short name of a side: `ppo` and `trpo`, but `n=1` and `n=2`."""
+    return str(value) if isinstance(value, str) else f"{asked.key.split('.')[-1]}={value}"
+
+
+def _verdicts(found: list[Comparison], pairings: list[Pairing], asked: Question) -> list[str]:
+    """A sentence for each quantity, about all tasks or the only one."""
+    texts = []
+    for one in {one.of.name: one for one in found}.values():  # `overall` is the last
+        mine = [other for other in found if other.of.name == one.of.name]
+        labels = {other.label for other in mine[:-1]}
+        if one.of.seeded and not one.of.learned:  # combined over numbers of workers first
+            labels = {pairing.learning for pairing in pairings}
+        kind = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
+        same = all(other.identical for other in mine)
+        texts.append(f"{one.of.name.capitalize()}: {_verdict(one, asked, kind, identical=same)}")
+    return texts
+
+
+def _ranges(found: list[Comparison]) -> list[str]:
+    """Sentences about the ranges of scaled differences, and about tasks that have none."""
+    scores = [one for one in found if one.of.name == SCORE and one.label != OVERALL]
+    known = [
+        sentences.of_line(one.label, "{:.4g} to {:.4g}".format(*one.range))
+        for one in scores
+        if one.range
+    ]
+    texts = (
+        [f"Range, from the start to the better side's mean: {'; '.join(known)}."] if known else []
+    )
+    none = [one.label for one in scores if not one.range and one.label]
+    if none:
+        texts.append(
+            f"No range, so not in the overall final score: {listed(none)}; the returns of neither "
+            "side rose from the start."
+        )
+    return texts
+
+
+def _verdict(one: Comparison, asked: Question, kind: str, *, identical: bool) -> str:
+    a, b = _side(asked, asked.a), _side(asked, asked.b)
+    if identical:
+        return f"{a} and {b} are identical in every run."
+    where = f" over {len(one.tasks)} {kind}" if len(one.tasks) > 1 else ""
+    of_score = one.of.name == SCORE
+    interval, none = (one.difference, 0.0) if of_score else (one.ratio, 1.0)
+    text = f"{b} - {a} = {interval}" if of_score else f"{b} / {a} = {interval}"
+    if of_score and len(one.tasks) > 1:
+        interval = one.scaled
+        text = f"{b} - {a} = {interval} of a task's range"
+    if interval.value != interval.value:
+        text, interval = "no number for all tasks", interval._replace(low=none, high=none)
+    if interval.low != interval.low:
+        return f"{text}{where}; one run a side says nothing about chance."
+    better = (interval.value > none) == one.of.higher
+    shown = f"{b} is {'better' if better else 'worse'}"
+    if interval.low <= none <= interval.high:
+        shown = "no difference is shown"
+    chance = f"P(a run of {b} is better) = {one.improvement}"
+    return f"{text}{where}; {shown}; {chance}."
+
+
+REACH = 1.5  # how far beyond the estimates a bar is drawn, in widths of their range
+HEADROOM = 0.06
+
+
+class Series(NamedTuple):
+    """Estimates of one quantity, by the label of their row."""
+
+    label: str
+    look: style.Look
+    of: Mapping[str, Interval]
+
+
+def _draw_forest(
+    axes: style.Axes,
+    series: Sequence[Series],
+    *,
+    neutral: float,
+    ratio: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """Draws a row for each label, from the top, with a marker and a bar for each series.
+
+    Bars that reach far beyond all estimates are cut, and end in an arrow.
+
+    Args:
+        axes: the axes.
+        series: the estimates; a row named `overall` stands apart.
+        neutral: the value of no difference.
+        ratio: on a logarithmic axis.
+        limits: of the axis; by default the estimates decide.
+    """
+    rows = list(dict.fromkeys(label for one in series for label in one.of))
+    found = [interval for one in series for interval in one.of.values()]
+    low, high = limits or _limits(found, neutral, ratio=ratio)
+    for number, one in enumerate(series):
+        shift = 0.22 * (number - (len(series) - 1) / 2)
+        for row, label in enumerate(rows):
+            if label in one.of:
+                _bar(axes, row + shift, one.of[label], one.look, (low, high))
+        name = one.label if len(series) > 1 else "_nolegend_"
+        axes.plot([], [], one.look.marker, color=one.look.color, label=name)
+    axes.axvline(neutral, color=style.IDEAL_GREY, linestyle="--", zorder=1)
+    if rows[-1] == "overall" and len(rows) > 1:
+        axes.axhline(len(rows) - 1.5, color=style.IDEAL_GREY, linewidth=0.5)
+    if ratio:
+        axes.set_xscale("log")
+        plain_ticks(axes.xaxis, low, high)
+    axes.set_xlim(low, high)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+
+
+def _bar(
+    axes: style.Axes,
+    y: float,
+    interval: Interval,
+    look: style.Look,
+    limits: tuple[float, float],
+) -> None:
+    axes.plot(interval.value, y, look.marker, color=look.color, zorder=3, clip_on=False)
+    if math.isnan(interval.low):
+        return
+    ends = [min(max(end, limits[0]), limits[1]) for end in interval[1:]]
+    axes.plot(ends, [y, y], color=look.color, linewidth=1.1, zorder=2, solid_capstyle="butt")
+    for end, wanted, arrow in zip(ends, interval[1:], "<>", strict=True):
+        cut = end != wanted
+        marker: dict[str, Any] = {
+            "marker": arrow if cut else "|",
+            "clip_on": False,
+            "markersize": 4,
+        }
+        axes.plot(end, y, color=look.color, zorder=3, **marker)
+
+
+def _limits(found: Sequence[Interval], neutral: float, *, ratio: bool) -> tuple[float, float]:
+    """The axis: all estimates, the neutral value, and their bars as far as `REACH` allows."""
+    place, back = (math.log, math.exp) if ratio else (float, float)
+    values = [place(x.value) for x in found] + [place(neutral)]
+    lows = [place(x.low) for x in found if x.low == x.low and (x.low > 0 or not ratio)]
+    highs = [place(x.high) for x in found if x.high == x.high]
+    low, high = min(values), max(values)
+    span = high - low or max(abs(high), 1.0) * 0.1
+    low = max(min([low, *lows]), low - REACH * span)
+    high = min(max([high, *highs]), high + REACH * span)
+    margin = HEADROOM * (high - low)
+    return back(low - margin), back(high + margin)
+
+
+def plain_ticks(axis: Axis, low: float, high: float) -> None:
+    """Sets a few round ticks, such as 0.5, 1 and 2, on a logarithmic axis from `low` to `high`."""
+    from matplotlib.ticker import MaxNLocator, NullFormatter
+
+    if high / low < 4:
+        ticks = list(MaxNLocator(4).tick_values(low, high))
+    else:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+        if high / low > 60:
+            ticks = ticks[::3]
+    inside = [tick for tick in ticks if low <= tick <= high]
+    axis.set_ticks(inside, [f"{tick:g}" for tick in inside])
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
 
 
 if __name__ == "__main__":

@@ -14,19 +14,18 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.comparing.matching import WORKERS
-from walle.analysis.drawing import published, style
-from walle.analysis.drawing import tasks as panels
+from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring import times
-from walle.analysis.measuring.cells import Cell, iterations_after_warmup
+from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.design import axis_of, is_positive, resolve_key
+from walle.analysis.measuring.groups import Cell
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
 
-LABELS = {"collect": "collection", "learn": "learning"}
+PARTS = {"collect": "collection", "learn": "learning"}
 IDEAL: dict[str, Any] = {"linestyle": "--", "linewidth": 0.8, "zorder": 1}
 FLAGS = {
-    "--of": {"choices": list(LABELS), "default": "collect", "help": "(default: collect)"},
+    "--of": {"choices": list(PARTS), "default": "collect", "help": "(default: collect)"},
     "--paper": cli.PAPER,
     "--log": cli.LOG,
 }
@@ -54,18 +53,18 @@ def study(
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column = f"{of}_s"
-    iterations = iterations_after_warmup(sweep, warmup)
-    cells = times.measure_seconds(sweep, iterations, column, by)
+    iterations = wall_clock.iterations_after_warmup(sweep, warmup)
+    cells = wall_clock.measure_seconds(sweep, iterations, column, by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {column}")
     figure = _figure(sweep, cells, of=of, by=by, paper=paper, log=log)
-    sentences = words.sample(warmup, cells) + words.seconds(sweep, iterations, cells, by)
-    sentences += words.machine(sweep) + words.also_differ(sweep, by)
+    texts = sentences.sample(warmup, cells) + sentences.seconds(sweep, iterations, cells, by)
+    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
     if of == "collect":
-        sentences += words.throughput(sweep, cells)
+        texts += sentences.throughput(sweep, cells)
     if paper:
-        sentences += published.caveat(set(sweep.values("batch_size")))
-    return cli.Study(figure, _table(cells, by, column), sentences)
+        texts += published.caveat(set(sweep.values("batch_size")))
+    return cli.Study(figure, _table(cells, by, column), texts)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,17 +81,20 @@ def _figure(
     places = style.axis_places(cell.by for cell in cells)
     logs = log and all(map(is_positive, places))
     paper_points = published.collection() if paper and by == "sampler.n" else None
-    tasks = panels.panels(sweep, cells)
-    looks = panels.looks(line for mine in tasks.values() for line in mine)
-    figure, (row,) = panels.axes_of(tasks, height=2.5)
+    tasks = labels.panels(sweep, cells)
+    looks = labels.looks(line for mine in tasks.values() for line in mine)
+    figure, (row,) = labels.axes_of(tasks, height=2.5)
     for axes, mine in zip(row, tasks.values(), strict=True):
         if paper_points is not None:
             published.draw(axes, paper_points, f"{of}_s")
         for i, (line, group) in enumerate(mine.items()):
-            beside = panels.aside(places, i, len(mine), log=logs)
+            beside = labels.aside(places, i, len(mine), log=logs)
             _draw_line(axes, line, group, beside, looks[line])
-            if of == "collect" and by in WORKERS:
-                _draw_ideal(axes, group, looks[line], single=len(mine) == 1)
+            if of == "collect" and by in WORKERS:  # the first point over n
+                n = np.geomspace(float(group[0].by), float(group[-1].by), 50)
+                alone = len(mine) == 1
+                color, label = (style.IDEAL_GREY, "ideal") if alone else (looks[line].color, "_")
+                axes.plot(n, group[0].mean * n[0] / n, color=color, label=label, **IDEAL)
         if of == "collect" and by in WORKERS and len(mine) > 1:
             axes.plot([], [], color=style.IDEAL_GREY, label="ideal", **IDEAL)
         axes.set_xlabel(style.axis_name(by))
@@ -104,8 +106,8 @@ def _figure(
         if paper_points is not None:
             published.extend_ticks(axes, paper_points)
         style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
-    for axes in row[:: panels.PANELS]:
-        axes.set_ylabel(f"{LABELS[of]} (s)\nper {times.unit_of(sweep).words}")
+    for axes in row[:: labels.PANELS]:
+        axes.set_ylabel(f"{PARTS[of]} (s)\nper {wall_clock.unit_of(sweep).words}")
     style.legend(figure)
     return figure
 
@@ -123,15 +125,8 @@ def _draw_line(
         x = [places[cell.by] for cell in cells]
         axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
     dash = look.dash if joined else "none"
-    label = f"{line or 'measured'} ({words.repeats_label(cells)})"
+    label = f"{line or 'measured'} ({sentences.repeats_label(cells)})"
     axes.plot([], [], color=look.color, marker=look.marker, linestyle=dash, label=label)
-
-
-def _draw_ideal(axes: style.Axes, cells: list[Cell], look: style.Look, *, single: bool) -> None:
-    """Draws the first point over n; of several lines each in the line's colour."""
-    n = np.geomspace(float(cells[0].by), float(cells[-1].by), 50)
-    color, label = (style.IDEAL_GREY, "ideal") if single else (look.color, "_nolegend_")
-    axes.plot(n, cells[0].mean * n[0] / n, color=color, label=label, **IDEAL)
 
 
 def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
@@ -146,7 +141,7 @@ def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
         }
         for cell in cells
     ]
-    return words.without_lone_line(pd.DataFrame(rows))
+    return sentences.without_lone_line(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

@@ -14,33 +14,40 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import lags
-from walle.analysis.drawing import tasks as panels
-from walle.analysis.drawing.lags import Measured, of_cell
-from walle.analysis.loading.directories import BadInputError, listed
-from walle.analysis.loading.repeats import identical_groups, identical_label
-from walle.analysis.measuring import possible
-from walle.analysis.measuring.cells import (
-    Cell,
-    iterations_after_warmup,
-    learnt,
-    lines,
-    measure,
-    measure_column,
-)
+from walle.analysis.drawing import labels, style
+from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.measuring import return_bounds
 from walle.analysis.measuring.design import axis_of, resolve_key
+from walle.analysis.measuring.groups import Cell, column_per_run, learnt, lines, measure
 from walle.analysis.measuring.scores import final_returns
 from walle.analysis.measuring.stats import FloatArray, Interval
-from walle.analysis.measuring.times import measure_seconds, seconds_per_run, unit_of
+from walle.analysis.measuring.wall_clock import (
+    iterations_after_warmup,
+    measure_seconds,
+    seconds_per_run,
+    unit_of,
+)
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
+from walle.analysis.writing.format import joined, listed
 
 MAX_LAG = "sampler.max_lag"
 NOTHING = Interval(math.nan)
+MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
+Looks = dict[tuple[str, Scalar], style.Look]  # by the line without its task, and the axis' value
+
+
+class Measured(NamedTuple):
+    """A quantity of a cell: its interval, and the number of each run."""
+
+    cell: Cell
+    interval: Interval
+    each: FloatArray
 
 
 def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
@@ -49,11 +56,12 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     By default `by` is `sampler.max_lag` where it varies, else what varies, see `axis_of`. A lag
     that is the same in all iterations is no distribution: it has a sentence and no panel.
     """
-    by = resolve_key(sweep, by) if by else _default(sweep)
+    default = MAX_LAG if MAX_LAG in sweep.varying else axis_of(sweep)
+    by = resolve_key(sweep, by) if by else default
     frame = iterations_after_warmup(sweep, warmup)
     if "lag_mean" not in frame or not frame["lag_mean"].notna().any():
         raise BadInputError("no run has a value in the column lag_mean")
-    lag = measure_column(sweep, frame, "lag_mean", by)
+    lag = measure(sweep, column_per_run(frame, "lag_mean"), by)
     rates = _steps_per_s(sweep, frame, by)
     overlap = measure(sweep, over_longer(sweep, frame), by)
     longer = [Measured(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
@@ -61,18 +69,28 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     varies = [cell for cell in lag if np.ptp(of_cell(frame, cell, "lag_mean")) > 0]
     if not (varies or rates or seen):
         raise BadInputError("nothing to draw: the lag is constant, and no episode has ended")
-    figure = lags.figure(sweep, frame, by, lag=lag, varies=varies, rates=rates, finals=seen)
-    sentences = words.sample(warmup, lag) + _constant_sentences(frame, lag, varies, by)
-    sentences += _overlap_sentences(overlap, by)
+    figure = _figure(sweep, frame, by, lag=lag, varies=varies, rates=rates, finals=seen)
+    texts = sentences.sample(warmup, lag)
+    constant: dict[float, list[str]] = {}
+    for cell in lag:
+        if cell.key not in {other.key for other in varies}:
+            value = float(of_cell(frame, cell, "lag_mean")[0])
+            constant.setdefault(value, []).append(f"{by}={cell.by}")
+    for value, where in constant.items():
+        places = ", ".join(dict.fromkeys(where))
+        texts.append(f"The lag is {value:g} in every iteration at {places}.")
+    for line, group in lines(overlap).items():
+        ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
+        text = "Divided by the longer of collecting and learning, the time of an iteration is"
+        texts.append(sentences.for_line(line, f"{text} {', '.join(ratios)}."))
     if not finals:
-        sentences.append("No episode has ended, so no return is drawn.")
-    if same := list(
-        dict.fromkeys(str(cell.by) for cell, *_ in seen if str(cell.by).endswith("identical"))
-    ):
-        sentences.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
-    sentences += words.machine(sweep) + words.also_differ(sweep, by)
+        texts.append("No episode has ended, so no return is drawn.")
+    shared = [str(cell.by) for cell, *_ in seen if str(cell.by).endswith("identical")]
+    if same := list(dict.fromkeys(shared)):
+        texts.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
+    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
     columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
-    return cli.Study(figure, _table(frame, lag, columns, by), sentences)
+    return cli.Study(figure, _table(frame, lag, columns, by), texts)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,16 +99,12 @@ def main(argv: list[str] | None = None) -> int:
     return cli.run(args, "lag", study, ("by", "warmup"))
 
 
-def _default(sweep: Sweep) -> str:
-    return MAX_LAG if MAX_LAG in sweep.varying else axis_of(sweep)
-
-
 def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
     """One cell of each line for all values of the axis, or of each value for all lines."""
     values, of_line = list(dict.fromkeys(cell.by for cell in same)), lines(same)
-    text = identical_label([str(value) for value in values])
+    text = labels.identical_label([str(value) for value in values])
     if len({cell.line for cell in every if cell.by in values}) == len(of_line) > 1:
-        return [replace(same[0], line=panels.ALL_LINES, by=text if len(values) > 1 else values[0])]
+        return [replace(same[0], line=labels.ALL_LINES, by=text if len(values) > 1 else values[0])]
     return [
         replace(group[0], by=text) if len(group) == len(values) > 1 else group[0]
         for group in of_line.values()
@@ -110,7 +124,7 @@ def _steps_per_s(sweep: Sweep, frame: pd.DataFrame, by: str) -> list[Measured]:
 
 def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured], list[Measured]]:
     """The final return of each cell; and the same with identical cells of a line as one."""
-    ends = {run.name: possible.of_returns([run]) for run in sweep.runs}
+    ends = {run.name: return_bounds.of_returns([run]) for run in sweep.runs}
 
     def shown(cell: Cell) -> Measured:
         interval = cell.interval().within(*ends[cell.names[0]])
@@ -119,32 +133,16 @@ def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured],
     rows = learnt(frame, "return_mean")
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     cells = measure(sweep, final_returns(frame), by)
-    tasks = panels.panels(sweep, cells)
+    tasks = labels.panels(sweep, cells)
     series = {
         f"{cell.line}|{cell.by}": {seeds[run]: rows[run] for run in cell.names} for cell in cells
     }
     once = []
     for task in tasks.values():
         mine = {f"{cell.line}|{cell.by}": cell for group in task.values() for cell in group}
-        for names in identical_groups({name: series[name] for name in mine}):
+        for names in labels.identical_groups({name: series[name] for name in mine}):
             once += _as_one([mine[name] for name in names], list(mine.values()))
     return [shown(cell) for cell in cells], [shown(cell) for cell in once]
-
-
-def _constant_sentences(
-    frame: pd.DataFrame, cells: list[Cell], varies: list[Cell], by: str
-) -> list[str]:
-    """A sentence about the cells whose lag is the same in all iterations."""
-    names = {cell.key for cell in varies}
-    found: dict[float, list[str]] = {}
-    for cell in cells:
-        if cell.key not in names:
-            value = float(of_cell(frame, cell, "lag_mean")[0])
-            found.setdefault(value, []).append(f"{by}={cell.by}")
-    return [
-        f"The lag is {value:g} in every iteration at {', '.join(dict.fromkeys(where))}."
-        for value, where in found.items()
-    ]
 
 
 def over_longer(sweep: Sweep, iterations: pd.DataFrame) -> dict[str, FloatArray]:
@@ -164,15 +162,6 @@ def over_longer(sweep: Sweep, iterations: pd.DataFrame) -> dict[str, FloatArray]
         for run, values in seconds.items()
         if run in collect and run in learn
     }
-
-
-def _overlap_sentences(cells: list[Cell], by: str) -> list[str]:
-    said = "Divided by the longer of collecting and learning, the time of an iteration is"
-    sentences = []
-    for line, group in lines(cells).items():
-        ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
-        sentences.append(words.for_line(line, f"{said} {', '.join(ratios)}."))
-    return sentences
 
 
 def _table(
@@ -195,7 +184,113 @@ def _table(
             intervals = {one.cell.key: one.interval for one in measured}
             row |= intervals.get(cell.key, NOTHING).columns(name)
         rows.append(row)
-    return words.without_lone_line(pd.DataFrame(rows))
+    return sentences.without_lone_line(pd.DataFrame(rows))
+
+
+def _figure(
+    sweep: Sweep,
+    frame: pd.DataFrame,
+    by: str,
+    *,
+    lag: list[Cell],
+    varies: list[Cell],
+    rates: list[Measured],
+    finals: list[Measured],
+) -> style.Figure:
+    """The distribution of the lag, then a panel of speeds and one of returns for each task."""
+    tasks = labels.panels(sweep, lag)
+    looks = _looks(tasks)
+    task_of = {run.name: labels.task_of(run) for run in sweep.runs}
+    by_task: dict[tuple[str, str], list[Measured]] = {}  # returns of two tasks share no axis
+    for kind, measured in (("rate", rates), ("return", finals)):
+        for one in measured:
+            by_task.setdefault((kind, task_of[one.cell.names[0]]), []).append(one)
+    drawn = [(kind, task, mine) for (kind, task), mine in by_task.items()]
+    columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varies else labels.PANELS
+    figure, axes = style.small_multiples(len(drawn) + bool(varies), height=2.6, columns=columns)
+    if varies:
+        _draw_distribution(axes[0], frame, varies, looks, sweep)
+    for area, (kind, task, mine) in zip(axes[bool(varies) :], drawn, strict=True):
+        _draw_cells(area, task, mine, looks, by)
+        area.set_title(task if len(tasks) > 1 else "")
+        area.set_ylabel("environment steps per second")
+        if kind == "rate":
+            style.from_zero(area)
+        else:
+            area.set_ylabel(labels.of_column("iterations", "return_mean"))
+    if any(one.cell.oversubscribed for one in (*rates, *finals)):
+        style.explain_hollow(axes[-1])
+    style.legend(figure)
+    return figure
+
+
+def _looks(tasks: Mapping[str, Mapping[str, list[Cell]]]) -> Looks:
+    """A look for each line without its task; for each value of the axis where there is one line."""
+    names = list(dict.fromkeys(name for mine in tasks.values() for name in mine))
+    values = list(
+        dict.fromkeys(cell.by for mine in tasks.values() for g in mine.values() for cell in g)
+    )
+    if len(names) == 1:
+        return {(names[0], value): style.look(i) for i, value in enumerate(values)}
+    return {(name, value): style.look(i) for i, name in enumerate(names) for value in values}
+
+
+def of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
+    """The values of a column of all runs of a cell."""
+    return frame.loc[frame["run"].isin(cell.names), column].dropna().to_numpy(float)
+
+
+def _draw_distribution(
+    axes: style.Axes,
+    frame: pd.DataFrame,
+    cells: list[Cell],
+    looks: Looks,
+    sweep: Sweep,
+) -> None:
+    """Draws the share of iterations whose mean lag is at most the value on the axis."""
+    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
+    for cell in cells:
+        look = looks[labels.without_task(cell.line, tasks[cell.names[0]]), cell.by]
+        lags = np.sort(of_cell(frame, cell, "lag_mean"))
+        share = 100 * np.arange(1, lags.size + 1) / lags.size
+        name = joined((MODES.get(cell.by, str(cell.by)), cell.line))
+        line = {"color": look.color, "linestyle": look.dash, "label": f"{name} ({cell.repeats})"}
+        axes.step([0, *lags], [0, *share], where="post", **line)
+    axes.set_xlabel("mean lag (policy versions)")
+    axes.set_ylabel("iterations with at most this lag (%)")
+    axes.set_ylim(0, 103)
+    reach = max(1.0, float(frame["lag_mean"].max()))  # in lock-step all lags are 0
+    axes.set_xlim(-0.05 * reach, 1.05 * reach)
+
+
+def _draw_cells(
+    axes: style.Axes,
+    task: str,
+    measured: list[Measured],
+    looks: Looks,
+    by: str,
+) -> None:
+    """Draws a marker, an interval and the seeds for each cell; lines stand beside each other."""
+    values = list(dict.fromkeys(one.cell.by for one in measured))
+    names = list(dict.fromkeys(one.cell.line for one in measured))
+    of_name = {name: look for (name, _), look in looks.items()}
+    of_name[labels.ALL_LINES] = style.look(0)._replace(color=style.PAPER_GREY)
+    ticks: dict[Scalar, float] = {value: float(i) for i, value in enumerate(values)}
+    for cell, interval, each in measured:
+        place = labels.aside(ticks, names.index(cell.line), len(names))[cell.by]
+        whole = cell.line == labels.ALL_LINES
+        name = cell.line if whole else labels.without_task(cell.line, task)
+        look = looks.get((name, cell.by), of_name[name])
+        dots = each if cell.runs > 1 else ()
+        style.point(axes, place, interval, look, hollow=cell.oversubscribed, dots=dots)
+    if len({name for name, _ in looks}) > 1:
+        for line in names:
+            name = line if line == labels.ALL_LINES else labels.without_task(line, task)
+            look = of_name[name]
+            axes.plot([], [], look.marker, color=look.color, label=name)
+    axes.set_xticks(range(len(values)), [str(value) for value in values])
+    axes.set_xlim(-0.5, len(values) - 0.5)
+    axes.set_xlabel(style.axis_name(by))
 
 
 if __name__ == "__main__":

@@ -1,44 +1,77 @@
-"""Plans a run from a short one: its time with more samplers, learners and machines.
+"""Plans a run from a short one: its time with more samplers, learners, machines and cores.
 
-Reads the seconds of one run's processes (or those of a sweep over sampler.n), and simulates the
-same rounds with other numbers of samplers, learners, machines and cores, in lock-step, overlapped
-and free-running. A run with `trace=true` also tells how much steps differ, so how long a round
-waits for its slowest sampler. docs/cluster.md explains the model.
+Reads the seconds of one run's processes (or those of a sweep over sampler.n and learner.n), and
+computes rounds with other numbers of them, in lock-step, overlapped and free-running. A run with
+`trace=true`, or with several samplers, also shows how much steps differ, and so how long a round
+waits for its slowest sampler. Intervals hold the spread of the measured iterations and the errors
+that the model had beside real runs. docs/cluster.md explains the model.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing import plans, style
-from walle.analysis.drawing.plans import Curve
-from walle.analysis.loading.directories import counted
+from walle.analysis.drawing import style
+from walle.analysis.measuring import round_model
+from walle.analysis.measuring.round_model import Costs, Prediction, Setup, predict
 from walle.analysis.measuring.stats import mean_interval
-from walle.analysis.planning import advice
-from walle.analysis.planning.costs import Network, Setup
-from walle.analysis.planning.flags import FLAGS, LAGS, SAMPLERS
-from walle.analysis.planning.measured import ROUND, TRACE, Measured, read, seconds
-from walle.analysis.planning.points import Point, base_point, learn_spread, points
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
+from walle.analysis.writing.format import counted
 
-MODES = {0: "lock-step", None: "free-running"}
-SHOWN = 3  # changes that a sentence names
+SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
+ENOUGH = 1.05  # more samplers that gain less than this gain nothing
+WORTH, SHOWN = 1.02, 3  # the least gain of a change that a sentence names, and how many it names
 
 
-OPTIONS = ("samplers", "lag", "learners", "machines", "cores", "bandwidth", "latency")
-MORE = ("exchange", "step_bytes", "env_cpu", "warmup")
+def _count(text: str) -> int:
+    return cli.whole_number(text, least=1)
+
+
+def _positive(text: str) -> float:
+    if not 0 < (value := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _lag(text: str) -> int | None:
+    if text != "null" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor null")
+    return None if text == "null" else int(text)
+
+
+_FLAGS: list[tuple[str, Any, str, Any, str]] = [
+    ("--samplers", _count, "N", SAMPLERS, "numbers of samplers (default: 1 2 4 ... 1024)"),
+    ("--lag", _lag, "K", LAGS, "sampler.max_lag; null: free-running (default: 0 1 null)"),
+    ("--learners", _count, "L", None, "learners (default: the run's)"),
+    ("--machines", _count, "M", 1, "(default: 1)"),
+    ("--cores", _count, "C", None, "cores of each machine (default: those of the run)"),
+    ("--bandwidth", _positive, "GBIT", 10.0, "of the agent's link, in Gbit/s (default: 10)"),
+    ("--latency", _positive, "MS", 0.5, "of a message between machines (default: 0.5)"),
+    ("--exchange", _positive, "MS", 10.0, "of software that carries a round (default: 10)"),
+    ("--step-bytes", _positive, "B", 200.0, "experience of a step (default: 200, HalfCheetah)"),
+    ("--env-cpu", _positive, "MS", None, "of a core for a step of the environment; what it takes "
+     "beyond is waiting (default: all that it takes)"),
+]  # fmt: skip
+FLAGS: dict[str, Any] = {"--by": {"help": argparse.SUPPRESS}} | {
+    name: {"type": kind, "metavar": metavar, "default": default, "help": text}
+    | ({"nargs": "+"} if isinstance(default, tuple) else {})
+    for name, kind, metavar, default, text in _FLAGS
+}
+OPTIONS = (*(name[2:].replace("-", "_") for name, *_ in _FLAGS), "warmup")
 
 
 def study(
     sweep: Sweep,
     *,
-    samplers: tuple[int, ...] | list[int] = SAMPLERS,
-    lag: tuple[int | None, ...] | list[int | None] = LAGS,
+    samplers: Sequence[int] = SAMPLERS,
+    lag: Sequence[int | None] = LAGS,
     learners: int | None = None,
     machines: int = 1,
     cores: int | None = None,
@@ -49,195 +82,177 @@ def study(
     env_cpu: float | None = None,
     warmup: int = 1,
 ) -> cli.Study:
-    """Predicted iterations for every number of samplers and every lag.
+    """Predicted rounds and end-to-end speedups for every number of samplers and every lag.
 
-    Args:
-        sweep: a run, or runs of one configuration that differ in their numbers of processes.
-        samplers: the numbers of samplers.
-        lag: values of `sampler.max_lag`; None for free-running.
-        learners: the number of learners; None: as measured.
-        machines: over which the samplers are dealt; the agent is on the first of them.
-        cores: of each machine; None: as measured.
-        bandwidth: Gbit/s of the agent's link.
-        latency: milliseconds of a message between machines.
-        exchange: milliseconds that the software adds to a round between machines.
-        step_bytes: bytes of an environment step.
-        env_cpu: milliseconds of a core for an environment step; None: all that it takes.
-        warmup: the number of iterations of each run that do not count.
+    The arguments are the flags of the command, in their units; None: as measured.
     """
-    measured = read(sweep, warmup, None if env_cpu is None else env_cpu / 1000)
-    network = Network(
+    costs = round_model.read_costs(sweep, warmup, None if env_cpu is None else env_cpu / 1000)
+    first = replace(
+        costs.measured,
+        learners=learners or costs.measured.learners,
+        machines=machines,
+        cores=cores or costs.measured.cores,
         bandwidth=bandwidth * 1e9 / 8,
         latency_s=latency / 1000,
         exchange_s=exchange / 1000,
         step_bytes=step_bytes,
     )
-    first = replace(
-        measured.setup,
-        learners=learners or measured.setup.learners,
-        machines=machines,
-        cores=cores or measured.setup.cores,
-        network=network,
-    )
-    numbers = sorted(set(samplers))
-    found = {
-        _mode(one): points(measured, [replace(first, samplers=n, max_lag=one) for n in numbers])
-        for one in dict.fromkeys(lag)
+    base = predict(costs, replace(first, samplers=1, learners=1, machines=1, max_lag=0))
+    modes = {
+        _mode(k): [
+            predict(costs, replace(first, samplers=n, max_lag=k)) for n in sorted(set(samplers))
+        ]
+        for k in dict.fromkeys(lag)
     }
-    base = base_point(measured, first)
-    sentences = _about(measured, first, warmup) + _findings(found, measured)
-    if max(numbers) > measured.lanes:
-        sentences.append(
-            f"Beyond {measured.lanes} samplers each has one lane: sampler.lanes grows with them."
+    rows = [
+        {
+            "mode": mode,
+            "samplers": point.setup.samplers,
+            "learners": point.setup.learners,
+            "machines": point.setup.machines,
+            "steps": point.setup.round_steps,
+            **point.seconds().columns("iteration_s"),
+            "collect_share": point.collect_s / point.round_s[0],
+            "learn_share": point.learn_s / point.round_s[0],
+            "steps_per_s": 1 / point.step_s,
+            **point.speedup(base).columns("speedup"),
+            "core_hours_per_million": point.core_hours,
+        }
+        for mode, points in modes.items()
+        for point in points
+    ]
+    texts = _about(costs, first, warmup)
+    texts += [text for mode, points in modes.items() for text in _advice(costs, mode, points, base)]
+    if max(samplers) > first.lanes:
+        texts.append(
+            f"Beyond {first.lanes} samplers each has one lane: sampler.lanes grows with them."
         )
-    figure = _figure(sweep, found, base, measured, first, warmup)
-    return cli.Study(figure, _table(found, base), sentences)
+    return cli.Study(_figure(sweep, modes, base, first, warmup), pd.DataFrame(rows), texts)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    return cli.run(args, "plan", study, OPTIONS + MORE)
+    return cli.run(args, "plan", study, OPTIONS)
+
+
+def _about(costs: Costs, first: Setup, warmup: int) -> list[str]:
+    """Sentences about what was measured, and about the machines that the plan is for."""
+    was, step_s = costs.measured, float(costs.step_s[0])
+    cpu_s = min(step_s, costs.env_cpu_s or step_s)
+    spread = "No stragglers are planned: measure with trace=true or several samplers for them."
+    if costs.spread_from:
+        spread = f"Steps differ by {1000 * costs.step_deviation_s:.2g} ms ({costs.spread_from})."
+    return [
+        f"Measured: {counted(costs.iterations, 'iteration')} of {was.round_steps:,} steps with "
+        f"{counted(was.samplers, 'sampler')}, {counted(was.learners, 'learner')}, "
+        f"{_mode(was.max_lag)}, on {counted(was.cores or 0, 'core')}.",
+        f"Planned: {counted(first.learners, 'learner')}, {counted(first.machines, 'machine')} of "
+        f"{counted(first.cores or 0, 'core')}. Speedups are over one sampler in lock-step.",
+        sentences.warmup_sentence(warmup),
+        "Without compiling and evaluating. Intervals hold the spread of the measured iterations "
+        f"and the model's errors beside real runs: {round_model.ERROR:.0%} in lock-step with a "
+        f"core for each process, {round_model.ERROR_SHARED:.0%} otherwise.",
+        f"A step needs {1000 * cpu_s:.3g} ms of a core and waits {1000 * (step_s - cpu_s):.3g} ms. "
+        f"{spread}",
+    ]
 
 
 def _mode(lag: int | None) -> str:
-    return MODES.get(lag, f"lag {lag}")
+    return {0: "lock-step", None: "free-running"}.get(lag, f"lag {lag}")
 
 
-def _in(mode: str) -> str:
-    return f"In {mode}" if mode == MODES[0] else f"With {mode}"
+def enough_samplers(points: Sequence[Prediction]) -> Prediction:
+    """The fewest samplers with which a step takes at most 5% longer than with any number."""
+    best = min(point.step_s for point in points)
+    return next(point for point in points if point.step_s <= ENOUGH * best)
 
 
-def _round_of(measured: Measured) -> int:
-    return measured.costs().round_steps
-
-
-def _about(measured: Measured, first: Setup, warmup: int) -> list[str]:
-    """Sentences about what was measured, and about what the plan is for."""
-    own = measured.setup
-    said = [
-        f"Measured: {counted(len(measured.learn_s), 'iteration')} of {_round_of(measured):,} steps "
-        f"with {counted(own.samplers, 'sampler')}, {counted(own.learners, 'learner')}, "
-        f"{_mode(own.max_lag)}, on {counted(own.cores or 0, 'core')}.",
-        f"Planned: {counted(first.learners, 'learner')}, {counted(first.machines, 'machine')} of "
-        f"{counted(first.cores or 0, 'core')}.",
-        words.warmup_sentence(warmup),
-        "Without compiling, evaluating and what hides behind collecting. Intervals draw among "
-        "the measured iterations; they do not tell how far the model is from the machine.",
-    ]
-    costs = measured.costs()
-    if costs.env_wait_s:
-        said.append(
-            f"A step of the environment waits {1000 * costs.env_wait_s:.3g} ms and needs a core "
-            f"for {1000 * costs.env_cpu_s:.3g} ms."
-        )
-    deviation = 1000 * costs.env_var**0.5
-    taken = 1000 * (costs.env_cpu_s + costs.env_wait_s)
-    stragglers = {
-        TRACE: f"A step takes {taken:.3g} ms and differs by {deviation:.2g} ms (trace.csv).",
-        ROUND: f"A step takes {taken:.3g} ms and differs by {deviation:.2g} ms, as the samplers of "
-        "one round do.",
+def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Prediction) -> list[str]:
+    """Sentences about the samplers that are enough, their speedup, and what to change next."""
+    point = enough_samplers(points)
+    bound = f"nothing is gained beyond {counted(point.setup.samplers, 'sampler')} (5%)"
+    if point is points[-1]:
+        bound = f"the table ends at {counted(point.setup.samplers, 'sampler')}, and more may gain"
+    gains = {
+        text: point.step_s / predict(costs, setup).step_s
+        for text, setup in _changes(costs, point.setup)
     }
-    nothing = (
-        "No stragglers are planned: measure with trace=true or with several samplers for them."
-    )
-    return [*said, stragglers.get(measured.spread_from, nothing)]
-
-
-def _findings(found: dict[str, list[Point]], measured: Measured) -> list[str]:
-    """Sentences about how many samplers are enough in each mode, and what to change then."""
-    said = []
-    for mode, mine in found.items():
-        enough = _enough(mine)
-        point = next(p for p in mine if p.setup.samplers == enough)
-        predicted = point.predicted
-        collect, learn = (
-            x / predicted.iteration_s for x in (predicted.collect_s, predicted.learn_s)
-        )
-        said.append(
-            f"{_in(mode)} {_bound(enough, mine)}: a round takes "
-            f"{predicted.iteration_s:.3g} s, of which collecting is {collect:.0%} and "
-            f"learning {learn:.0%}; its lag is {predicted.lag:.2g}, and a million steps cost "
-            f"{point.core_hours:.3g} core-hours."
-        )
-        changes = advice.changes(measured.costs(), point.setup, learn_spread(measured))[:SHOWN]
-        texts = [f"{change.words} ({change.gain:.2f} times as fast)" for change in changes]
-        said.append(f"  Next: {', '.join(texts)}." if texts else "  Next: nothing gains 2%.")
-    return said
-
-
-def _bound(enough: int, mine: list[Point]) -> str:
-    """A clause about the samplers beyond which nothing is gained, if the table shows them."""
-    if _ends_at(enough, mine):
-        return f"the table ends at {counted(enough, 'sampler')}, and more may gain"
-    return f"nothing is gained beyond {counted(enough, 'sampler')} (5%)"
-
-
-def _ends_at(enough: int, mine: list[Point]) -> bool:
-    """Whether the table has no more samplers, so that nothing is known of these."""
-    return enough == max(p.setup.samplers for p in mine)
-
-
-def _enough(mine: list[Point]) -> int:
-    return advice.enough_samplers([(p.setup.samplers, p.predicted) for p in mine])
-
-
-def _ring(mine: list[Point]) -> int | None:
-    """Where the figure shows that more samplers gain nothing; None if the table does not tell."""
-    enough = _enough(mine)
-    return None if _ends_at(enough, mine) else enough
-
-
-def _table(found: dict[str, list[Point]], base: Point) -> pd.DataFrame:
-    rows = [
-        {
-            "mode": mode,
-            "samplers": p.setup.samplers,
-            "learners": p.setup.learners,
-            "machines": p.setup.machines,
-            "steps": p.predicted.steps,
-            **p.seconds(p.predicted.steps).columns("iteration_s"),
-            "collect_share": p.predicted.collect_s / p.predicted.iteration_s,
-            "learn_share": p.predicted.learn_s / p.predicted.iteration_s,
-            "lag": p.predicted.lag,
-            "steps_per_s": 1 / p.predicted.step_s,
-            **p.speedup(base).columns("speedup"),
-            "core_hours_per_million": p.core_hours,
-        }
-        for mode, mine in found.items()
-        for p in mine
+    best = sorted((text for text in gains if gains[text] >= WORTH), key=lambda text: -gains[text])
+    texts = [f"{text} ({gains[text]:.2f} times as fast)" for text in best[:SHOWN]]
+    return [
+        f"{'In' if mode == 'lock-step' else 'With'} {mode} {bound}: {point.speedup(base)} times as "
+        f"fast, {point.seconds()} s a round of {point.setup.round_steps:,} steps, "
+        f"{point.core_hours:.3g} core-hours for a million steps.",
+        f"  Next: {', '.join(texts)}." if texts else "  Next: nothing gains 2%.",
     ]
-    return pd.DataFrame(rows)
+
+
+def _changes(costs: Costs, setup: Setup) -> Iterator[tuple[str, Setup]]:
+    """The changes that may make a step faster."""
+    twice = 2 * setup.samplers
+    if setup.max_lag == 0:
+        yield "sampler.max_lag=1", replace(setup, max_lag=1)
+    if costs.shards > setup.learners:
+        learners = min(2 * setup.learners, costs.shards)
+        yield f"learner.n={learners}", replace(setup, learners=learners)
+    yield f"sampler.n={twice}", replace(setup, samplers=twice)
+    larger = replace(setup, steps=2 * setup.steps)
+    yield f"rounds of batch_size={larger.round_steps} in as many lanes", larger
+    if setup.steps > 1:
+        wider = replace(setup, steps=setup.steps // 2, lanes=2 * setup.lanes)
+        yield f"sampler.lanes={wider.lanes} in rounds of the same size", wider
+    if setup.cores:
+        more = replace(setup, cores=2 * setup.cores)
+        yield f"machines of {more.cores} cores", more
+        text = f"machines of {more.cores} cores with sampler.n={twice}"
+        yield text, replace(more, samplers=twice)
 
 
 def _figure(
-    sweep: Sweep,
-    found: dict[str, list[Point]],
-    base: Point,
-    measured: Measured,
-    first: Setup,
-    warmup: int,
+    sweep: Sweep, modes: dict[str, list[Prediction]], base: Prediction, first: Setup, warmup: int
 ) -> style.Figure:
-    """The curves of the plan, and the measured runs where they ran on the planned machine."""
-    steps = _round_of(measured)
-    numbers = [p.setup.samplers for p in next(iter(found.values()))]
-    planned = {mode: Curve(numbers, [p.seconds(steps) for p in f]) for mode, f in found.items()}
-    speedups = {
-        mode: Curve(numbers, [p.speedup(base) for p in mine], _ring(mine))
-        for mode, mine in found.items()
-    }
-    points_of: dict[str, list[tuple[int, np.ndarray]]] = {}
-    for setup, step_s in seconds(sweep, warmup):
-        if (setup.learners, setup.cores, 1) == (first.learners, first.cores, first.machines):
-            points_of.setdefault(_mode(setup.max_lag), []).append((setup.samplers, step_s))
-    drawn = {
-        mode: Curve([n for n, _ in mine], [mean_interval(steps * s) for _, s in mine])
-        for mode, mine in points_of.items()
-        if mode in found
-    }
-    cores = (first.cores or 0) * first.machines
-    unit = f"round of {steps:,} steps"
-    return plans.figure(planned, drawn, speedups, cores=cores, unit=unit)
+    """Seconds of a round and speedups; the runs measured on the planned machine are hollow."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    figure, (left, right) = style.panels(2, height=2.7)
+    looks = {mode: style.look(i) for i, mode in enumerate(modes)}
+    for mode, points in modes.items():
+        numbers, enough = [point.setup.samplers for point in points], enough_samplers(points)
+        seconds = [point.seconds(first.round_steps) for point in points]
+        speedups = [point.speedup(base) for point in points]
+        for area, values in ((left, seconds), (right, speedups)):
+            y, low, high = zip(*values, strict=True)
+            area.plot(numbers, y, color=looks[mode].color, linestyle=looks[mode].dash, label=mode)
+            area.fill_between(numbers, low, high, color=looks[mode].color, alpha=0.15, linewidth=0)
+        if enough is not points[-1]:
+            at = enough.setup.samplers, enough.speedup(base).value
+            right.plot(*at, "o", ms=9, mfc="none", color=looks[mode].color, zorder=4)
+    right.plot([], [], "o", ms=9, mfc="none", color=style.PAPER_GREY, label="more gain nothing")
+    ideal = min(max(numbers), max(p.speedup(base).value for mine in modes.values() for p in mine))
+    right.plot([1, ideal], [1, ideal], color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
+    measured = [
+        (setup, rows)
+        for _, setup, rows in round_model.read_rounds(sweep, warmup)
+        if (setup.learners, setup.cores, 1) == (first.learners, first.cores, first.machines)
+        and _mode(setup.max_lag) in looks
+    ]
+    if measured:
+        for setup, rows in measured:
+            round_s = mean_interval(first.round_steps * rows["round_s"] / rows["steps"])
+            style.point(left, setup.samplers, round_s, looks[_mode(setup.max_lag)], hollow=True)
+        style.explain_hollow(left, "measured")
+    left.set_ylabel(f"iteration (s)\nper round of {first.round_steps:,} steps")
+    right.set_ylabel("end-to-end speedup")
+    for area in (left, right):
+        area.set_xlabel(style.axis_name("sampler.n"))
+        style.scale_axes(area, style.axis_places(numbers), log=True, hollow=False)
+        bottom, top = area.get_ylim()  # a narrow range may hold a single one of 1, 2, 5, 10 ...
+        wide = top > 4 * bottom
+        area.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(5))
+        style.mark_cores(area, (first.cores or 0) * first.machines)
+    style.legend(figure)
+    return figure
 
 
 if __name__ == "__main__":

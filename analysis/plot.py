@@ -19,16 +19,15 @@ from typing import Any
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
-from walle.analysis.loading.repeats import identical_groups
-from walle.analysis.measuring.cells import require
+from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring.design import axis_of, resolve_key, sort_key
+from walle.analysis.measuring.groups import require
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
+from walle.analysis.writing.format import listed
 
 BASELINE_LOOK = style.Look(style.IDEAL_GREY, ".", "-", "")
-PANELS = 3
 FILES = ("iterations", "episodes", "timing", "eval", "trace")
 
 
@@ -83,16 +82,16 @@ def study(
         baseline: further runs, drawn in grey behind the others.
     """
     rows = _select(sweep, file, [x, *y], where)
-    tasks = _tasks(sweep)
+    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
     looks = _looks(sweep, by)
     behind = None
     if baseline is not None:
         behind = _select(baseline, file, [x, *y], where)
-        tasks |= _tasks(baseline)
+        tasks |= {run.name: labels.task_of(run) for run in baseline.runs}
     shown = sorted({tasks[str(run)] for run in rows["run"].unique()})
-    figure, axes = style.small_multiples(
-        len(y) * len(shown), height=2.6, columns=_columns(len(y), len(shown))
-    )
+    count = len(shown)
+    columns = count if 1 < count <= labels.PANELS else min(labels.PANELS, len(y) * count)
+    figure, axes = style.small_multiples(len(y) * count, height=2.6, columns=columns)
     panels = [(column, task) for column in y for task in shown]
     for area, (column, task) in zip(axes, panels, strict=True):
         if behind is not None:
@@ -106,7 +105,13 @@ def study(
         area.set_ylabel(labels.of_column(file, column))
         style.compact_axis(area)
     style.legend(figure)
-    return cli.Study(figure, _table(rows, x, y), [], rows[["run", x, *y]])
+    table = []
+    for run, mine in rows.groupby("run", observed=True):
+        row: dict[str, object] = {"run": run, "rows": len(mine), f"last {x}": mine[x].iloc[-1]}
+        for column in y:
+            row |= {f"mean {column}": mine[column].mean(), f"last {column}": mine[column].iloc[-1]}
+        table.append(row)
+    return cli.Study(figure, pd.DataFrame(table), [], rows[["run", x, *y]])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -116,22 +121,15 @@ def main(argv: list[str] | None = None) -> int:
     return cli.run(args, "plot", study, options)
 
 
-def _columns(columns: int, tasks: int) -> int:
-    """The panels of a row: all tasks of a column, unless they are too many for a page."""
-    return tasks if 1 < tasks <= PANELS else min(PANELS, columns * tasks)
-
-
-def _tasks(sweep: Sweep) -> dict[str, str]:
-    return {run.name: labels.task_of(run) for run in sweep.runs}
-
-
 def _looks(sweep: Sweep, by: str | None) -> dict[str, tuple[str, style.Look]]:
     """The label and look of each run; '' where nothing differs."""
     if by is None:
         texts = {run: label.text for run, label in labels.of_runs(sweep, axis_of(sweep)).items()}
     else:
         key = resolve_key(sweep, by)
-        named = sorted(zip(sweep.values(key), sweep.runs, strict=True), key=_by_value)
+        named = sorted(
+            zip(sweep.values(key), sweep.runs, strict=True), key=lambda pair: sort_key(pair[0])
+        )
         texts = {run.name: labels.of_value(key, value) for value, run in named}
     number = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
     return {run: (text, style.look(number[text])) for run, text in texts.items()}
@@ -152,15 +150,11 @@ def _as_one(
     first = dict(looks.values())
     together = {
         text: (labels.one_text(texts, list(series)), first[texts[0]])
-        for texts in identical_groups(series)
+        for texts in labels.identical_groups(series)
         if len(texts) > 1
         for text in texts
     }
     return {run: together.get(text, (text, look)) for run, (text, look) in looks.items()}
-
-
-def _by_value(pair: tuple[Scalar, Run]) -> tuple[int, float, str]:
-    return sort_key(pair[0])
 
 
 def _select(
@@ -175,7 +169,9 @@ def _select(
     if not len(frame):
         raise BadInputError(f"no run has a row in {file}.csv")
     if file == "iterations":
-        frame = frame.assign(round_steps=_round_steps(frame))
+        steps = frame["env_steps"].astype(float)
+        since = steps.groupby(frame["run"], observed=True).diff().fillna(steps)
+        frame = frame.assign(round_steps=since)
     require(frame, *columns, *(where[:1] if where else ()), file=file)
     if where:
         frame = frame[frame[where[0]].astype(str) == where[1]]
@@ -187,12 +183,6 @@ def _select(
     if without:
         sweep.note(f"Runs without a value in {', '.join(columns)}: {listed(without)}")
     return rows
-
-
-def _round_steps(iterations: pd.DataFrame) -> pd.Series[float]:
-    """The environment steps of each iteration: those since the run's iteration before."""
-    steps = iterations["env_steps"].astype(float)
-    return steps.groupby(iterations["run"], observed=True).diff().fillna(steps)
 
 
 def _draw(
@@ -213,17 +203,6 @@ def _draw(
         x, y = mine[columns[0]], mine[columns[1]]
         axes.plot(x, y, color=look.color, markersize=2, linewidth=0.9, label=once, **shape)
         drawn.add(label)
-
-
-def _table(rows: pd.DataFrame, x: str, y: list[str]) -> pd.DataFrame:
-    """A row a run: the number of rows, the last x, the mean and last value of each column."""
-    found = []
-    for run, mine in rows.groupby("run", observed=True):
-        row: dict[str, object] = {"run": run, "rows": len(mine), f"last {x}": mine[x].iloc[-1]}
-        for column in y:
-            row |= {f"mean {column}": mine[column].mean(), f"last {column}": mine[column].iloc[-1]}
-        found.append(row)
-    return pd.DataFrame(found)
 
 
 if __name__ == "__main__":

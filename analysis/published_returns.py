@@ -20,30 +20,26 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing import against_published
-from walle.analysis.comparing.against_published import (
-    ALIKE,
-    BEST,
-    FINAL,
-    STOCHASTIC,
-    Improvement,
-    Ours,
-    Theirs,
-    improvements,
-)
-from walle.analysis.comparing.estimates import Reported
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError, Run, counted, listed
-from walle.analysis.measuring import possible
-from walle.analysis.measuring.cells import column_per_run
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring import return_bounds, stats
 from walle.analysis.measuring.design import axis_of
-from walle.analysis.measuring.stats import TAIL, FloatArray, Interval
+from walle.analysis.measuring.groups import column_per_run
+from walle.analysis.measuring.stats import Interval, Reported
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
+from walle.analysis.writing.format import counted, joined, listed, with_range
 
 WALLE = "walle"
 SAME_STEPS = 0.05
 COLUMNS = 4
+FINAL, BEST, STOCHASTIC = "final", "best evaluation", "best stochastic evaluation"
+# The numbers of ours, in the order of preference, that are measured as a published kind is.
+ALIKE = {
+    "max of average return over training": (STOCHASTIC, BEST),
+    "end of training": (FINAL,),
+    "final, stochastic policy": (FINAL,),
+}
 
 
 class Entry(NamedTuple):
@@ -53,11 +49,11 @@ class Entry(NamedTuple):
         who: the runs, or the source.
         kind: what was averaged.
         mean: the mean over the seeds.
-        spread: the standard deviation over the seeds; nan where it is not known.
-        seeds: the number of seeds; nan where it is not known.
+        spread: the standard deviation over the seeds; NaN where it is not known.
+        seeds: the number of seeds; NaN where it is not known.
         env_steps: the environment steps after which it was reached.
         values: the return of each seed, where they are known.
-        possible: the least and the greatest possible return.
+        bounds: the least and the greatest possible return.
     """
 
     who: str
@@ -67,7 +63,7 @@ class Entry(NamedTuple):
     seeds: float
     env_steps: int
     values: tuple[float, ...] = ()
-    possible: possible.Ends = possible.ANY
+    bounds: return_bounds.Ends = return_bounds.ANY
 
     @property
     def label(self) -> str:
@@ -82,31 +78,53 @@ class Entry(NamedTuple):
     @property
     def interval(self) -> Interval:
         """The 95% interval of the mean: Student's t times the spread over sqrt(seeds)."""
-        from scipy.special import stdtrit
-
         if not self.seeds > 1:
             return Interval(self.mean)
-        reach = float(stdtrit(self.seeds - 1, 1 - TAIL)) * self.spread / math.sqrt(self.seeds)
-        found = Interval(self.mean, self.mean - reach, self.mean + reach)
-        return found.within(*self.possible)
+        reach = stats.student(self.seeds - 1) * self.spread / math.sqrt(self.seeds)
+        return Interval(self.mean, self.mean - reach, self.mean + reach).within(*self.bounds)
+
+    def other_steps(self, final: Entry) -> bool:
+        """Whether the number of environment steps differs from that of `final` by more than 5%."""
+        return abs(self.env_steps / final.env_steps - 1) > SAME_STEPS
+
+    def why_not(self, final: Entry) -> str:
+        """Why this published return cannot be compared with ours; empty if it can."""
+        if self.other_steps(final):
+            return f"as the runs did not end at its {self.env_steps:,} steps"
+        if self.kind not in ALIKE:
+            return "as nothing here is measured in this way"
+        known = self.seeds > 1 and self.spread >= 0
+        return "" if known else "as its spread over seeds is not known"
+
+
+class Improvement(NamedTuple):
+    """The probability that a run of ours is above a published one on a task."""
+
+    task: str
+    ours: Entry
+    theirs: Entry
+    probability: Interval
+
+
+Panels = Mapping[tuple[str, str], list[Entry]]  # by task and algorithm; the first one is `final`
 
 
 def study(sweep: Sweep) -> cli.Study:
     """A panel for each task and algorithm: the runs' two numbers, then the published ones."""
-    panels = {key: found for key, found in _panels(sweep).items() if found}
+    panels = _panels(sweep)
     if not panels:
         raise BadInputError("no episode has ended yet")
     rows = []
     for (task, algorithm), entries in panels.items():
-        found = _improvements(task, entries)
+        found = improvements(task, entries)
         for entry in entries:
             row: dict[str, object] = {"task": task, "algorithm": algorithm, "label": entry.label}
             row |= entry.interval.columns("mean")
             row |= {"spread": entry.spread, "seeds": entry.seeds, "env_steps": entry.env_steps}
-            row["other_steps"] = _other_steps(entry, entries[0])
-            for one in found:
-                if (one.ours.who, one.ours.kind) == (entry.who, entry.kind):
-                    row |= one.probability.columns(f"above {one.theirs.source}")
+            row["other_steps"] = entry.other_steps(entries[0])
+            for each in found:
+                if (each.ours.who, each.ours.kind) == (entry.who, entry.kind):
+                    row |= each.probability.columns(f"above {each.theirs.who}")
             rows.append(row)
     return cli.Study(_figure(panels), pd.DataFrame(rows), sentences(panels))
 
@@ -118,29 +136,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:
-    """The entries of each task and algorithm; none where no episode has ended."""
-    by = axis_of(sweep)
-    groups = labels.groups(sweep, by)
+    """The entries of each task and algorithm of which an episode has ended."""
+    groups = labels.groups(sweep, axis_of(sweep))
     groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     found: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in groups.items():
         algorithm = algorithms[names[0]]
-        text = ", ".join(part for part in label.text.split(", ") if part not in ("", algorithm))
+        text = joined(part for part in label.text.split(", ") if part != algorithm)
         found.setdefault((task, algorithm), []).extend(ours(sweep, names, text))
-    ends = {task: possible.of_returns(_of_task(sweep, task)) for task, _ in found}
-    return {
-        (task, algorithm): [
-            entry._replace(possible=ends[task]) for entry in (*entries, *theirs(task, algorithm))
-        ]
-        if entries
-        else []
-        for (task, algorithm), entries in sorted(found.items())
-    }
-
-
-def _of_task(sweep: Sweep, task: str) -> list[Run]:
-    return [run for run in sweep.runs if labels.task_of(run) == task]
+    panels = {}
+    for (task, algorithm), entries in sorted(found.items()):
+        mine = [run for run in sweep.runs if labels.task_of(run) == task]
+        bounds = return_bounds.of_returns(mine)
+        every = [*entries, *theirs(task, algorithm)] if entries else []
+        panels[task, algorithm] = [entry._replace(bounds=bounds) for entry in every]
+    return {key: entries for key, entries in panels.items() if entries}
 
 
 def ours(sweep: Sweep, names: list[str], label: str = "") -> list[Entry]:
@@ -149,13 +160,12 @@ def ours(sweep: Sweep, names: list[str], label: str = "") -> list[Entry]:
     ends = [values[-1] for values in column_per_run(rows, "return_mean").values() if len(values)]
     if not ends:
         return []
-    who = ", ".join(part for part in (WALLE, label) if part)
     steps = int(rows.groupby("run", observed=True)["env_steps"].max().median())
     found = [_entry(FINAL, ends, steps)]
     for kind, column in ((BEST, "return_mean"), (STOCHASTIC, "stochastic_return_mean")):
         best = best_evaluation(sweep.evaluations, names, column)
         found += [] if best is None else [best._replace(kind=kind)]
-    return [entry._replace(who=who) for entry in found]
+    return [entry._replace(who=joined((WALLE, label))) for entry in found]
 
 
 def best_evaluation(
@@ -164,8 +174,7 @@ def best_evaluation(
     """The evaluation with the highest mean over the runs `names`; None if they share none."""
     if column not in evaluations or not len(evaluations):
         return None
-    mine = evaluations[evaluations["run"].isin(names)]
-    mine = mine.astype({"run": str})
+    mine = evaluations[evaluations["run"].isin(names)].astype({"run": str})
     curve = mine.pivot_table(index="env_steps", columns="run", values=column).dropna()
     if len(curve.columns) < len(names) or curve.empty:
         return None
@@ -174,7 +183,9 @@ def best_evaluation(
 
 
 def _entry(kind: str, values: list[float], env_steps: int) -> Entry:
-    return Entry(WALLE, kind, *mean_and_spread(values), len(values), env_steps, tuple(values))
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    mean = float(np.mean(values))
+    return Entry(WALLE, kind, mean, spread, len(values), env_steps, tuple(values))
 
 
 def theirs(task: str, algorithm: str) -> list[Entry]:
@@ -187,18 +198,32 @@ def theirs(task: str, algorithm: str) -> list[Entry]:
     ]
 
 
-def _other_steps(entry: Entry, final: Entry) -> bool:
-    """Whether the number of environment steps differs from that of `final` by more than 5%."""
-    return abs(entry.env_steps / final.env_steps - 1) > SAME_STEPS
+def improvements(task: str, entries: Sequence[Entry]) -> list[Improvement]:
+    """Ours against each published return of a task that can be compared, like with like."""
+    found = []
+    for other in entries:
+        if other.ours or other.why_not(entries[0]):
+            continue
+        for who in dict.fromkeys(entry.who for entry in entries if entry.ours):
+            of_kind = {entry.kind: entry for entry in entries if entry.ours and entry.who == who}
+            mine = next((of_kind[kind] for kind in ALIKE[other.kind] if kind in of_kind), None)
+            if mine:
+                probability = _probability([(mine, other)])
+                found.append(Improvement(task, mine, other, probability))
+    return found
 
 
-def mean_and_spread(values: list[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation; a single value has the deviation nan."""
-    x: FloatArray = np.asarray(values, float)
-    return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else float("nan")
+def _probability(pairs: Sequence[tuple[Entry, Entry]]) -> Interval:
+    """Over tasks, the probability that a run of ours is above one of theirs."""
+    return stats.improvement_on_reported(
+        [
+            (np.array(mine.values), Reported(other.mean, other.spread, int(other.seeds)))
+            for mine, other in pairs
+        ]
+    )
 
 
-def sentences(panels: Mapping[tuple[str, str], Sequence[Entry]]) -> list[str]:
+def sentences(panels: Panels) -> list[str]:
     """The probabilities of improvement on each source, and what cannot be compared with it.
 
     A published return counts where the runs ended at its number of environment steps.
@@ -206,52 +231,56 @@ def sentences(panels: Mapping[tuple[str, str], Sequence[Entry]]) -> list[str]:
     texts: list[str] = []
     for algorithm in dict.fromkeys(algorithm for _, algorithm in panels):
         mine = {task: entries for (task, of), entries in panels.items() if of == algorithm}
-        found = [one for task, entries in mine.items() for one in _improvements(task, entries)]
-        texts += against_published.sentences(found, algorithm)
-        published = {
-            (task, entry): _why_not(entry, entries[0])
-            for task, entries in mine.items()
-            for entry in entries
-            if not entry.ours
-        }
-        for label, reason in dict.fromkeys((e.label, why) for (_, e), why in published.items()):
-            tasks = [t for (t, e), why in published.items() if (e.label, why) == (label, reason)]
-            if reason:
-                texts.append(f"Not compared with {label}, {algorithm}, {reason}: {listed(tasks)}.")
+        by_source: dict[tuple[str, ...], list[Improvement]] = {}
+        for task, entries in mine.items():
+            for each in improvements(task, entries):
+                key = (each.ours.who, each.ours.kind, each.theirs.who, each.theirs.kind)
+                by_source.setdefault(key, []).append(each)
+        texts += [_sentence(found, algorithm, *key) for key, found in by_source.items()]
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for task, entries in mine.items():
+            for entry in entries:
+                if not entry.ours and (reason := entry.why_not(entries[0])):
+                    reasons.setdefault((entry.label, reason), []).append(task)
+        for (label, reason), tasks in reasons.items():
+            texts.append(f"Not compared with {label}, {algorithm}, {reason}: {listed(tasks)}.")
     return texts
 
 
-def _improvements(task: str, entries: Sequence[Entry]) -> list[Improvement]:
-    """Our entries of a task against the published ones that can be compared."""
-    ours = [Ours(task, each.who, each.kind, each.values) for each in entries if each.ours]
-    theirs = [
-        Theirs(task, each.who, each.kind, Reported(each.mean, each.spread, int(each.seeds)))
-        for each in entries
-        if not (each.ours or _why_not(each, entries[0]))
-    ]
-    return improvements(ours, theirs)
+def _sentence(
+    found: Sequence[Improvement], algorithm: str, who: str, kind: str, source: str, published: str
+) -> str:
+    def on(what: str, chosen: Sequence[Improvement]) -> str:
+        names = [each.task.split("-v")[0] for each in chosen]
+        return f"{what} on {len(names)} ({listed(names)})" if names else f"{what} on none"
+
+    overall = _probability([(each.ours, each.theirs) for each in found])
+    clear = on("wholly above 50%", [each for each in found if each.probability.low > 0.5])
+    behind = on("wholly below", [each for each in found if each.probability.high < 0.5])
+    noise = (
+        " Their evaluations draw actions, and these do not: eval.stochastic=true makes such "
+        "evaluations too."
+    )
+    return (
+        f"Probability that a seed of {who} ({kind}) is above one of {source} ({published}, taken "
+        f"as normal), {algorithm}: {with_range(overall, '{:.0%}'.format)} over "
+        f"{counted(len(found), 'task')}; {clear}, {behind}."
+        f"{noise if (kind, ALIKE[published][0]) == (BEST, STOCHASTIC) else ''}"
+    )
 
 
-def _why_not(entry: Entry, final: Entry) -> str:
-    """Why a published return cannot be compared; empty if it can."""
-    if _other_steps(entry, final):
-        return f"as the runs did not end at its {entry.env_steps:,} steps"
-    if entry.kind not in ALIKE:
-        return "as nothing here is measured in this way"
-    return "" if entry.seeds > 1 and entry.spread >= 0 else "as its spread over seeds is not known"
-
-
-def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:
+def _figure(panels: Panels) -> style.Figure:
     figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
     several = len({algorithm for _, algorithm in panels}) > 1
     looks: dict[str, style.Look] = {}
-    hollow = False
     for area, ((task, algorithm), entries) in zip(axes, panels.items(), strict=True):
         for x, entry in enumerate(entries):
-            look = looks.setdefault(_legend_name(entry), style.look(len(looks)))
-            other = _other_steps(entry, entries[0])
-            style.point(area, x, entry.interval, look, hollow=other, dots=entry.values)
-            hollow |= other
+            name = entry.label if entry.ours else entry.who
+            if entry.seeds == entry.seeds:
+                name = f"{name} ({counted(int(entry.seeds), 'seed')})"
+            look = looks.setdefault(name, style.look(len(looks)))
+            hollow = entry.other_steps(entries[0])
+            style.point(area, x, entry.interval, look, hollow=hollow, dots=entry.values)
         _limit(area, entries)
         name = task.split("-v")[0]
         area.set_title(f"{name}, {algorithm}" if several else name)
@@ -261,17 +290,10 @@ def _figure(panels: dict[tuple[str, str], list[Entry]]) -> style.Figure:
         area.set_ylabel("return")
     for label, look in looks.items():
         axes[0].plot([], [], look.marker, color=look.color, label=label)
-    if hollow:
-        grey = style.PAPER_GREY
-        axes[0].plot([], [], "o", color=grey, markerfacecolor="white", label="other env steps")
+    if any(entry.other_steps(entries[0]) for entries in panels.values() for entry in entries):
+        style.explain_hollow(axes[0], "other env steps")
     style.legend(figure)
     return figure
-
-
-def _legend_name(entry: Entry) -> str:
-    """Our kind of number, or the source, with the number of seeds; the table has theirs."""
-    name = entry.label if entry.ours else entry.who
-    return name if entry.seeds != entry.seeds else f"{name} ({counted(int(entry.seeds), 'seed')})"
 
 
 def _limit(axes: style.Axes, entries: list[Entry]) -> None:
@@ -279,7 +301,7 @@ def _limit(axes: style.Axes, entries: list[Entry]) -> None:
     values = [value for entry in entries for value in (entry.mean, *entry.values)]
     stds = [entry.spread for entry in entries if entry.spread == entry.spread]
     margin = max([*stds, 0.1 * (max(values) - min(values))]) or 1.0
-    low, high = entries[0].possible
+    low, high = entries[0].bounds
     aside = 0.05 * (max(values) - min(values))
     axes.set_ylim(max(min(values) - margin, low - aside), min(max(values) + margin, high + aside))
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pandas as pd
 
 from walle.analysis import (
@@ -28,22 +29,18 @@ from walle.analysis import (
     time_percentage,
     timeline,
 )
-from walle.analysis.comparing import final_scores
 from walle.analysis.comparing.matching import WORKERS, question
-from walle.analysis.drawing import style
-from walle.analysis.loading.directories import (
-    BadInputError,
-    Scalar,
-    counted,
-    fingerprint,
-    newest,
-)
+from walle.analysis.drawing import labels, style
+from walle.analysis.loading.directories import BadInputError, Scalar, fingerprint, newest
+from walle.analysis.measuring import return_bounds, stats
 from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
+from walle.analysis.measuring.scores import evaluated, final_scores
 from walle.analysis.runs import Sweep, load
-from walle.analysis.tuning.figures import build as build_search
-from walle.analysis.tuning.search import account, best_settings, journal_of
-from walle.analysis.tuning.search import load as load_search
-from walle.analysis.writing import cli, page, words
+from walle.analysis.search import account as account_of_search
+from walle.analysis.search import best_settings, journal_of, load_search
+from walle.analysis.search import build as build_search
+from walle.analysis.writing import cli, page, sentences
+from walle.analysis.writing.format import counted
 
 Draw = Callable[[Sweep], cli.Study]
 FLAGS = {
@@ -108,20 +105,25 @@ def build(
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
-    machine = words.machine(sweep)
-    told = {words.warmup_sentence(warmup), *machine}
-    figures = [_figure(title, partial(draw, sweep), told) for title, draw in studies.items()]
-    links = {run.name: _link(run.path, home) for run in sweep.runs if home}
+    machine = sentences.machine(sweep)
+    written = {sentences.warmup_sentence(warmup), *machine}
+    figures = [_figure(title, partial(draw, sweep), written) for title, draw in studies.items()]
+    # Quoted, a name is no scheme and no fragment of an address.
+    links = {r.name: quote(os.fsencode(os.path.relpath(r.path, home))) for r in sweep.runs if home}
     # Drawing adds notes to the sweep, so the account comes after the figures.
-    account = [*words.account(sweep), words.warmup_sentence(warmup), *machine]
+    account = [*sentences.account(sweep), sentences.warmup_sentence(warmup), *machine]
+    table, texts = final_score_table(sweep, by)
+    content = page.table(sentences.readable(table)) + page.sentences(texts)
+    scores = [page.section("Final scores", content)]
+    replaced = sweep.replacements()
     left_out = pd.DataFrame(sweep.left_out, columns=["left out", "reason"])
     failures = page.table(left_out) if sweep.left_out else ""
     parts = [
         page.paragraph(question or ask(sweep, by)),
         page.section("Runs", page.sentences(account) + failures),
-        *_replacements(sweep, links),
+        *([page.section("Replaced processes", page.table(replaced, links))] * bool(len(replaced))),
         *figures,
-        *_scores(sweep, by),
+        *(scores if len(table) else []),
         page.section("Configuration", _configuration(sweep)),
         page.section("Provenance", page.table(_provenance(sweep))),
         page.section("Every run", page.table(sweep.summary(), links)),
@@ -149,20 +151,15 @@ def ask(sweep: Sweep, by: str) -> str:
     return f"How do the results{of} depend on {what}? {seeds}."
 
 
-def _write_search(args: argparse.Namespace, path: Path) -> None:
-    search = load_search(path)
-    title = args.title or search.home.resolve().name
-    text = build_search(search, _figure, title=title, question=args.question)
-    file = args.output or search.home / "report.html"
-    cli.write_text(file, text)
-    print(*account(search), *best_settings(search)[1], f"report: {file}", sep="\n")
-    cli.open_viewer(args, "report", file.resolve().as_uri())
-
-
 def _write(args: argparse.Namespace) -> None:
     path = args.sweep[0] if len(args.sweep) == 1 else None if args.sweep else newest()
     if path is not None and journal_of(path):
-        _write_search(args, path)
+        search = load_search(path)
+        title = args.title or search.home.resolve().name
+        file = args.output or search.home / "report.html"
+        cli.write_text(file, build_search(search, _figure, title=title, question=args.question))
+        print(*account_of_search(search), *best_settings(search)[1], f"report: {file}", sep="\n")
+        cli.open_viewer(args, "report", file.resolve().as_uri())
         return
     sweep = load(*args.sweep)
     path = cli.output_path(args, sweep, "report.html")
@@ -182,17 +179,40 @@ def _compared(sweep: Sweep, by: str) -> str | None:
     return None if asked.key in WORKERS or is_task else f"{asked.key}={asked.a},{asked.b}"
 
 
-def _scores(sweep: Sweep, by: str) -> list[str]:
-    """A section with the final scores of every task and setting; none without an episode."""
-    found, said = final_scores.table(sweep, by)
-    if not len(found):
-        return []
-    content = page.table(words.readable(found)) + page.sentences(said)
-    return [page.section("Final scores", content)]
+def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
+    """A row for each task and label: the seeds, and mean scores with 95% intervals.
+
+    Runs that learnt the same count once. Beside the table stand sentences about what the scores
+    are; both are empty where no episode has ended.
+    """
+    groups = labels.groups(sweep, by)
+    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
+    rows = []
+    texts: list[str] = []
+    for task in dict.fromkeys(task for task, _ in groups):
+        mine = {label: names for (of, label), names in groups.items() if of == task}
+        names = {name for runs in mine.values() for name in runs}
+        bounds = return_bounds.of_returns(r for r in sweep.runs if labels.task_of(r) == task)
+        sources = {"training": final_scores(sweep, names, evaluations=False)}
+        if evaluated(sweep, names):
+            sources["evaluation"] = final_scores(sweep, names, evaluations=True)
+        for label, runs in mine.items():
+            row: dict[str, object] = {"task": task, "line": label.text, "seeds": len(runs)}
+            found = {k: v for k, v in sources.items() if set(runs) & set(v.of)}
+            for column, scores in found.items():
+                values = np.array([scores.of[name] for name in runs if name in scores.of])
+                row |= stats.mean_interval(values).within(*bounds).columns(column)
+                texts.append(f"Column {column}: {scores.source}.")
+                if scores.cut is not None:
+                    texts.append(f"For {task}: read at {scores.cut:,} steps, where a run ends.")
+            rows += [row] if found else []
+    if not rows:
+        return pd.DataFrame(), []
+    return sentences.without_lone_line(pd.DataFrame(rows)), list(dict.fromkeys(texts))
 
 
-def _figure(title: str, draw: Callable[[], cli.Study], told: set[str]) -> str:
-    """A section with a figure, its numbers, and the sentences that are not `told` yet."""
+def _figure(title: str, draw: Callable[[], cli.Study], written: set[str]) -> str:
+    """A section with a figure, its numbers, and the sentences that are not `written` yet."""
     try:
         with style.paper():
             study = draw()
@@ -201,14 +221,14 @@ def _figure(title: str, draw: Callable[[], cli.Study], told: set[str]) -> str:
             style.stack(study.figure)
             narrow = svg(study.figure)
     except BadInputError as error:
-        return page.section(title, page.paragraph(f"Not drawn: {words.ended(error)}"))
-    said = [text for text in study.sentences if text not in told]
-    told.update(said)
+        return page.section(title, page.paragraph(f"Not drawn: {sentences.ended(error)}"))
+    texts = [text for text in study.sentences if text not in written]
+    written.update(texts)
     return page.section(
         title,
-        page.picture(wide, narrow, inches, f"{title}: {' '.join(said)}")
-        + page.sentences(said)
-        + page.folded("The numbers", page.table(words.readable(study.table))),
+        page.picture(wide, narrow, inches, f"{title}: {' '.join(texts)}")
+        + page.sentences(texts)
+        + page.folded("The numbers", page.table(sentences.readable(study.table))),
     )
 
 
@@ -217,17 +237,6 @@ def svg(figure: style.Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _link(path: Path, home: Path) -> str:
-    """The address of `path` from a page in `home`; quoted, a name is no scheme and no fragment."""
-    return quote(os.fsencode(os.path.relpath(path, home)))
-
-
-def _replacements(sweep: Sweep, links: Mapping[str, str]) -> list[str]:
-    """A section about the processes that were replaced; none where all lived."""
-    found = sweep.replacements()
-    return [page.section("Replaced processes", page.table(found, links))] if len(found) else []
 
 
 def _configuration(sweep: Sweep) -> str:

@@ -8,23 +8,25 @@ all of its runs have a value.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from walle.analysis.drawing import curves, labels, published, style
+from walle.analysis.drawing import labels, published, style
 from walle.analysis.drawing.labels import BASELINE, Label
-from walle.analysis.loading.directories import BadInputError, listed
-from walle.analysis.measuring import possible, scores
-from walle.analysis.measuring.cells import repeats_text, require
-from walle.analysis.measuring.clocks import clock
-from walle.analysis.measuring.curves import Curve, common_grid, curve, on_grid
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring import return_bounds, scores, stats
 from walle.analysis.measuring.design import axis_of, resolve_key
+from walle.analysis.measuring.groups import repeats_text, require
 from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.measuring.wall_clock import clock
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
+from walle.analysis.writing.format import joined, listed
 
 X_AXES = {
     "steps": ("env_steps", "environment steps"),
@@ -44,9 +46,35 @@ FLAGS = {
     "--evaluations": "draw -y from evaluations, which have no exploration noise",
     "--compiling": cli.COMPILING,
 }
+GRID = 200  # points of a curve
 EVALUATE_MORE = " (runs with a smaller eval.every have a curve)"
 IQM_RUNS = 4
-PANELS = 3
+
+
+class Curve(NamedTuple):
+    """One line of a figure.
+
+    Attributes:
+        x: [points] the common grid.
+        y: [points] mean or interquartile mean over the runs that have a value at the point; nan
+            where no run has one.
+        low: [points] lower end of the 95% interval; nan where fewer than two runs have a value.
+        high: [points] upper end of the interval.
+        runs: [points] the number of runs that have a value.
+        total: the number of runs.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    low: FloatArray
+    high: FloatArray
+    runs: npt.NDArray[np.int64]
+    total: int
+
+    @property
+    def complete(self) -> npt.NDArray[np.bool_]:
+        """[points] whether every run has a value."""
+        return np.asarray(self.runs == self.total)
 
 
 class Line(NamedTuple):
@@ -93,17 +121,17 @@ def study(
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column, label = X_AXES[x]
-    said = []
+    texts = []
     if y is None and not evaluations and x == "steps":
-        said = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
-    evaluations = evaluations or y == "eval" or bool(said)
+        texts = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
+    evaluations = evaluations or y == "eval" or bool(texts)
     y = "return_mean" if y is None or y == "eval" else y
     how = {"iqm": iqm, "evaluations": evaluations, "compiling": compiling}
     found = _lines(sweep, by, column, y, **how)
     if baseline is not None:
         found += _lines(baseline, None, column, y, **how)
     tasks = list(dict.fromkeys(line.task for line in found))
-    figure, axes = style.small_multiples(len(tasks), height=2.5, columns=PANELS)
+    figure, axes = style.small_multiples(len(tasks), height=2.5, columns=labels.PANELS)
     looks = _looks(found)
     for area, task in zip(axes, tasks, strict=True):
         _draw(area, [line for line in found if line.task == task], looks)
@@ -113,15 +141,17 @@ def study(
         style.compact_axis(area)
         area.set_xlabel(label)
         _limit(area, [line.reach for line in found if line.task == task])
-    for area in axes[::PANELS]:
+    for area in axes[:: labels.PANELS]:
         area.set_ylabel(labels.of_column("eval" if evaluations else "iterations", y))
     style.legend(figure)
     points = [_points(line, column, y) for line in found]
     columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
-    table = words.without_lone_line(pd.concat(map(_last, points), ignore_index=True)[columns])
-    said += _sentences(found, label, iqm=iqm, evaluations=evaluations)
-    said += words.also_differ(sweep, by)
-    return cli.Study(figure, table, said, pd.concat(points, ignore_index=True))
+    # The last of the points at which most runs have a value.
+    last = [p.iloc[np.flatnonzero(p["runs"] == p["runs"].max())[-1:]] for p in points]
+    table = sentences.without_lone_line(pd.concat(last, ignore_index=True)[columns])
+    texts += _sentences(found, label, iqm=iqm, evaluations=evaluations)
+    texts += sentences.also_differ(sweep, by)
+    return cli.Study(figure, table, texts, pd.concat(points, ignore_index=True))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -161,11 +191,12 @@ def _lines(
         if len(rows):
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
-            if x == "wall_s":
-                grid, values = _shared(grid, values)
+            full = ~np.isnan(values).any(axis=0)
+            if x == "wall_s" and full.any():  # a mean over the slower runs alone would jump
+                grid, values = grid[full], values[:, full]
             seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
-            ends = possible.of(y, [run for run in sweep.runs if run.name in runs])
+            ends = return_bounds.of(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
             as_one = same.get((task, label), ())
             lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
@@ -173,15 +204,6 @@ def _lines(
         what = "evaluation" if evaluations else "episode"
         raise BadInputError(f"{y} is empty in every run: no {what} has ended yet")
     return lines
-
-
-def _shared(grid: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The points at which all runs have a value; all points where there is no such one.
-
-    On the wall clock runs end at different times, and a mean over the slower ones alone jumps.
-    """
-    full = ~np.isnan(values).any(axis=0)
-    return (grid[full], values[:, full]) if full.any() else (grid, values)
 
 
 def _looks(lines: list[Line]) -> dict[str, style.Look]:
@@ -194,9 +216,18 @@ def _looks(lines: list[Line]) -> dict[str, style.Look]:
 
 
 def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
+    """Each line with its band, thin where some runs have no value; one value is a point."""
     for line in lines:
+        found, look = line.curve, looks[line.label.text]
         label = f"{line.label.text or 'mean'} ({repeats_text(line.runs, line.seeds)})"
-        curves.draw(axes, line.curve, looks[line.label.text], label)
+        if len(found.x) == 1:
+            axes.plot(found.x, found.y, look.marker, color=look.color, label=label)
+            axes.vlines(found.x, found.low, found.high, color=look.color)
+            continue
+        dash = {"color": look.color, "linestyle": look.dash}
+        axes.plot(found.x, np.where(found.complete, found.y, np.nan), label=label, **dash)
+        axes.plot(found.x, np.where(found.complete, np.nan, found.y), linewidth=0.5, **dash)
+        axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
 
 
 def _limit(axes: style.Axes, reaches: list[tuple[float, float]]) -> None:
@@ -236,12 +267,16 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
 
     def name(line: Line) -> str:
         text = line.label.text
-        parts = (line.task, text) if several or not text else (text,)
-        return ", ".join(part for part in parts if part)
+        return joined((line.task, text) if several or not text else (text,))
 
     if short := [line for line in lines if not line.curve.complete.all()]:
-        ends = "; ".join(f"{name(line)} {_short_end(line)}" for line in short)
-        texts.append(f"Lines are thin where some of their runs have no value ({label}): {ends}.")
+        ends = []
+        for line in short:
+            whole, runs = line.curve.x[line.curve.complete], line.curve.runs[-1]
+            where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
+            ends.append(f"{name(line)} {where} ({runs} of {line.runs} runs at the end)")
+        text = f"Lines are thin where some of their runs have no value ({label})"
+        texts.append(f"{text}: {'; '.join(ends)}.")
     if alone := [name(line) for line in lines if line.runs == 1]:
         texts.append(f"Lines of one run have no band: {listed(alone, joint='; ')}.")
     if points := [name(line) for line in lines if len(line.curve.x) == 1]:
@@ -252,30 +287,18 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    if same := _same(lines):
-        texts.append(f"Identical, so drawn as one line, with one run a seed: {', '.join(same)}.")
-    return texts
-
-
-def _same(lines: list[Line]) -> list[str]:
-    """Names the values whose identical returns are one line, and the tasks if not all are so."""
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    one: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for line in lines:
         if line.same:
-            found.setdefault((line.label.text, line.same), []).append(line.task)
-    every = {line.task for line in lines}
-    said = []
-    for (text, same), tasks in found.items():
-        where = "" if set(tasks) == every or not text else f" on {listed(tasks)}"
-        said.append(f"{text or listed(tasks)} ({'; '.join(same)}){where}")
-    return said
-
-
-def _short_end(line: Line) -> str:
-    found = line.curve
-    whole = found.x[found.complete]
-    where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
-    return f"{where} ({found.runs[-1]} of {line.runs} runs at the end)"
+            one.setdefault((line.label.text, line.same), []).append(line.task)
+    same = []
+    for (text, of), tasks in one.items():
+        everywhere = set(tasks) == {line.task for line in lines}
+        where = "" if everywhere or not text else f" on {listed(tasks)}"
+        same.append(f"{text or listed(tasks)} ({'; '.join(of)}){where}")
+    if same:
+        texts.append(f"Identical, so drawn as one line, with one run a seed: {', '.join(same)}.")
+    return texts
 
 
 def _points(line: Line, x: str, y: str) -> pd.DataFrame:
@@ -285,9 +308,62 @@ def _points(line: Line, x: str, y: str) -> pd.DataFrame:
     return pd.DataFrame({"task": line.task, "line": line.label.text, **columns, "runs": found.runs})
 
 
-def _last(points: pd.DataFrame) -> pd.DataFrame:
-    """The last of the points at which most runs have a value."""
-    return points.iloc[np.flatnonzero(points["runs"] == points["runs"].max())[-1:]]
+def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
+    """[runs, points]: each run interpolated linearly, nan before its first row, after its last."""
+    curves = []
+    for _, run in rows.dropna(subset=[x, y]).groupby("run", observed=True):
+        at, value = run[x].to_numpy(float), run[y].to_numpy(float)
+        order = np.argsort(at, kind="stable")
+        curves.append(np.interp(grid, at[order], value[order], left=np.nan, right=np.nan))
+    return np.array(curves).reshape(len(curves), grid.size)
+
+
+def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
+    """[points]: equal steps from where the last run begins to where the longest run ends.
+
+    Where a run ends before another begins, as on the wall clock, the steps start where the first
+    run begins. Runs with one value each, at the same x, give one point.
+    """
+    spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
+    begin, end = float(spans["min"].max()), float(spans["max"].max())
+    if begin > spans["max"].min():
+        begin = float(spans["min"].min())
+    return np.unique(np.linspace(begin, end, points))
+
+
+def curve(
+    grid: FloatArray,
+    values: FloatArray,
+    *,
+    iqm: bool = False,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> Curve:
+    """The curve of [runs, points] values; each point is over the runs that have a value there.
+
+    The band is Student's t of the mean; of the interquartile mean it is a bootstrap over whole
+    runs, with one resample for all points.
+
+    Args:
+        grid: [points] the common grid.
+        values: [runs, points] of the runs, nan where a run has none.
+        iqm: the interquartile mean in place of the mean.
+        within: the values that are possible, where the band ends.
+    """
+    runs = (~np.isnan(values)).sum(axis=0)
+    y, low, high = np.full((3, grid.size), np.nan)
+    there = ~np.isnan(values)
+    change = np.flatnonzero((there[:, 1:] != there[:, :-1]).any(axis=0)) + 1
+    for here in np.split(np.arange(grid.size), change):  # the same runs have values
+        some = values[there[:, here[0]]][:, here] if here.size else values[:0]
+        if len(some) and iqm:
+            picks = stats.generator().integers(0, len(some), (stats.DRAWS, len(some)))
+            draws = np.stack([stats.iqm(some[pick], axis=0) for pick in picks])
+            y[here] = stats.iqm(some, axis=0)
+            low[here], high[here] = stats.band_bounds(draws, len(some))
+        elif len(some):
+            y[here] = some.mean(axis=0)
+            low[here], high[here] = stats.mean_bounds(some)
+    return Curve(grid, y, np.clip(low, *within), np.clip(high, *within), runs, len(values))
 
 
 if __name__ == "__main__":

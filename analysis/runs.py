@@ -28,19 +28,18 @@ from walle.analysis.loading.directories import (
     LeftOut,
     Run,
     Scalar,
-    counted,
     find_runs,
     is_run,
-    listed,
     newest,
     read_json,
     read_run,
 )
-from walle.analysis.loading.repeats import without_copies
 from walle.analysis.loading.tables import read_tables
+from walle.analysis.writing.format import counted, listed
 
 __all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]
 
+NAMES = ("name",)  # keys that say what a run is called and not what it does
 ALWAYS_JOINED = ("seed", "sampler.n")
 
 
@@ -211,11 +210,30 @@ def load(*directories: str | Path) -> Sweep:
         where = ", ".join(map(str, paths))
         reasons = listed([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
         raise BadInputError(f"{where}: none of {len(left_out)} runs can be used ({reasons})")
-    runs, copies = without_copies(runs)
+    runs, copies = _without_copies(runs)
     sweep = Sweep(paths, runs, [*left_out, *copies])
     for path in paths:
         _note_not_started(sweep, path)
     return sweep
+
+
+def _without_copies(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
+    """The runs without those that have the settings and the seed of another one.
+
+    Of such runs one that is completed stays, rather one that its sweep's manifest knows the block
+    of, or else the first.
+    """
+    groups: dict[object, list[Run]] = {}
+    for run in runs:
+        settings = sorted((k, v) for k, v in run.config.items() if k not in NAMES)
+        groups.setdefault(tuple(settings), []).append(run)
+    kept, left_out = set(), []
+    for group in groups.values():
+        best = min(group, key=lambda run: (run.state != "completed", run.block == ""))
+        kept.add(id(best))
+        reason = f"the settings and the seed of {best.name}: no repeat of it"
+        left_out += [LeftOut(run.name, reason) for run in group if run is not best]
+    return [run for run in runs if id(run) in kept], left_out
 
 
 def _note_not_started(sweep: Sweep, path: Path) -> None:

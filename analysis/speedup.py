@@ -3,30 +3,37 @@
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
 steps and without the warm-up iterations; within blocks where the launcher measured in blocks. Each
 task has a panel. With --end-to-end another panel shows what samplers and learners divide of a round
-in lock-step, t(N, L) = serial + collect / N + learn / L, and what 16 of each would bring, computed
-from it. Intervals are 95% intervals over seeds, with one relative variance for all points.
+in lock-step, t(N, L) = serial + collect / N + learn / L; `walle plan` computes other numbers of
+them. Intervals are 95% intervals over seeds, with one relative variance for all points.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.drawing.speedups import COLLECTION, figure
-from walle.analysis.loading.directories import BadInputError, listed
-from walle.analysis.measuring import fits, times
-from walle.analysis.measuring.cells import Cell, iterations_after_warmup, lines
+from walle.analysis.drawing import labels, published, style
+from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.measuring import laws, stats, wall_clock
 from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
-from walle.analysis.measuring.dividing import Parts
-from walle.analysis.measuring.speedups import Point, all_reached, fit_points, speedups
-from walle.analysis.planning.rounds import RoundFit, fit_rounds
-from walle.analysis.planning.rounds import sentences as of_rounds
+from walle.analysis.measuring.groups import Cell, lines, measure
+from walle.analysis.measuring.laws import Parts, RoundFit
+from walle.analysis.measuring.scores import first_reached
+from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
+from walle.analysis.writing.format import listed
 
-END_TO_END = "end to end"
+COLLECTION, END_TO_END = "collection", "end to end"
+BEYOND = (0, (4, 3))  # dashes of a law beyond the points that it was fitted to
+PARTS = ("serial", "divided by samplers", "divided by learners")
+PART_COLORS = (style.COLORS[3], style.COLORS[4], style.COLORS[5])  # few lines have these
+UPRIGHT = 6  # tick labels that fit beside one another
 FLAGS = {
     "--end-to-end": "add the speedup of whole iterations, and the serial part of a round",
     "--time-to-return": {
@@ -39,6 +46,28 @@ FLAGS = {
     "--fit-all": "fit the laws to oversubscribed points too",
     "--compiling": cli.COMPILING,
 }
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """A cell and its speedup over the cell with the fewest workers of its line, the base.
+
+    Attributes:
+        cell: the seconds.
+        base: the number of workers of the base.
+        speedup: the speedup over the base, with its interval.
+        each: [runs] the speedup of each run over the base, within its block where blocks are known.
+    """
+
+    cell: Cell
+    base: float
+    speedup: stats.Interval
+    each: FloatArray
+
+    @property
+    def n(self) -> float:
+        """The number of workers."""
+        return float(self.cell.by)
 
 
 def study(
@@ -69,34 +98,43 @@ def study(
         compiling: count the compiler's time in the time to a return.
     """
     by = numeric_axis(sweep, by) if by else workers_axis(sweep)
-    iterations = iterations_after_warmup(sweep, warmup)
-    cells = {COLLECTION: times.measure_seconds(sweep, iterations, "collect_s", by)}
+    iterations = wall_clock.iterations_after_warmup(sweep, warmup)
+    collection = wall_clock.measure_seconds(sweep, iterations, "collect_s", by)
+    cells = {COLLECTION: collection}
     rounds: list[RoundFit] = []
     if end_to_end:
-        cells[END_TO_END] = times.measure_seconds(sweep, iterations, "iteration_s", by)
-        rounds = fit_rounds(sweep, iterations, fit_all=fit_all)
-    sentences = words.sample(warmup, cells[COLLECTION]) + words.seconds(
-        sweep, iterations, cells[COLLECTION], by
-    )
-    sentences += words.machine(sweep) + words.also_differ(sweep, by)
-    sentences += words.throughput(sweep, cells[COLLECTION])
-    sentences += words.lanes(sweep, cells[COLLECTION], by)
+        cells[END_TO_END] = wall_clock.measure_seconds(sweep, iterations, "iteration_s", by)
+        rounds = laws.fit_rounds(sweep, iterations, fit_all=fit_all)
+    texts = sentences.sample(warmup, collection)
+    texts += sentences.seconds(sweep, iterations, collection, by)
+    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
+    texts += sentences.throughput(sweep, collection) + sentences.lanes(sweep, collection, by)
     if time_to_return is not None:
         reached, missing = all_reached(sweep, time_to_return, by, compiling=compiling)
-        sentences += missing
+        texts += missing
         if any(len(group) > 1 for group in lines(reached).values()):
             cells[f"to return {time_to_return:g}"] = reached
         else:
-            sentences.append(f"Too few points reach {time_to_return:g} for a speedup.")
-    points = {name: _speedups_of_lines(found) for name, found in cells.items()}
+            texts.append(f"Too few points reach {time_to_return:g} for a speedup.")
+    points = {
+        name: {line: speedups(group) for line, group in lines(mine).items() if len(group) > 1}
+        for name, mine in cells.items()
+    }
     if not points[COLLECTION]:
-        raise BadInputError(_too_few(sweep, cells[COLLECTION], by))
-    sentences += _base_sentences(cells[COLLECTION], points[COLLECTION], by)
-    sentences += _fit_sentences(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
-    unit = times.unit_of(sweep).words
-    sentences += [words.for_line(r.line, text) for r in rounds for text in of_rounds(r, unit)]
-    drawn = figure(sweep, points, by=by, paper=paper, log=log, fit_all=fit_all, rounds=rounds)
-    return cli.Study(drawn, _table(sweep, points, by, rounds), sentences)
+        raise BadInputError(_too_few(sweep, collection, by))
+    for line, group in lines(collection).items():
+        if len(group) == 1:
+            texts.append(f"No speedup of {line}, as all its runs have {by}={group[0].by}.")
+    for line, mine in points[COLLECTION].items():
+        if (base := mine[0].base) != 1:
+            text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
+            texts.append(sentences.for_line(line, f"{text}and the ideal is n/{base:g}."))
+    texts += _fits(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
+    unit = wall_clock.unit_of(sweep).words
+    for fit in rounds:
+        texts += [sentences.for_line(fit.line, t) for t in laws.describe_rounds(fit, unit)]
+    figure = _figure(sweep, points, by, paper=paper, log=log, fit_all=fit_all, rounds=rounds)
+    return cli.Study(figure, _table(sweep, points, by, rounds), texts)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -106,9 +144,64 @@ def main(argv: list[str] | None = None) -> int:
     return cli.run(args, "speedup", study, ("by", "warmup", *options))
 
 
-def _speedups_of_lines(cells: list[Cell]) -> dict[str, list[Point]]:
-    """The speedups of every line that has two points or more."""
-    return {line: speedups(group) for line, group in lines(cells).items() if len(group) > 1}
+def speedups(cells: list[Cell]) -> list[Speedup]:
+    """The speedup of every cell of one line over the cell with the fewest workers, the base.
+
+    The base's own speedup is exactly 1; the uncertainty of its time is in all other speedups: a
+    Student's t in the logarithm, whose variance is the sum of both cells' variances.
+    """
+    base = min(cells, key=lambda cell: float(cell.by))
+    base_s: dict[str, list[float]] = {}
+    for block, value in zip(base.blocks, base.per_run, strict=bool(base.blocks)):
+        base_s.setdefault(block, []).append(float(value))
+    found = []
+    for cell in cells:
+        value, dof = base.compared / cell.compared, min(base.dof, cell.dof)
+        bounds = (1.0, 1.0) if cell is base else (math.nan, math.nan)
+        if cell is not base and dof >= 1:
+            variance = float(np.log(base.draws).var() + np.log(cell.draws).var())
+            reach = math.exp(stats.student(dof) * math.sqrt(variance))
+            bounds = value / reach, value * reach
+        each = base.mean / cell.per_run
+        if cell.blocks:
+            pairs = zip(cell.blocks, cell.per_run, strict=True)
+            each = np.array([np.mean(base_s[b]) / seconds for b, seconds in pairs if b in base_s])
+        found.append(Speedup(cell, float(base.by), stats.Interval(value, *bounds), each))
+    return found
+
+
+def all_reached(
+    sweep: Sweep, target: float, by: str, *, compiling: bool = False
+) -> tuple[list[Cell], list[str]]:
+    """Cells of which every run reached the return `target`, and a sentence about the other cells.
+
+    Args:
+        sweep: the runs.
+        target: the return.
+        by: the full configuration key on the axis.
+        compiling: count the compiler's time too.
+
+    Raises:
+        BadInputError: there is no such cell.
+    """
+    per_run = first_reached(wall_clock.clock(sweep, compiling=compiling), target)
+    everyone = measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by)
+    runs = {cell.key: cell.runs for cell in everyone}
+    reached = {cell.key: cell for cell in measure(sweep, per_run, by)}
+    counts = {key: reached[key].runs if key in reached else 0 for key in runs}
+    short = [f"{counts[k]} of {runs[k]} at {by}={k[1]}" for k in runs if counts[k] < runs[k]]
+    cells = [cell for key, cell in reached.items() if cell.runs == runs[key]]
+    if not cells:
+        raise BadInputError(
+            f"--time-to-return {target:g}: at no {by} did every run reach it; the highest "
+            f"return_mean is {sweep.iterations['return_mean'].max():.4g}"
+        )
+    if not short:
+        return cells, []
+    return cells, [
+        f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "
+        "run are not drawn: a mean over the fast runs alone would look too good."
+    ]
 
 
 def _too_few(sweep: Sweep, cells: list[Cell], by: str) -> str:
@@ -120,74 +213,202 @@ def _too_few(sweep: Sweep, cells: list[Cell], by: str) -> str:
     return f"{text}: what varies is {listed(others)}" if others else text
 
 
-def _base_sentences(cells: list[Cell], found: dict[str, list[Point]], by: str) -> list[str]:
-    """Sentences about the lines without a speedup, and about the bases other than one worker."""
-    alone = [group[0] for group in lines(cells).values() if len(group) == 1]
-    said = [f"No speedup of {cell.line}, as all its runs have {by}={cell.by}." for cell in alone]
-    for line, points in found.items():
-        base = points[0].base
-        if base != 1:
-            text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
-            said.append(words.for_line(line, f"{text}and the ideal is n/{base:g}."))
-    return said
+def _within_cores(points: list[Speedup], *, fit_all: bool) -> list[Cell]:
+    """The cells to fit: those within the machine's cores, or all when fewer than two are."""
+    inside = [point.cell for point in points if not point.cell.oversubscribed]
+    return [point.cell for point in points] if fit_all or len(inside) < 2 else inside
 
 
-def _fit_sentences(
-    sweep: Sweep, iterations: pd.DataFrame, found: dict[str, list[Point]], by: str, *, fit_all: bool
+def _fits(
+    sweep: Sweep,
+    iterations: pd.DataFrame,
+    found: dict[str, list[Speedup]],
+    by: str,
+    *,
+    fit_all: bool,
 ) -> list[str]:
-    learning = lines(times.measure_seconds(sweep, iterations, "learn_s", by))
-    unit = times.unit_of(sweep).words
-    sentences = []
+    learning = lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
+    texts = []
     for line, points in found.items():
-        chosen = [point.cell for point in fit_points(points, fit_all=fit_all)]
+        chosen = _within_cores(points, fit_all=fit_all)
         fitted = {cell.by for cell in chosen}
         learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
-        if words.throughput(sweep, chosen):  # collection waits for learning already
+        if sentences.throughput(sweep, chosen):  # collection waits for learning already
             learn = []
-        texts = fits.describe(chosen, float(np.mean(learn)) if learn else None, unit)
+        unit = wall_clock.unit_of(sweep).words
+        mine = laws.describe(chosen, float(np.mean(learn)) if learn else None, unit)
         if any(cell.oversubscribed for cell in chosen):
-            texts.append("The fit uses points with more busy processes than cores.")
+            mine.append("The fit uses points with more busy processes than cores.")
         if len(chosen) < len(points):
-            texts.append(
+            mine.append(
                 "The fit leaves out the points with more busy processes than cores "
                 f"({len(points) - len(chosen)} of {len(points)}; --fit-all includes them)."
             )
-        sentences += [words.for_line(line, text) for text in texts]
-    return sentences
+        texts += [sentences.for_line(line, text) for text in mine]
+    return texts
 
 
 def _table(
-    sweep: Sweep, points: dict[str, dict[str, list[Point]]], by: str, rounds: list[RoundFit]
+    sweep: Sweep, points: dict[str, dict[str, list[Speedup]]], by: str, rounds: list[RoundFit]
 ) -> pd.DataFrame:
     parts = {
-        cell.names: fit.made_of(setup, fit.shards)
+        cell.names: fit.fit.value.with_shares(shares)._asdict()
         for fit in rounds
-        for setup, cell in zip(fit.setups, fit.cells, strict=True)
+        for shares, cell in zip(fit.shares, fit.fit.cells, strict=True)
     }
-    lanes = {run.name: words.lanes_text(run.lanes) for run in sweep.runs}
-    rows = [
-        {
-            "line": line,
-            "of": name,
-            by: point.n,
-            "lanes_a_sampler": lanes[point.cell.names[0]],
-            "repeats": point.cell.repeats,
-            **point.cell.interval(positive=True).columns("seconds"),
-            **point.speedup.columns("speedup"),
-            "efficiency": point.speedup.value * point.base / point.n,
-            "oversubscribed": point.cell.oversubscribed,
-            **_parts(parts.get(point.cell.names) if name == END_TO_END else None),
-        }
-        for name, found in points.items()
-        for line, group in found.items()
-        for point in group
-    ]
-    return words.without_lone_line(pd.DataFrame(rows), "line", "of")
+    lanes = {run.name: sentences.lanes_text(run.lanes) for run in sweep.runs}
+    rows = []
+    for name, found in points.items():
+        for line, group in found.items():
+            for point in group:
+                of_round = parts.get(point.cell.names, {}) if name == END_TO_END else {}
+                rows.append(
+                    {
+                        "line": line,
+                        "of": name,
+                        by: point.n,
+                        "lanes_a_sampler": lanes[point.cell.names[0]],
+                        "repeats": point.cell.repeats,
+                        **point.cell.interval(positive=True).columns("seconds"),
+                        **point.speedup.columns("speedup"),
+                        "efficiency": point.speedup.value * point.base / point.n,
+                        "oversubscribed": point.cell.oversubscribed,
+                        **{f"{part}_s": seconds for part, seconds in of_round.items()},
+                    }
+                )
+    return sentences.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
-def _parts(found: Parts | None) -> dict[str, float]:
-    """The columns serial_s, collect_s and learn_s of whole rounds; none for other rows."""
-    return {f"{name}_s": each for name, each in found._asdict().items()} if found else {}
+def _figure(
+    sweep: Sweep,
+    points: dict[str, dict[str, list[Speedup]]],
+    by: str,
+    *,
+    paper: bool,
+    log: bool,
+    fit_all: bool,
+    rounds: Sequence[RoundFit],
+) -> style.Figure:
+    """A panel for each quantity and task; one for each task's rounds, if these are given."""
+    task_of = {run.name: labels.task_of(run) for run in sweep.runs}
+    panels: dict[tuple[str, str], dict[str, list[Speedup]]] = {}
+    for name, found in points.items():
+        for line, group in found.items():
+            task = task_of[group[0].cell.names[0]]
+            panels.setdefault((name, task), {})[labels.without_task(line, task)] = group
+    tasks = list(dict.fromkeys(task for _, task in panels))
+    looks = labels.looks(line for mine in panels.values() for line in mine)
+    figure, rows = labels.axes_of(tasks, len(points) + bool(rounds), height=2.5)
+    first, *others = [area for row in rows[: len(points)] for area in row]
+    for area in others:  # one scale of the speedups, with its numbers at the left
+        area.sharey(first)
+        place = area.get_subplotspec()
+        area.tick_params(labelleft=place is not None and place.is_first_col())
+    if rounds:
+        for area, task in zip(rows.pop(), tasks, strict=True):
+            mine = [fit for fit in rounds if task_of[fit.fit.cells[0].names[0]] == task]
+            _draw_rounds(area, mine, task, wall_clock.unit_of(sweep).words)
+    for row, name in zip(rows, points, strict=True):
+        for area, task in zip(row, tasks, strict=True):
+            papers = paper and name == COLLECTION
+            if drawn := panels.get((name, task)):
+                _draw_panel(area, drawn, looks, by, paper=papers, log=log, fit_all=fit_all)
+                style.mark_cores(area, sweep.cores if by == "sampler.n" else 0)
+        label = "speedup"
+        if len(points) > 1:
+            words = name.replace(" ", "-")
+            label = f"speedup {name}" if name.startswith("to ") else f"{words} speedup"
+        base = min(group[0].base for group in points[name].values())
+        row[0].set_ylabel(label if base == 1 else f"{label} over {by}={base:g}")
+    style.legend(figure)
+    return figure
+
+
+def _draw_panel(
+    axes: style.Axes,
+    found: dict[str, list[Speedup]],
+    looks: Mapping[str, style.Look],
+    by: str,
+    *,
+    paper: bool,
+    log: bool,
+    fit_all: bool,
+) -> None:
+    places = style.axis_places(point.n for points in found.values() for point in points)
+    for i, (line, points) in enumerate(found.items()):
+        beside = labels.aside(places, i, len(found), log=log)
+        _draw_line(axes, points, looks[line], line, beside, fit_all=fit_all)
+    most = max(point.n for points in found.values() for point in points)
+    if paper:
+        published.draw(axes, published.collection(), "speedup")
+        most = max(most, float(published.collection()["n"].max()))
+    base = min(points[0].base for points in found.values())
+    reach = np.array([base, most])
+    axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
+    axes.set_xlabel(style.axis_name(by))
+    axes.margins(x=0.1)
+    hollow = any(point.cell.oversubscribed for group in found.values() for point in group)
+    style.scale_axes(axes, places, log=log, hollow=hollow, base=2)
+    if paper:
+        published.extend_ticks(axes, published.collection())
+
+
+def _draw_line(
+    axes: style.Axes,
+    points: list[Speedup],
+    look: style.Look,
+    line: str,
+    places: Mapping[Scalar, float],
+    *,
+    fit_all: bool,
+) -> None:
+    over = "" if points[0].base == 1 else f", over {points[0].base:g}"
+    label = f"{line or 'measured'} ({sentences.repeats_label(p.cell for p in points)}{over})"
+    for point in points:
+        compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
+        hollow, dots = point.cell.oversubscribed, point.each if compared else ()
+        style.point(axes, places[point.n], point.speedup, look, hollow=hollow, dots=dots)
+    axes.plot([], [], look.marker, color=look.color, label=label)
+    fit = laws.fit_law_of(_within_cores(points, fit_all=fit_all))
+    if fit is not None and fit.value.serial < 1:  # at this bound the law cannot describe the cells
+        n = np.linspace(points[0].n, points[-1].n, 100)
+        speedup = fit.value.speedup(n, points[0].base)
+        inside = n <= max(float(cell.by) for cell in fit.cells)
+        axes.plot(n, np.where(inside, speedup, np.nan), color=look.color, linestyle="-", lw=1)
+        axes.plot(n, np.where(inside, np.nan, speedup), color=look.color, linestyle=BEYOND, lw=1)
+        axes.plot([], [], color=style.PAPER_GREY, lw=1, label="Amdahl's law, fitted")
+
+
+def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: str) -> None:
+    """A bar of the fitted parts for each number of samplers and learners; dots are measured."""
+    if not found:
+        axes.remove()
+        return
+    place, places, names = 0, [], []
+    for fit in found:
+        if line := labels.without_task(fit.line, task):
+            axes.text(place, 0, f" {line}", rotation=90, fontsize=6, ha="center", va="bottom")
+            place += 1
+        for workers, shares, cell in zip(fit.workers, fit.shares, fit.fit.cells, strict=True):
+            below = 0.0
+            heights: Parts = fit.fit.value.with_shares(shares)
+            for height, color in zip(heights, PART_COLORS, strict=True):
+                axes.bar(place, height, 0.7, below, color=color, linewidth=0)
+                below += height
+            axes.plot([place], [cell.compared], "o", color="black", ms=3, zorder=3)
+            style.draw_interval(axes, place, cell.interval(positive=True), "black")
+            places.append(place)
+            names.append("{}\u00d7{}".format(*workers))
+            place += 1
+    axes.set_xticks(places, names, rotation=90 if len(places) > UPRIGHT else 0)
+    axes.set_xlim(-0.6, place - 0.4)
+    axes.set_xlabel("samplers \u00d7 learners")
+    axes.set_ylabel(f"seconds\nper {unit}")
+    varied = (True, *(any(kind) for kind in zip(*(fit.varied for fit in found), strict=True)))
+    for name, color, there in zip(PARTS, PART_COLORS, varied, strict=True):
+        if there:
+            axes.bar(0, 0, color=color, linewidth=0, label=name)  # for the legend
+    axes.plot([], [], "o", color="black", ms=3, label="measured rounds")
 
 
 if __name__ == "__main__":

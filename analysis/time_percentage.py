@@ -16,17 +16,13 @@ import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring.cells import (
-    Cell,
-    iterations_after_warmup,
-    measure,
-    require,
-)
-from walle.analysis.measuring.clocks import timing_after_warmup
 from walle.analysis.measuring.design import NAMING_LEAVES, axis_of, resolve_key
+from walle.analysis.measuring.groups import Cell, measure, require
 from walle.analysis.measuring.stats import FloatArray, Interval
+from walle.analysis.measuring.wall_clock import AGENT, iterations_after_warmup, timing_after_warmup
 from walle.analysis.runs import Sweep
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
+from walle.analysis.writing.format import joined
 
 WHOLE = ("collect_s", "learn_s", "other_s")
 TELLING = {
@@ -74,12 +70,16 @@ def study(
         _draw(area, _without_small(mine), bars, stacked=panel != BUSY)
         area.set_title("busy, of the iteration" if panel == BUSY else panel)
         area.set_xlabel("share of time (%)")
-    _name_bars(axes[0], bars, by)
+    leaf = by.split(".")[-1]
+    texts = [str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}" for _, value in bars]
+    names = [joined((line, text)) for (line, _), text in zip(bars, texts, strict=True)]
+    axes[0].set_yticks(range(len(bars)), names)
+    axes[0].set_ylim(len(bars) - 0.5, -0.5)
     style.legend(figure)
     cells = [share.cell for share in shares if share.panel == panels[0]]
-    sentences = words.sample(warmup, cells) + _sentences(shares, by)
-    sentences += words.machine(sweep) + words.also_differ(sweep, by)
-    return cli.Study(figure, _table(shares, by), sentences)
+    texts = sentences.sample(warmup, cells) + _sentences(shares, by)
+    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
+    return cli.Study(figure, _table(shares, by), texts)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,7 +107,7 @@ def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> l
     if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
         return []
-    is_agent = frame["process"].astype(str) == "agent"
+    is_agent = frame["process"].astype(str) == AGENT
     shares = []
     for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
         sections = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
@@ -173,40 +173,26 @@ def _draw(
         axes.set_xlim(0, 100)
 
 
-def _name_bars(axes: style.Axes, bars: list[Key], by: str) -> None:
-    """Writes the value of `by` beside each bar, after the line's label if there are several."""
-    leaf = by.split(".")[-1]
-    names = []
-    for line, value in bars:
-        text = str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}"
-        names.append(", ".join(part for part in (line, text) if part))
-    axes.set_yticks(range(len(bars)), names)
-    axes.set_ylim(len(bars) - 0.5, -0.5)
-
-
 def _sentences(shares: list[Share], by: str) -> list[str]:
     """A sentence for each telling part: its ends on a single line, else its least and its most."""
     found: dict[str, list[Cell]] = {}
     for share in shares:
         if share.part in TELLING:
             found.setdefault(share.part, []).append(share.cell)
-    said = []
+    texts = []
     for part, cells in found.items():
         if max(cell.mean for cell in cells) > SMALL:
             ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
             if len({cell.line for cell in cells}) > 1:
-                ends = [min(cells, key=_mean), max(cells, key=_mean)]
-            spent = [f"{100 * cell.mean:.0f}% of the time at {_where(cell, by)}" for cell in ends]
-            said.append(f"{TELLING[part]} {' and '.join(spent)}.")
-    return said
-
-
-def _mean(cell: Cell) -> float:
-    return cell.mean
-
-
-def _where(cell: Cell, by: str) -> str:
-    return ", ".join(part for part in (f"{by}={cell.by}", cell.line) if part)
+                ordered = sorted(cells, key=lambda cell: cell.mean)
+                ends = [ordered[0], max(cells, key=lambda cell: cell.mean)]
+            where = [joined((f"{by}={cell.by}", cell.line)) for cell in ends]
+            spent = [
+                f"{100 * cell.mean:.0f}% of the time at {text}"
+                for cell, text in zip(ends, where, strict=True)
+            ]
+            texts.append(f"{TELLING[part]} {' and '.join(spent)}.")
+    return texts
 
 
 def _table(shares: list[Share], by: str) -> pd.DataFrame:
@@ -221,7 +207,7 @@ def _table(shares: list[Share], by: str) -> pd.DataFrame:
         }
         for panel, part, cell in shares
     ]
-    return words.without_lone_line(pd.DataFrame(rows))
+    return sentences.without_lone_line(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

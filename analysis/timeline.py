@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError, Run, listed
+from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
+from walle.analysis.writing.format import listed
 
 BINS = 600
 SHOWN_ITERATIONS = 2
@@ -55,7 +55,11 @@ def study(
     """
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)
-    start_s, end_s = _window(start_s, end_s, _steady(sweep, chosen, spans))
+    first_s, last_s = _steady(sweep, chosen, spans)
+    if start_s is None:
+        start_s = first_s if end_s is None else end_s - (last_s - first_s)
+        end_s = last_s if end_s is None else end_s
+    end_s = start_s + (last_s - first_s) if end_s is None else end_s
     if not start_s < end_s:
         raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end must lie after the start")
     window = spans[(spans["end_s"] > start_s) & (spans["start_s"] < end_s)]
@@ -68,12 +72,32 @@ def study(
     figure, (axes,) = style.panels(1, height=1.3 + 0.22 * len(processes), page=True)
     edges = np.linspace(start_s, end_s, BINS + 1)
     for row, process in enumerate(processes):
-        _draw(axes, row, shares(window[window["process"] == process], edges), edges)
-    _dress(axes, processes, window, (start_s, end_s))
+        parts = shares(window[window["process"] == process], edges)
+        bottom = np.full(BINS, row - 0.4)  # waiting is pale, `other` white
+        for section in sorted(parts, key=lambda section: (section.startswith("wait"), section)):
+            top = bottom + 0.8 * parts[section]
+            color, _ = style.section(section)
+            axes.fill_between(edges[:-1], bottom, top, step="post", color=color, linewidth=0)
+            bottom = top
+    axes.set_yticks(range(len(processes)), processes)
+    axes.set_ylim(len(processes) - 0.5, -0.5)
+    axes.set_xlim(start_s, end_s)
+    axes.set_xlabel("time since the run began (s)")
+    axes.tick_params(axis="y", length=0)
+    present = set(window["section"]) - {"other"}
+    for section in style.SECTIONS:
+        if section in present and not section.startswith("wait"):
+            color, _ = style.section(section)
+            axes.fill_between([], [], [], color=color, label=section.replace("_", " "))
+    axes.fill_between([], [], [], color=style.section("wait")[0], label="waiting")
     style.legend(figure)
-    table = _table(window, start_s, end_s)
-    said = [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."]
-    return cli.Study(figure, table, said, window[["process", "section", "start_s", "end_s"]])
+    clipped = window["end_s"].clip(upper=end_s) - window["start_s"].clip(lower=start_s)
+    seconds = clipped.groupby([window["process"], window["section"]]).sum()
+    table = seconds.rename("seconds").reset_index()
+    table["percent"] = 100 * table["seconds"] / (end_s - start_s)
+    table = table.sort_values(["process", "section"], ignore_index=True)
+    texts = [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."]
+    return cli.Study(figure, table, texts, window[["process", "section", "start_s", "end_s"]])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -164,7 +188,10 @@ def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
         return float(begun["start_s"].min()), float(spans["end_s"].max())
     last = np.arange(SHOWN_ITERATIONS - 1, len(ends))
     starts = ends[last] - lengths[last] - lengths[last - 1]
-    allowed = ~_compiling(spans, starts, ends[last])
+    compiling = spans[spans["section"] == "compile"]
+    begins, stops = compiling["start_s"].to_numpy(float), compiling["end_s"].to_numpy(float)
+    overlaps = (begins < ends[last][:, None]) & (stops > starts[:, None])
+    allowed = ~overlaps.any(axis=1)
     allowed[0] = False
     if not allowed.any():
         allowed[:] = True
@@ -175,63 +202,9 @@ def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
     return float(starts[best]), float(ends[last[best]])
 
 
-def _compiling(spans: pd.DataFrame, starts: FloatArray, ends: FloatArray) -> npt.NDArray[np.bool_]:
-    """[windows] whether a process spent a part of the window in compiling."""
-    rows = spans[spans["section"] == "compile"]
-    begins, stops = rows["start_s"].to_numpy(float), rows["end_s"].to_numpy(float)
-    overlaps = (begins < ends[:, None]) & (stops > starts[:, None])
-    return np.asarray(overlaps.any(axis=1))
-
-
-def _window(
-    start_s: float | None, end_s: float | None, default: tuple[float, float]
-) -> tuple[float, float]:
-    """Start and end of the figure; where one is None it lies the default's width from the other."""
-    width = default[1] - default[0]
-    if start_s is None:
-        return default if end_s is None else (end_s - width, end_s)
-    return start_s, start_s + width if end_s is None else end_s
-
-
 def _process_order(process: str) -> tuple[int, int, str]:
     kind, _, number = process.partition("-")
     return int(kind != "agent"), int(number) if number.isdigit() else 0, kind
-
-
-def _draw(axes: style.Axes, row: int, parts: dict[str, FloatArray], edges: FloatArray) -> None:
-    """Draws a process as a bar of height 0.8 split by section; waiting is pale, `other` white."""
-    order = sorted(parts, key=lambda section: (section.startswith("wait"), section))
-    bottom = np.full(edges.size - 1, row - 0.4)
-    for section in order:
-        top = bottom + 0.8 * parts[section]
-        color, _ = style.section(section)
-        axes.fill_between(edges[:-1], bottom, top, step="post", color=color, linewidth=0)
-        bottom = top
-
-
-def _dress(
-    axes: style.Axes, processes: list[str], window: pd.DataFrame, limits: tuple[float, float]
-) -> None:
-    axes.set_yticks(range(len(processes)), processes)
-    axes.set_ylim(len(processes) - 0.5, -0.5)
-    axes.set_xlim(limits)
-    axes.set_xlabel("time since the run began (s)")
-    axes.tick_params(axis="y", length=0)
-    present = set(window["section"])
-    for section in style.SECTIONS:
-        if section in present and section != "other" and not section.startswith("wait"):
-            color, _ = style.section(section)
-            axes.fill_between([], [], [], color=color, label=section.replace("_", " "))
-    axes.fill_between([], [], [], color=style.section("wait")[0], label="waiting")
-
-
-def _table(window: pd.DataFrame, start_s: float, end_s: float) -> pd.DataFrame:
-    """Seconds, and per cent of the window, of every process and section."""
-    clipped = window["end_s"].clip(upper=end_s) - window["start_s"].clip(lower=start_s)
-    seconds = clipped.groupby([window["process"], window["section"]]).sum()
-    table = seconds.rename("seconds").reset_index()
-    table["percent"] = 100 * table["seconds"] / (end_s - start_s)
-    return table.sort_values(["process", "section"], ignore_index=True)
 
 
 if __name__ == "__main__":

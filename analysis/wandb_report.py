@@ -19,7 +19,7 @@ from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring.design import axis_of, line_keys, resolve_key
 from walle.analysis.report import ask
 from walle.analysis.runs import Sweep, load
-from walle.analysis.writing import cli, words
+from walle.analysis.writing import cli, sentences
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
@@ -88,7 +88,7 @@ def build(
             wr.H2("Runs"),
             grid,
             wr.H2("Runs used and left out"),
-            wr.MarkdownBlock(text=_bullets(words.account(sweep))),
+            wr.MarkdownBlock(text=_bullets(sentences.account(sweep))),
         ],
     )
 
@@ -111,8 +111,8 @@ def findings(sweep: Sweep, by: str, warmup: int) -> str:
     try:
         study = speedup.study(sweep, by=by, warmup=warmup, end_to_end=True)
     except BadInputError as error:
-        return f"No speedup: {words.ended(error)}"
-    return f"{_markdown_table(words.readable(study.table))}\n\n{_bullets(study.sentences)}"
+        return f"No speedup: {sentences.ended(error)}"
+    return f"{_markdown_table(sentences.readable(study.table))}\n\n{_bullets(study.sentences)}"
 
 
 def wandb_groups(sweep: Sweep) -> list[str]:

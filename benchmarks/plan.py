@@ -7,10 +7,9 @@ Of each task one short run with one sampler in lock-step, `trace=true`, is measu
 knows nothing else. Then a run follows for each number of samplers and each lag. `slow` waits 20 ms
 a step, `stragglers` as long on average with a deviation of 10 ms, and `halfcheetah` computes, with
 at most as many samplers as there are cores. Printed are the seconds of an iteration, planned and
-measured (the mean after three iterations). Promised are 10% in lock-step and 15% else. The plan
-knows nothing of other programs, so three columns tell of them: the share of all cores that they
-took meanwhile; how long learning took over what it took in the short run, the same work; and, in
-lock-step, the error of the plan if learning had taken in the short run what it took in this one.
+measured (the mean after three iterations), and whether the error is more than the model allows for
+in its intervals. The plan knows nothing of other programs, so two columns show them: the share of
+all cores that they took meanwhile, and how long learning took over the same work in the short run.
 """
 
 from __future__ import annotations
@@ -30,19 +29,13 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.provenance import provenance, write_json
-from walle.analysis.measuring.stats import mean_interval
-from walle.analysis.planning.measured import read, seconds
-from walle.analysis.planning.points import points
+from walle.analysis.measuring.round_model import ERROR, predict, read_costs, read_rounds
+from walle.analysis.measuring.stats import Interval, mean_interval
 from walle.analysis.runs import load
 from walle.system.machine import busy_s, usable_cores
 
 RUN = [sys.executable, "-m", "walle.run"]
-COMMON = (
-    "eval.every=null",
-    "checkpoint.every=null",
-    "logger.progress=quiet",
-    "sampler.balance=false",
-)
+COMMON = ("eval.every=null", "checkpoint.every=null", "logger.progress=quiet")
 WAITING = (
     *("env=slow", "env.step_ms=20", "sampler.lanes=64", "batch_size=256"),
     *("algo.minibatch_size=64", "algo.epochs=2", "algo.compile=false"),
@@ -53,7 +46,6 @@ TASKS = {
     "halfcheetah": ("env=halfcheetah", "batch_size=8192", "algo.minibatch_size=1024"),
 }
 WARM_UP, FEWEST, MOST = 3, 5, 60  # iterations
-PROMISED = {True: 0.10, False: 0.15}  # in lock-step without stragglers, else
 
 
 class Found(NamedTuple):
@@ -67,50 +59,38 @@ class Found(NamedTuple):
         measured_s: the mean of the run's, with its interval.
         others: the share of all cores that other programs took.
         learning: seconds of learning over those of the short run.
-        learn_s: seconds of learning in the short run.
+        allowed: the largest relative error of the model.
     """
 
     task: str
     lag: int
     samplers: int
-    planned_s: tuple[float, float, float]
-    measured_s: tuple[float, float, float]
+    planned_s: Interval
+    measured_s: Interval
     others: float
     learning: float
-    learn_s: float
+    allowed: float
 
     @property
     def error(self) -> float:
         """How much longer the plan is than the run, as a fraction of the run."""
         return self.planned_s[0] / self.measured_s[0] - 1
 
-    @property
-    def error_without_learning(self) -> float:
-        """`error`, had learning taken as long in the short run as in this one."""
-        planned_s = self.planned_s[0] + (self.learning - 1) * self.learn_s
-        return planned_s / self.measured_s[0] - 1
-
-    @property
-    def promised(self) -> float:
-        """The largest error that is promised."""
-        return PROMISED[self.lag == 0 and self.task != "stragglers"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the points of the plan next to the runs'."""
     options = parsed(arguments)
     report: dict[str, Any] = {"provenance": provenance({}), "points": []}
-    print(
-        f"{'':<24}{'planned':>24}{'measured':>24}{'error':>8}{'others':>8}{'learning':>10}{'so':>8}"
-    )
+    heads = ("planned", "measured")
+    print(f"{'':<24}{heads[0]:>24}{heads[1]:>24}{'error':>8}{'others':>8}{'learning':>10}")
     found = []
     with tempfile.TemporaryDirectory() as name:
         for point in compared(options, Path(name)):
             print(line(point), flush=True)
             found.append(point)
     report["points"] = [point._asdict() | {"error": point.error} for point in found]
-    within = sum(abs(point.error) <= point.promised for point in found)
-    print(f"{within} of {len(found)} points within what is promised")
+    within = sum(abs(point.error) <= point.allowed for point in found)
+    print(f"{within} of {len(found)} points within the errors that the plan allows for")
     write_json(options.json, report)
     return 0
 
@@ -133,25 +113,21 @@ def compared(options: argparse.Namespace, directory: Path) -> Iterator[Found]:
         settings = [*COMMON, *TASKS[task], *options.overrides]
         short = directory / f"{task}-short"
         walle(settings, 1, 0, 2 * FEWEST, short, "trace=true")
-        measured = read(load(short), WARM_UP, None)
+        costs = read_costs(load(short), WARM_UP)
         for lag in options.lags:
             for samplers in options.samplers:
                 if task == "halfcheetah" and samplers > len(usable_cores()):
                     continue
-                setup = replace(measured.setup, samplers=samplers, max_lag=lag)
-                (point,) = points(measured, [setup])
-                planned_s = point.seconds(point.predicted.steps)
-                number = round(options.seconds / planned_s.value)
+                planned = predict(costs, replace(costs.measured, samplers=samplers, max_lag=lag))
+                number = round(options.seconds / planned.seconds().value)
                 number = WARM_UP + min(MOST, max(FEWEST, number))
                 run = directory / f"{task}-{lag}-{samplers}"
                 others = walle(settings, samplers, lag, number, run)
-                sweep = load(run)
-                ((_, step_s),) = seconds(sweep, WARM_UP)
-                took_s = mean_interval(step_s * point.predicted.steps)
-                before_s = float(measured.learn_s.mean())
-                learning = float(sweep.iterations["learn_s"][WARM_UP:].mean()) / before_s
-                both = tuple(planned_s), tuple(took_s)
-                yield Found(task, lag, samplers, *both, others, learning, before_s)
+                ((_, _, rows),) = read_rounds(load(run), WARM_UP)
+                took_s = mean_interval(planned.setup.round_steps * rows["round_s"] / rows["steps"])
+                learning = float(rows["learn_s"].mean() / costs.learn_s[0])
+                both = planned.seconds(), took_s
+                yield Found(task, lag, samplers, *both, others, learning, planned.error or ERROR)
 
 
 def walle(
@@ -178,12 +154,11 @@ def own_s() -> float:
 def line(point: Found) -> str:
     """A line of the table."""
     name = f"{point.task}, lag {point.lag}, n={point.samplers}"
-    failed = "" if abs(point.error) <= point.promised else "  more than promised"
+    failed = "" if abs(point.error) <= point.allowed else "  more than allowed"
     planned, took = (
         f"{s:.4g} [{low:.4g}, {high:.4g}]" for s, low, high in (point.planned_s, point.measured_s)
     )
     numbers = f"{point.error:>+8.1%}{point.others:>8.0%}{point.learning:>10.2f}"
-    numbers += f"{point.error_without_learning:>+8.1%}" if point.lag == 0 else " " * 8
     return f"{name:<24}{planned:>24}{took:>24}{numbers}{failed}"
 
 

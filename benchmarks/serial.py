@@ -13,8 +13,8 @@ minibatch's shards that a process has. All other sections are serial; they are g
 processes, as some grow with these. Waits for the last sampler, or for another learner, are those
 with one of each; what they are longer with more is the machine's, whose cores are unequal or
 disturbed. Sections marked * pass while the samplers collect: they make a round longer only where
-collecting takes less, so the sum leaves them out. The speedup at the end is computed, once from
-the sum and once from a fit of whole rounds, which takes every wait for a serial part.
+collecting takes less, so the sum leaves them out. A fit of whole rounds, the last line, takes every
+wait for a serial part. `walle plan` computes rounds with other numbers of processes.
 
 The sum stands with the lowest and the highest that one turn of each setting gives. It is a small
 difference of long times: one setting that is 1% slower moves it by half a percent of a round.
@@ -49,7 +49,7 @@ from benchmarks.serial_worker import (
     REST,
     WHILE_COLLECTING,
 )
-from walle.analysis.measuring.dividing import Parts, Shares, fit, largest_share
+from walle.analysis.measuring.laws import Parts, Shares, fit_parts, largest_share
 from walle.config import compose
 from walle.errors import ConfigError
 
@@ -60,7 +60,6 @@ COMMON = (
     *("env=halfcheetah", "sampler=process", "sampler.max_lag=0"),
     *("eval.every=null", "checkpoint.every=null", "logger.progress=quiet"),
 )
-MANY = 16
 
 
 class Setting(NamedTuple):
@@ -228,12 +227,8 @@ def _whole(round_: Mapping[str, float]) -> float:
 
 def _fitted(name: str, seconds: Mapping[Shares, float]) -> Parts:
     """The fit; collecting knows nothing of the learners, nor learning of the samplers."""
-    of = {
-        COLLECTING: lambda share: share._replace(learner=1.0),
-        DIVIDED: lambda share: share._replace(sampler=1.0),
-        WHOLE: lambda share: share,
-    }[name]
-    return fit([of(share) for share in seconds], list(seconds.values()))
+    fixed = {COLLECTING: {"learner": 1.0}, DIVIDED: {"sampler": 1.0}}.get(name, {})
+    return fit_parts([share._replace(**fixed) for share in seconds], list(seconds.values()))
 
 
 def _as_json(section: Section) -> dict[str, Any]:
@@ -265,22 +260,7 @@ def table(
                 f"{'sum of the sections':<26}{'':{10 * len(settings)}}{_ms(total)}"
                 f" ({1e3 * min(sums):.2f} to {1e3 * max(sums):.2f} by turns)"
             )
-    whole = found[WHOLE].parts
-    assert whole is not None
-    by_sections = Parts(total, *(_divided_s(found[name]) for name in FITTED))
-    shares = shares_of(Setting(MANY, MANY), max(config.lanes, MANY), max(config.shards, MANY))
-    lines.append(
-        f"computed, not measured: with {MANY} samplers and {MANY} learners, learner.shards="
-        f"{max(config.shards, MANY)}, {by_sections.speedup(shares):.1f} times as fast by the"
-        f" sections, {whole.speedup(shares):.1f} times by the fit of whole rounds"
-    )
     return "\n".join([*lines, ""])
-
-
-def _divided_s(section: Section) -> float:
-    """The seconds of a fitted section that processes divide."""
-    assert section.parts is not None
-    return section.parts.collect + section.parts.learn
 
 
 def _line(name: str, section: Section, settings: Sequence[Setting], mark: str) -> str:

@@ -50,8 +50,8 @@ PLACES = {
         "walle.learning.gradient_steps:CompiledStep.deal",
         "walle.learning.gradient_steps:EagerStep.deal",
         "walle.learning.optimizer:Optimizer._run_epoch",
-        "walle.learning.native.ppo_epochs:PPOEpochs.estimate",
-        "walle.learning.native.ppo_epochs:PPOEpochs.epoch",
+        "walle.learning.native.passes:Passes.estimate",
+        "walle.learning.native.passes:Passes.run",
     ],
     LEARNING: ["walle.algos.on_policy.base:OnPolicy.update"],
     PUBLISHING: [
@@ -65,7 +65,7 @@ PLACES = {
 }
 ROUND = "walle.agent.agent:Agent._iterate"
 RECEIVED = "walle.sampling.process_sampling:ProcessSampling.receive"
-EPOCH = "walle.learning.native.ppo_epochs:PPOEpochs.epoch"
+EPOCH = "walle.learning.native.passes:Passes.run"
 WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING, ORDERS)
 
 
@@ -119,8 +119,7 @@ class Sections:
         @functools.wraps(function)
         def run(passes: Any, *args: Any, **kwargs: Any) -> Any:
             found = function(passes, *args, **kwargs)
-            spent = passes.spent()
-            self.spent = spent.divided, spent.waited
+            self.spent = passes.spent()
             return found
 
         return run

@@ -1,6 +1,6 @@
 """Changes the pure modules one operator, argument or constant at a time: do their tests notice?
 
-`make mutants` tries all modules, `python -m tests.mutants stats fits` those whose path contains one
+`make mutants` tries all modules, `python -m tests.mutants stats laws` those whose path contains one
 of the words. A mutant is a module with one change that mutmut proposes. A process of its own
 compiles it in memory and runs the module's tests up to the first failure, so no file changes. Tests
 that do not end in time have noticed the mutant too.
@@ -43,7 +43,7 @@ MODULES = {
     "walle/sampling/episodes.py": "tests/sampling/test_episodes.py",
     "walle/sampling/rounds.py": "tests/sampling/test_rounds.py",
     "analysis/measuring/stats.py": "tests/analysis/measuring/test_stats.py",
-    "analysis/measuring/fits.py": "tests/analysis/measuring/test_fits.py",
+    "analysis/measuring/laws.py": "tests/analysis/measuring/test_laws.py",
     "walle/launcher/allocation.py": "tests/launcher/test_allocation.py",
     "walle/launcher/resources.py": "tests/launcher/test_resources.py",
 }

@@ -261,7 +261,7 @@ def test_an_environment_that_cannot_go_on_begins_new_episodes_and_says_so(tmp_pa
     killed_run(overrides, tmp_path)
     capsys.readouterr()
     resume(overrides, tmp_path)
-    assert "sampler-0 begins new episodes: the state of this environment" in capsys.readouterr().out
+    assert "sampler-0 starts new episodes: the state of this environment" in capsys.readouterr().out
     iterations, episodes = read(tmp_path / "iterations.csv"), read(tmp_path / "episodes.csv")
     assert [row["iteration"] for row in iterations] == [str(n + 1) for n in range(ROUNDS)]
     assert len(episodes) == int(iterations[-1]["episodes"]) > 0

@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 from walle.launcher.identity import Identity
-from walle.launcher.lock import locked
+from walle.launcher.locks import locked
 from walle.launcher.records import JobRecord, Manifest, read_manifest, write_manifest
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claims
-from walle.launcher.workers.submitted import Submission, record_submission
+from walle.launcher.workers.submission import Submission
 from walle.sweep import job_rows, main
 from walle.system.run_files import update_status
 
@@ -52,7 +52,7 @@ def test_status_prints_the_table_and_the_sum(sweep, capsys):
     assert main(["status", str(sweep)]) == 0
     printed = capsys.readouterr().out
     assert "seed=0" in printed
-    assert "1 lost, 1 pending\nTo go on: start the sweep again with" in printed
+    assert "1 lost, 1 pending\nTo resume: start the sweep again with" in printed
 
 
 def test_status_tells_how_to_go_on(sweep, capsys, monkeypatch):
@@ -60,14 +60,14 @@ def test_status_tells_how_to_go_on(sweep, capsys, monkeypatch):
     launch["to_resume"] = ["hydra.launcher.resume=true"]
     write_manifest(sweep, read_manifest(sweep)._replace(launches=(launch,)))
     assert main(["status", str(sweep)]) == 0
-    end = "To go on: python -m walle.run -m seed=0,1 hydra.launcher.resume=true"
+    end = "To resume: python -m walle.run -m seed=0,1 hydra.launcher.resume=true"
     assert capsys.readouterr().out.endswith(f"{end} (in /where)\n")
     monkeypatch.setattr("os.getcwd", lambda: "/where")
     main(["status", str(sweep)])
     assert capsys.readouterr().out.endswith(f"{end}\n")
     with locked(sweep, 0):
         main(["status", str(sweep)])
-    assert "To go on" not in capsys.readouterr().out
+    assert "To resume" not in capsys.readouterr().out
 
 
 def test_index_is_rebuilt(sweep, capsys):
@@ -104,7 +104,7 @@ def test_heartbeats_tell_which_workers_on_ray_live(sweep, capsys):
     claims = Claims(directory, "0-node7-99")
     claims.take(0, 0)
     (directory / "logs").mkdir()
-    record_submission(Submission(directory, ["walle-sweep-0"], [0, 1], "ray", stale_s=90))
+    Submission(directory, ["walle-sweep-0"], [0, 1], "ray", stale_s=90).record()
 
     def shown():
         assert main(["status", str(sweep)]) == 0
@@ -115,17 +115,17 @@ def test_heartbeats_tell_which_workers_on_ray_live(sweep, capsys):
     with claims.beating(60):
         assert "running" in shown().splitlines()[1]
         assert "workers on Ray: 1 running" in (living := shown())
-        assert "To go on" not in living
+        assert "To resume" not in living
         os.utime(directory / "alive" / "0-node7-99", (0, 0))
         assert "lost" in (silent := shown()).splitlines()[1]
         assert "workers on Ray: 0 running, 1 vanished" in silent
-        assert "To go on" in silent
+        assert "To resume" in silent
 
 
 def test_a_job_is_lost_when_slurm_no_longer_knows_its_worker(sweep, monkeypatch, capsys):
     claims = Claims(sweep / ".workers" / "1", "12_0-node7-99")
     claims.take(0, 0)
-    record_submission(Submission(sweep / ".workers" / "1", ["12"], [0, 1]))
+    Submission(sweep / ".workers" / "1", ["12"], [0, 1]).record()
     asked = []
 
     def queue(states):
@@ -137,10 +137,10 @@ def test_a_job_is_lost_when_slurm_no_longer_knows_its_worker(sweep, monkeypatch,
     shown = queue({"12_0": slurm.InQueue("RUNNING", "None"), "12_1": pending})
     assert "running" in shown.splitlines()[1]
     assert "workers in Slurm: 1 running, 1 pending: Resources (12)" in shown
-    assert "To go on" not in shown
+    assert "To resume" not in shown
     shown = queue({})
     assert "lost" in shown.splitlines()[1]
-    assert "To go on" in shown
+    assert "To resume" in shown
     shown = queue(None)  # from a machine without Slurm
     assert "running" in shown.splitlines()[1]
     assert "Slurm cannot be asked from here" in shown

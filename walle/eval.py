@@ -180,7 +180,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     Raises:
         ConfigError: there is no run.
     """
-    from walle.analysis.measuring.possible import of_returns  # imports pandas
+    from walle.analysis.measuring.return_bounds import of_returns  # imports pandas
     from walle.analysis.runs import BadInputError, load
 
     if path.is_file() or (path / "checkpoints").is_dir():

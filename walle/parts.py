@@ -32,7 +32,7 @@ from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
-from walle.sampling.sampling import News, Patience, Sampling
+from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.machine import usable_cores
@@ -177,9 +177,9 @@ def make_sampling(
     shapes = [rollout_shape(run, len(task.lanes)) for task in tasks]
     check_memory(shapes, slots, config.batch_size)
     if config.sampler.name == "serial":
-        news = News()
+        events = EventLog()
         return SerialSampling(
-            tasks[0], shapes[0], signals, news, make_watchdog(run, news.say), learners
+            tasks[0], shapes[0], signals, events, make_watchdog(run, events.report), learners
         )
     snapshot = run.algorithm.snapshot()
     patience = Patience(balances(run), config.sampler.restarts, config.sampler.timeout_s)

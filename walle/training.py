@@ -34,7 +34,7 @@ from walle.parts import (
     make_tasks,
     start_learners,
 )
-from walle.sampling.sampling import News
+from walle.sampling.sampling import EventLog
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
 from walle.system.locks import run_directory
@@ -137,7 +137,8 @@ def train(
                 result = _run_on(run, extras, signals)
             except Interrupted:  # before the agent could learn
                 result = RunResult(None, None, None, 0, run.wall_s, signals.received)
-        status.end_with(result.signal, stop_reason(result.stopped_by))
+        value = result.objective(config.objective)
+        status.end_with(result.signal, stop_reason(result.stopped_by), value)
     return result
 
 
@@ -202,7 +203,7 @@ def _make_extras(run: Run) -> Extras:
 def _run_on(run: Run, extras: Extras, signals: Signals) -> RunResult:
     """Runs; after the death of a learner, goes on from the checkpoint that the agent has left."""
     restarts = Restarts(run.config.learner.restarts, "learner.restarts")
-    news = News()
+    news = EventLog()
     while True:
         try:
             return _run(run, extras, signals, news)
@@ -212,14 +213,14 @@ def _run_on(run: Run, extras: Extras, signals: Signals) -> RunResult:
             round_ = resumed["iteration"] if resumed else 0
             if refused := restarts.refusal(0, round_):
                 raise WorkerError(f"{death}; {refused}") from death
-            news = News()
+            news = EventLog()
             news.replaced(str(death).partition(" ")[0], round_, str(death))
             algorithm = make_algorithm(run.config, run.problem)
             run = run._replace(algorithm=algorithm, resumed=resumed)
             extras = _make_extras(run)
 
 
-def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
+def _run(run: Run, extras: Extras, signals: Signals, news: EventLog) -> RunResult:
     config = run.config
     trace_path = run.directory / "trace.csv" if config.trace else None
     if trace_path and not (run.resumed and trace_path.exists()):
@@ -232,7 +233,7 @@ def _run(run: Run, extras: Extras, signals: Signals, news: News) -> RunResult:
             stack.callback(learners.close)
         sampling = make_sampling(run, tasks, signals, learners)
         stack.callback(sampling.close)
-        news.listen(sampling.news.tell)
+        news.listen(sampling.events.report)
         if learners is not None:
             algorithm: Any = run.algorithm  # with shards, so also a `Learnable`
             learners.join(algorithm, config.device)

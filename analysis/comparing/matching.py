@@ -1,4 +1,4 @@
-"""Tells which runs are compared with which: the two sides of a comparison, task by task."""
+"""Which runs are compared with which: the two sides of a comparison, task by task."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from itertools import product
 from typing import NamedTuple
 
-from walle.analysis.loading.directories import BadInputError, Run, Scalar, listed
+from walle.analysis.loading.directories import BadInputError, Run, Scalar
 from walle.analysis.measuring.design import NAMING_LEAVES, line_keys, resolve_key, sort_key
 from walle.analysis.runs import Sweep
+from walle.analysis.writing.format import listed
 
 WORKERS = ("sampler.n", "learner.n")  # the numbers of processes, which learning does not depend on
 Side = Mapping[tuple[Scalar, int], str]
@@ -22,7 +23,7 @@ class Question(NamedTuple):
     b: Scalar
 
 
-class Group(NamedTuple):
+class Pairing(NamedTuple):
     """Runs that are compared with each other: they differ in the key and in their seeds.
 
     Attributes:
@@ -63,10 +64,16 @@ def question(sweep: Sweep, by: str | None) -> Question:
     """
     name, _, asked = (by or _default(sweep)).partition("=")
     key = resolve_key(sweep, name)
-    known = _ordered(sweep, key)
+    known = list(dict.fromkeys(sweep.values(key)))  # of `sweep`, as on the command line
+    if key != "sweep":
+        known.sort(key=sort_key)
     if not asked:
         if len(known) < 2:
-            raise BadInputError(_nothing_varies(sweep, key))
+            also = [k for k in line_keys(sweep, "") if k in sweep.varying]
+            raise BadInputError(
+                f"a comparison needs two values of {key}; all runs have {key}={known[0]}: name two "
+                f"sweeps, or --by {' or '.join(also) or 'KEY'}"
+            )
         return Question(key, known[0], known[-1])
     values = [value for text in asked.split(",") for value in known if str(value) == text]
     if len(values) != 2 or values[0] == values[1] or asked.count(",") != 1:
@@ -83,76 +90,72 @@ def restricted(sweep: Sweep, asked: Question) -> Sweep:
     return Sweep(sweep.paths, runs, sweep.left_out)
 
 
-def match(sweep: Sweep, asked: Question) -> list[Group]:
-    """The groups that have runs on both sides; notes the other runs.
+def match(sweep: Sweep, asked: Question) -> list[Pairing]:
+    """The pairings that have runs on both sides; notes the other runs.
 
     Runs are compared that agree in all keys which both sides have. A key of one side alone, such as
-    PPO's clip beside A2C, makes a group for each of its values, all with the same other side.
+    PPO's clip beside A2C, makes a pairing for each of its values, all with the same other side.
 
     Args:
         sweep: the runs of both sides, see `restricted`.
         asked: the key and its two values.
 
     Raises:
-        BadInputError: no group has both sides.
+        BadInputError: no pairing has both sides.
     """
     keys = line_keys(sweep, asked.key)
     sides: tuple[list[Run], list[Run]] = ([], [])
     for run in sweep.runs:
         sides[run.config.get(asked.key, "null") == asked.b].append(run)
-    of_a, of_b = (_of_side(side, keys) for side in sides)
+    of_a, of_b = ([k for k in keys if any(k in run.config for run in side)] for side in sides)
+    alike: tuple[dict[str, list[Run]], ...] = ({}, {})
+    for side, by_label in zip(sides, alike, strict=True):
+        for run in side:
+            by_label.setdefault(_label(run.config, keys), []).append(run)
     shared = [key for key in keys if key in of_a and key in of_b]
-    groups: list[Group] = []
+    pairings: list[Pairing] = []
     used: set[str] = set()
-    for a, b in product(*(_alike(side, keys) for side in sides)):
+    for a, b in product(*(by_label.values() for by_label in alike)):
         if _label(a[0].config, shared) == _label(b[0].config, shared):
             both = {key: (a if key in of_a else b)[0].config.get(key, "null") for key in keys}
-            groups.append(_group(both, a, b, keys))
+            pairings.append(_pairing(both, a, b, keys))
             used |= {run.name for run in (*a, *b)}
-    if len(shared) < len(keys) and len(groups) > 1:
+    if len(shared) < len(keys) and len(pairings) > 1:
         sweep.note(
             f"A run that lacks {listed([key for key in keys if key not in shared])} is compared "
             "with the other side's runs of every value"
         )
-    groups.sort(key=lambda group: group.label)
+    pairings.sort(key=lambda pairing: pairing.label)
     one_sided = [run.name for run in sweep.runs if run.name not in used]
-    if not groups:
+    if not pairings:
         raise BadInputError(
             f"no run with {asked.key}={asked.a} has a partner with {asked.key}={asked.b} that "
             f"agrees in {' and '.join(shared)}: compare sweeps that share tasks and settings"
         )
     if one_sided:
         sweep.note(f"Not compared, as the other side has no such run: {listed(one_sided)}")
-    return groups
+    return pairings
 
 
-def _of_side(runs: list[Run], keys: list[str]) -> list[str]:
-    """The keys that the runs of a side have."""
-    return [key for key in keys if any(key in run.config for run in runs)]
-
-
-def _alike(runs: list[Run], keys: list[str]) -> list[list[Run]]:
-    """The runs that agree in the keys, together."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(_label(run.config, keys), []).append(run)
-    return list(found.values())
-
-
-def _group(settings: Mapping[str, Scalar], a: list[Run], b: list[Run], keys: list[str]) -> Group:
-    label = _label(settings, keys)
-    learning = _label(settings, [key for key in keys if key not in WORKERS])
-    task = _label(settings, [key for key in keys if key.startswith("env.")])
-    starts = {_start(run) for run in (*a, *b)}
-    return Group(label, learning, task, _by_seed(a), _by_seed(b), len(starts) == 1)
-
-
-def _start(run: Run) -> tuple[tuple[str, Scalar], ...]:
-    """The settings that decide, with the seed, how learning begins."""
-    return tuple(
-        (key, value)
-        for key, value in sorted(run.config.items())
-        if key == "algo.name" or key.startswith(("env.", "net."))
+def _pairing(
+    settings: Mapping[str, Scalar], a: list[Run], b: list[Run], keys: list[str]
+) -> Pairing:
+    # The settings that decide, with the seed, how learning begins.
+    starts = {
+        tuple(
+            (key, value)
+            for key, value in sorted(run.config.items())
+            if key == "algo.name" or key.startswith(("env.", "net."))
+        )
+        for run in (*a, *b)
+    }
+    return Pairing(
+        label=_label(settings, keys),
+        learning=_label(settings, [key for key in keys if key not in WORKERS]),
+        task=_label(settings, [key for key in keys if key.startswith("env.")]),
+        a=_by_seed(a),
+        b=_by_seed(b),
+        same_start=len(starts) == 1,
     )
 
 
@@ -170,18 +173,6 @@ def _default(sweep: Sweep) -> str:
     varying = [key for key in line_keys(sweep, "") if key in sweep.varying]
     asked = [key for key in varying if key not in WORKERS and not key.startswith("env.")]
     return next(iter([*asked, *(key for key in varying if key in WORKERS)]), "sampler.n")
-
-
-def _ordered(sweep: Sweep, key: str) -> list[Scalar]:
-    """The values of a key by size; those of `sweep` in the order of the command line."""
-    values = list(dict.fromkeys(sweep.values(key)))
-    return values if key == "sweep" else sorted(values, key=sort_key)
-
-
-def _nothing_varies(sweep: Sweep, key: str) -> str:
-    also = [k for k in line_keys(sweep, "") if k in sweep.varying]
-    text = f"a comparison needs two values of {key}; all runs have {key}={sweep.values(key)[0]}"
-    return f"{text}: name two sweeps, or --by {' or '.join(also) or 'KEY'}"
 
 
 def _label(config: Mapping[str, Scalar], keys: list[str]) -> str:

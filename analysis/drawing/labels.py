@@ -1,19 +1,23 @@
-"""Names lines by what differs between them, and axes by what their columns hold."""
+"""Names lines by what differs between them, axes by their columns; gives every task a panel."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from walle.analysis.comparing.matching import WORKERS
+from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Run, Scalar
-from walle.analysis.loading.repeats import identical_groups, identical_label
-from walle.analysis.measuring.cells import learnt
 from walle.analysis.measuring.design import NAMING_LEAVES, design
+from walle.analysis.measuring.groups import Cell, learnt, lines
+from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
+from walle.analysis.writing.format import joined
 
 COLUMNS = {
     ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
@@ -42,7 +46,7 @@ class Label(NamedTuple):
     @property
     def text(self) -> str:
         """Both parts."""
-        return ", ".join(part for part in self if part)
+        return joined(self)
 
 
 Groups = dict[tuple[str, Label], list[str]]  # the names of the runs, by task and label
@@ -136,3 +140,108 @@ def of_column(file: str, column: str) -> str:
     if column.endswith("_s"):
         return f"{column.removesuffix('_s').replace('_', ' ')} (s)"
     return column.replace("_", " ")
+
+
+def identical_groups(
+    learnt: Mapping[str, Mapping[Scalar, FloatArray]],
+) -> list[list[str]]:
+    """The labels of `learnt` in groups whose runs learnt the same at every seed they share.
+
+    Args:
+        learnt: for each label the rows [rows, columns] of its run of each seed.
+    """
+
+    def agree(a: FloatArray, b: FloatArray) -> bool:  # as far as the shorter one goes
+        rows = min(len(a), len(b))
+        return bool(rows) and np.array_equal(a[:rows], b[:rows], equal_nan=True)
+
+    def informative(a: FloatArray, b: FloatArray) -> bool:
+        # With one seed the first row is the same, whatever is learnt from it.
+        return bool(np.isfinite(a[1 : min(len(a), len(b))]).all(axis=1).any())
+
+    groups: list[list[str]] = []
+    for label, mine in learnt.items():
+        for group in groups:
+            pairs = [
+                (mine[seed], learnt[other][seed])
+                for other in group
+                for seed in mine
+                if seed in learnt[other]
+            ]
+            if all(agree(*pair) for pair in pairs) and any(informative(*pair) for pair in pairs):
+                group.append(label)
+                break
+        else:
+            groups.append([label])
+    return groups
+
+
+def identical_label(labels: Sequence[str]) -> str:
+    """One label for lines that are identical, such as `n = 1; n = 2, identical`."""
+    if len(labels) == 1:
+        return labels[0]
+    shown = labels if len(labels) < 4 else [labels[0], "…", labels[-1]]
+    return f"{'; '.join(shown)}, identical"
+
+
+PANELS = 3
+ALL_LINES = "all lines, identical"
+SPREAD = 0.1  # between neighbouring lines, of the axis
+GAP = 0.7  # of the least distance between two ticks, which all lines of a tick share
+
+
+def panels(sweep: Sweep, cells: Iterable[Cell]) -> dict[str, dict[str, list[Cell]]]:
+    """The cells of each task, by the line's label without the task."""
+    tasks = {run.name: task_of(run) for run in sweep.runs}
+    found: dict[str, dict[str, list[Cell]]] = {}
+    for line, group in lines(cells).items():
+        task = tasks[group[0].names[0]]
+        found.setdefault(task, {})[without_task(line, task)] = group
+    return found
+
+
+def without_task(line: str, task: str) -> str:
+    """The label of a line in the panel of its task."""
+    return joined(part for part in line.split(", ") if part != task)
+
+
+def looks(names: Iterable[str]) -> dict[str, style.Look]:
+    """One look for each label, the same in all panels."""
+    return {name: style.look(i) for i, name in enumerate(dict.fromkeys(names))}
+
+
+def axes_of(
+    tasks: Collection[str], rows: int = 1, *, height: float, sharey: bool = False
+) -> tuple[style.Figure, list[list[style.Axes]]]:
+    """A figure with a panel for each task in each row; many tasks take more rows of panels.
+
+    A row of a single task is one panel, and three such rows stand side by side.
+    """
+    count = len(tasks)
+    columns = count if 1 < count <= PANELS else PANELS
+    figure, axes = style.small_multiples(
+        rows * count, height=height, columns=columns, sharey=sharey
+    )
+    if count > 1:
+        for area, task in zip(axes, [*tasks] * rows, strict=True):
+            area.set_title(task)
+    return figure, [axes[row * count : (row + 1) * count] for row in range(rows)]
+
+
+def aside(
+    places: Mapping[Scalar, float], number: int, count: int, *, log: bool = False
+) -> dict[Scalar, float]:
+    """The places of line `number` of `count` lines, beside the ticks; of a lone line the ticks."""
+    ordered = sorted(places.values())
+    if count < 2:
+        return dict(places)
+    shift = number - (count - 1) / 2
+    if log:
+        least = min((b / a for a, b in pairwise(ordered)), default=2.0)
+        whole = ordered[-1] / ordered[0] if len(ordered) > 1 else 2.0
+        step = min(whole**SPREAD, least ** (GAP / count))
+        return {value: place * step**shift for value, place in places.items()}
+    least = min((b - a for a, b in pairwise(ordered)), default=1.0)
+    whole = ordered[-1] - ordered[0] if len(ordered) > 1 else 1.0
+    step = min(SPREAD * whole, GAP * least / count)
+    return {value: place + step * shift for value, place in places.items()}

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from walle.analysis.drawing import bars
-from walle.analysis.loading.directories import Scalar, counted
+from walle.analysis.loading.directories import Scalar
 from walle.analysis.measuring.design import sort_key
+from walle.analysis.writing.format import counted
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -74,6 +74,11 @@ RC: dict[Any, Any] = {
     "svg.hashsalt": "walle",
     "pdf.fonttype": 42,
 }
+
+
+INTERVAL = "interval"  # the gid of a bar
+DOT_ASIDE_POINTS = 5.0
+INTERVAL_REACH = 0.5  # the part of an estimate by which its bar may widen the axis
 
 
 class Look(NamedTuple):
@@ -160,7 +165,7 @@ def finish(figure: Figure, title: str | None) -> None:
     import seaborn as sns
 
     for axes in figure.axes:
-        bars.cut(axes)
+        _cut_intervals(axes)
     sns.despine(fig=figure)
     if title:
         figure.suptitle(title, fontsize=9)
@@ -200,15 +205,65 @@ def point(
     Args:
         axes: the axes.
         x: the place.
-        interval: the estimate; its bar does not set the axis, see `bars`.
+        interval: the estimate; its bar does not set the axis, see `draw_interval`.
         look: the colour and the marker.
         hollow: whether the marker is white inside.
         dots: the values of the seeds, drawn small beside the marker.
     """
-    bars.draw(axes, x, interval, look.color)
+    draw_interval(axes, x, interval, look.color)
     inside = "white" if hollow else look.color
     axes.plot([x], [interval.value], look.marker, color=look.color, mfc=inside, zorder=3)
-    bars.dots(axes, x, dots, look.color)
+    _draw_dots(axes, x, dots, look.color)
+
+
+def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
+    """Draws the bar of an interval, with caps; of a wide one only a part counts for the axis.
+
+    An interval of two seeds may end at a hundred times the estimate: an axis that showed it whole
+    would show nothing else.
+    """
+    from matplotlib.lines import Line2D
+
+    value, low, high = interval
+    if low != low or high != high:
+        return
+    bar = Line2D(
+        [x, x], [low, high], color=color, linewidth=1.1, marker="_", gid=INTERVAL, zorder=2
+    )
+    bar.set_markersize(4)
+    axes.add_artist(bar)  # which, unlike a plotted line, leaves the limits alone
+    reach = INTERVAL_REACH * abs(value)
+    axes.update_datalim([(x, max(low, value - reach)), (x, min(high, value + reach))])
+
+
+def _draw_dots(axes: Axes, x: float, values: Iterable[float], color: str) -> None:
+    """Draws small dots a little to the left of `x`, which count for the axis."""
+    from matplotlib.transforms import ScaledTranslation
+
+    aside = ScaledTranslation(-DOT_ASIDE_POINTS / 72, 0, axes.figure.dpi_scale_trans)
+    for value in values:
+        axes.update_datalim([(x, value)])
+        axes.plot([x], [value], ".", color=color, markersize=3, transform=axes.transData + aside)
+
+
+def _cut_intervals(axes: Axes) -> None:
+    """Draws an arrow where the axis cuts a bar; the limits have to be those of the figure."""
+    bottom, top = axes.get_ylim()
+    for bar in [artist for artist in axes.get_children() if artist.get_gid() == INTERVAL]:
+        (x, _), (low, high) = bar.get_data()  # type: ignore[attr-defined]
+        for beyond, place, marker in ((low < bottom, 0, "v"), (high > top, 1, "^")):
+            if beyond:
+                axes.plot(
+                    x,
+                    place,
+                    marker,
+                    color=bar.get_color(),  # type: ignore[attr-defined]
+                    markersize=4,
+                    transform=axes.get_xaxis_transform(),
+                    clip_on=False,
+                    zorder=3,
+                )
+    axes.set_ylim(bottom, top)
 
 
 def axis_name(by: str) -> str:

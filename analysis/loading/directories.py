@@ -21,7 +21,7 @@ FINGERPRINT_DIGITS = 12
 
 
 class BadInputError(ValueError):
-    """The user asked for something that cannot be done; the message holds reason and cure."""
+    """The user asked for something that cannot be done; the message holds reason and fix."""
 
 
 class DamagedError(ValueError):
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def attempts(self) -> int:
-        """How often the run was started, the times included at which it went on."""
+        """The number of starts, including resumptions."""
         return int(self.status.get("attempts") or 1)
 
     @property
@@ -117,7 +117,13 @@ def newest(root: str | Path = "multirun") -> Path:
             f"no sweep under {root.resolve()}: start one with "
             "`python -m walle.run -m sampler.n=1,2`, or name its directory"
         )
-    return max(sweeps, key=_last_write)
+
+    def last_write(sweep: Path) -> float:
+        names = ("manifest.json", "*/run.json", "*/status.json")
+        files = [file for name in names for file in sweep.glob(name)]
+        return max((file.stat().st_mtime for file in files), default=0.0)
+
+    return max(sweeps, key=last_write)
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -128,7 +134,10 @@ def find_runs(path: Path) -> list[Path]:
     """
     if not os.path.isdir(path):  # unlike Path.is_dir, also for a name that is too long
         raise BadInputError(f"{path}: no such directory")
-    found = sorted(_walk(path), key=_natural)
+    found = sorted(
+        _walk(path),
+        key=lambda each: [(int(p), "") if p.isdigit() else (-1, p) for p in each.parts],
+    )
     if not found:
         raise BadInputError(
             f"{path}: no run in this directory; a run's directory holds run.json and "
@@ -155,13 +164,18 @@ def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") 
     try:
         status = read_json(directory / "status.json")
         if status.get("state") == "failed":
-            return LeftOut(name, f"failed: {_failure(status)}")
+            cause = cause_text(str(status.get("error") or ""))
+            if status.get("signal"):
+                cause = f"signal {status['signal']}"
+            return LeftOut(name, f"failed: {cause or 'exit code ' + str(status.get('exit_code'))}")
         provenance = read_json(directory / "run.json")
     except DamagedError as error:
         return LeftOut(name, str(error))
     if not isinstance(provenance.get("config"), dict):
         return LeftOut(name, "no configuration: run.json is missing or holds none")
-    if not _has_row(directory / "iterations.csv"):
+    file = directory / "iterations.csv"
+    lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
+    if not any(r.endswith(b"\n") and r.count(b",") == lines[0].count(b",") for r in lines[1:]):
         return LeftOut(name, "no complete iteration yet (iterations.csv has no whole row)")
     config = dict(flatten(provenance["config"]))
     if sweep is not None:
@@ -204,17 +218,6 @@ def read_json(path: Path) -> dict[str, Any]:
     }
 
 
-def listed(names: list[str], joint: str = ", ", most: int = 6) -> str:
-    """Joins names for a sentence; counts the names beyond `most`, as in `a, b and 3 more`."""
-    shown = joint.join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def counted(number: int, noun: str) -> str:
-    """The number with its noun, as in `1 run` and `3 runs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
     """Yields every leaf of a nested configuration with its dotted key; lists and null as text."""
     for key, value in config.items():
@@ -233,26 +236,3 @@ def _walk(path: Path, depth: int = SWEEP_DEPTH) -> Iterator[Path]:
         for child in os.scandir(path):
             if child.is_dir() and not child.name.startswith("."):
                 yield from _walk(Path(child.path), depth - 1)
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in path.parts]
-
-
-def _last_write(sweep: Path) -> float:
-    files = [*sweep.glob("manifest.json"), *sweep.glob("*/run.json"), *sweep.glob("*/status.json")]
-    return max((f.stat().st_mtime for f in files), default=0.0)
-
-
-def _failure(status: Mapping[str, Any]) -> str:
-    if status.get("signal"):
-        return f"signal {status['signal']}"
-    return cause_text(str(status.get("error") or "")) or f"exit code {status.get('exit_code')}"
-
-
-def _has_row(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        commas = file.readline().count(b",")
-        return any(line.endswith(b"\n") and line.count(b",") == commas for line in file)

@@ -14,6 +14,8 @@ import pandas as pd
 
 TEXT_COLUMNS = ("process", "section", "end")
 CHUNK_BYTES = 32 * 2**20
+# Columns of files from before version 0.3, by the names that they have now.
+OLD_COLUMNS = dict.fromkeys(("minibatches", "updates", "epochs"), "gradient_steps")
 
 
 class Body(NamedTuple):
@@ -100,12 +102,23 @@ def _read(index: int, path: Path) -> Body:
     data = path.read_bytes().replace(b"\r\n", b"\n")
     end = data.rfind(b"\n") + 1
     header, *lines = data[:end].splitlines(keepends=True) or [b""]
+    header = _renamed(header)
     commas = header.count(b",")
     whole = [line for line in lines if line.count(b",") == commas] if _is_text(header) else []
     if not data.isascii():
         whole = [line for line in whole if _is_text(line)]
     dropped = len(lines) - len(whole) + (end < len(data))
     return Body(index, header, b"".join(whole), len(whole), dropped)
+
+
+def _renamed(header: bytes) -> bytes:
+    """The header with the names of today; of two old names for one column the first counts."""
+    names = header.decode(errors="replace").rstrip("\n").split(",")
+    for old, new in OLD_COLUMNS.items():
+        if old in names and new not in names:
+            names[names.index(old)] = new
+            header = ",".join(names).encode() + b"\n" * header.endswith(b"\n")
+    return header
 
 
 def _is_text(line: bytes) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from walle.analysis.loading.directories import BadInputError, Run, Scalar
-from walle.analysis.loading.repeats import NAMES
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import NAMES, Sweep
 from walle.errors import nearest
 
 NAMING_LEAVES = ("id", "name")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from walle.analysis.loading.directories import counted
-from walle.analysis.measuring.cells import column_per_run
+from walle.analysis.measuring.groups import column_per_run, require
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
+from walle.analysis.writing.format import counted
 
 PARTS = 10  # the last of so many parts of a run is its end
 SAME_END = 0.95
@@ -94,7 +95,15 @@ def final_scores(sweep: Sweep, names: set[str], *, evaluations: bool) -> Scores:
     values = final_returns(rows, of_run)
     counts = {run: found.size for run, found in values.items()} if evaluations else {}
     scores = {run: float(found.mean()) for run, found in values.items()}
-    return Scores(scores, _source(rows, counts), cut, counts)
+    source = "mean of the last 100 training episodes, averaged over the last tenth of a run"
+    if counts:
+        same = "episodes" in rows and rows["episodes"].nunique() == 1
+        episodes = counted(int(rows["episodes"].iloc[0]), "episode") if same else "episodes"
+        source = (
+            "mean return of the evaluations in the last tenth of a run's steps, at least one "
+            f"({count_text(counts.values())}, each of {episodes} without exploration noise)"
+        )
+    return Scores(scores, source, cut, counts)
 
 
 def count_text(counts: Collection[int]) -> str:
@@ -103,13 +112,13 @@ def count_text(counts: Collection[int]) -> str:
     return f"{counted(low, 'evaluation') if low == high else f'{low} to {high} evaluations'} a run"
 
 
-def _source(rows: pd.DataFrame, counts: Mapping[str, int]) -> str:
-    if not counts:
-        return "mean of the last 100 training episodes, averaged over the last tenth of a run"
-    episodes = "episodes"
-    if "episodes" in rows and rows["episodes"].nunique() == 1:
-        episodes = counted(int(rows["episodes"].iloc[0]), "episode")
-    return (
-        "mean return of the evaluations in the last tenth of a run's steps, at least one "
-        f"({count_text(counts.values())}, each of {episodes} without exploration noise)"
-    )
+def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:
+    """Wall-clock seconds until `return_mean` first reached `target`, of each run that did so.
+
+    Raises:
+        BadInputError: there is no column `return_mean`.
+    """
+    require(iterations, "return_mean")
+    reached = iterations[iterations["return_mean"] >= target]
+    first = reached.groupby("run", observed=True)["wall_s"].min()
+    return {str(run): np.array([seconds]) for run, seconds in first.items()}

@@ -14,7 +14,7 @@ import pandas as pd
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError, fingerprint
 from walle.analysis.runs import Sweep, load
-from walle.analysis.writing import words
+from walle.analysis.writing import sentences
 
 FORMATS = (".png", ".svg", ".pdf")
 PAPER = "draw the papers' own points too"
@@ -29,7 +29,7 @@ class Study(NamedTuple):
     Attributes:
         figure: the figure, drawn but not written.
         table: the numbers behind the figure; a column `x` may have `x_low` and `x_high` beside it.
-        sentences: the findings in words.
+        sentences: the findings in sentences.
         points: every point of the figure, where the table is only a summary; else None.
     """
 
@@ -69,7 +69,7 @@ def parser(
     about = f"the configuration key to compare by (default: {by or 'sampler.n, or what varies'})"
     p.add_argument("--by", default=by, metavar="KEY", help=about)
     about = "leave the first K iterations of each run out of mean times (default: 1)"
-    p.add_argument("--warmup", type=_count, default=1, metavar="K", help=about)
+    p.add_argument("--warmup", type=whole_number, default=1, metavar="K", help=about)
     p.add_argument("--title", help="write a title above the figure")
     p.add_argument("--show", action="store_true", help="open the figure in a viewer")
     for flag, settings in (flags or {}).items():
@@ -125,8 +125,8 @@ def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -
         _write(result, path, numbers)
     newest = "" if args.sweep else " (the newest sweep)"
     print(f"{' '.join(map(str, sweep.paths))}{newest}\n")
-    print(words.readable(result.table).to_string(index=False), end="\n\n")
-    print(*result.sentences, *words.account(sweep), sep="\n")
+    print(sentences.readable(result.table).to_string(index=False), end="\n\n")
+    print(*result.sentences, *sentences.account(sweep), sep="\n")
     print(f"figure:  {path}\nnumbers: {numbers}")
     print(f"runs:    {fingerprint(sweep.runs)} (SHA-256 of their run.json)")
     open_viewer(args, name, path.resolve().as_uri())
@@ -139,7 +139,9 @@ def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
     except BadInputError as error:
         if not sweep.left_out:
             raise
-        raise BadInputError(" ".join([words.ended(error), *words.account(sweep)])) from error
+        raise BadInputError(
+            " ".join([sentences.ended(error), *sentences.account(sweep)])
+        ) from error
 
 
 def given(args: argparse.Namespace, *options: str) -> dict[str, Any]:
@@ -189,7 +191,7 @@ def _write(result: Study, figure: Path, numbers: Path) -> None:
 
 
 def _unwritable(error: OSError) -> str:
-    return f"cannot write {error.filename}: {error.strerror}; choose another place with -o"
+    return f"cannot write {error.filename}: {error.strerror}; choose another path with -o"
 
 
 def _path_ending(text: str, endings: tuple[str, ...]) -> Path:
@@ -199,7 +201,8 @@ def _path_ending(text: str, endings: tuple[str, ...]) -> Path:
     return path
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+def whole_number(text: str, least: int = 0) -> int:
+    """The whole number of a flag; a flag that needs another one is refused."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)

@@ -1,4 +1,4 @@
-"""What Hydra imports at each start of any application: the plugins, and little else."""
+"""The launcher plugin. Every Hydra application imports it at its start, so it imports little."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
-    from walle.launcher.jobs.watch import Watch
+    from walle.launcher.composing import StopRule
 
 # The schema is not called `walle`: an application may build its own hydra/launcher/walle.yaml on
 # it, and Hydra would take the schema for that file.
@@ -29,7 +29,7 @@ ConfigStore.instance().store(
 
 
 def either(value: Any, otherwise: Any) -> Any:
-    """`${walle.either:${name},x}` is x where `name` is null; OmegaConf has no such resolver."""
+    """`${walle.either:${name},x}` is x where `name` is null; OmegaConf lacks such a resolver."""
     return otherwise if value is None else value
 
 
@@ -68,9 +68,13 @@ class WalleSearchPath(SearchPathPlugin):
         """
         here = Path(__file__).resolve().parent
         search_path.append(provider="walle-launcher", path=f"file://{here / 'conf'}")
-        path = search_path.get_path()
-        mains = [each.path.removeprefix("file://") for each in path if each.provider == "main"]
-        if not any(main.endswith("conf") for main in mains):
+        mains = [
+            element.path.removeprefix("file://")
+            for element in search_path.get_path()
+            if element.provider == "main"
+        ]
+        root = here.parents[1]
+        if not {str(root / "conf"), str(root / "walle" / "conf")} & {*mains}:
             return  # another application, which need not wait for an import
         from walle.config.places import config_directory, own_directory, sweeps_directory
 
@@ -97,14 +101,14 @@ class WalleLauncher(Launcher):
 
         self._launch = Launch(self.settings, hydra_context, task_function, config)
 
-    def watch(self, watch: Watch) -> None:
+    def watch(self, stop_rule: StopRule) -> None:
         """Stops jobs before their ends, for sweepers that prune.
 
         Args:
-            watch: gets a `Job` before it starts, and again and again while it runs; returns why the
-                job need not run to its end, or None.
+            stop_rule: gets a `Job` before it starts, and again and again while it runs; returns why
+                the job need not run to its end, or None.
         """
-        self._launch.watch = watch
+        self._launch.stop_rule = stop_rule
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

@@ -1,4 +1,4 @@
-"""What Hydra imports at each start of any application: the plugin, and little else."""
+"""The sweeper plugin. Every Hydra application imports it at its start, so it imports little."""
 
 from __future__ import annotations
 

@@ -11,18 +11,10 @@ from walle.analysis.published_returns import (
     Entry,
     best_evaluation,
     main,
-    mean_and_spread,
     study,
     theirs,
 )
 from walle.analysis.runs import load
-
-
-def test_mean_and_standard_deviation_by_hand() -> None:
-    assert mean_and_spread([1.0, 2.0, 6.0]) == (3.0, pytest.approx(7**0.5))
-    alone = mean_and_spread([4.0])
-    assert alone[0] == 4.0
-    assert np.isnan(alone[1])
 
 
 def test_the_best_evaluation_is_the_top_of_the_mean_curve_not_the_mean_of_the_tops() -> None:

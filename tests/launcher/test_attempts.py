@@ -11,10 +11,11 @@ from omegaconf import OmegaConf
 
 from walle.agent import checkpoint
 from walle.launcher.allocation import Grant, Need
-from walle.launcher.attempts import can_resume, prepare
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
+from walle.launcher.planning import can_resume
 from walle.launcher.records import is_done, read_manifest, resume_command
+from walle.launcher.runner import start_attempt
 from walle.system.run_files import read_status, update_status
 
 FAULTS = {1: "raise", 2: "os_exit", 3: "sigkill", 4: "hang"}
@@ -68,8 +69,8 @@ def test_jobs_that_failed_go_on_from_their_checkpoints_when_the_sweep_starts_aga
     (learner.directory / "healed").touch()
     code, output = learner.run(*sweep)
     assert code == 0, output
-    assert "4 jobs in out, 4 with a checkpoint to go on from" in output
-    assert "#0 goes on from its checkpoint (attempt 2) on cores" in output
+    assert "4 jobs in out, 4 resume from a checkpoint" in output
+    assert "#0 resumes from its checkpoint (attempt 2) on cores" in output
     assert [rows(learner, num) for num in range(4)] == [[0, 1, 2, 3, 4]] * 4
     index = learner.index()
     assert [(row["state"], row["attempts"], row["error"]) for row in index] == [
@@ -96,7 +97,7 @@ def test_jobs_of_a_stopped_or_killed_sweep_go_on_from_their_checkpoints(learner,
     assert arguments[1:3] == ["app.py", "-m"]
     code, output = learner.run(*arguments[3:])
     assert code == 0, output
-    assert "1 with a checkpoint to go on from" in output
+    assert "1 resume from a checkpoint" in output
     assert [rows(learner, num) for num in (0, 1)] == [[0, 1, 2, 3, 4]] * 2
     assert [row["attempts"] for row in learner.index()] == ["2", "1"]
 
@@ -160,16 +161,16 @@ def test_a_job_cannot_go_on_from_another_programs_checkpoint_or_an_unfinished_on
 
 def test_every_start_counts_as_an_attempt_and_keeps_what_the_job_wrote_into_its_status(tmp_path):
     grant = Grant(0, (0,), (), oversubscribed=False)
-    assert prepare(job(tmp_path), grant, resume=False)["attempts"] == 1
+    assert start_attempt(job(tmp_path), grant, resume=False)["attempts"] == 1
     write_checkpoint(
         tmp_path, replacements=[{"sampler": "sampler-1"}], log_tail=["why"], error="why"
     )
-    assert prepare(job(tmp_path), grant, resume=True)["attempts"] == 2
+    assert start_attempt(job(tmp_path), grant, resume=True)["attempts"] == 2
     status = read_status(tmp_path)
     assert (status["state"], status["attempts"], status["resume"]) == ("running", 2, True)
     assert status["replacements"] == [{"sampler": "sampler-1"}]
     assert (status["log_tail"], status["error"]) == (None, None)
     assert (status["label"], status["sweep"]) == ("job=1", "2026-11-22/10-00-00")
-    assert prepare(job(tmp_path), grant, resume=False)["attempts"] == 3
+    assert start_attempt(job(tmp_path), grant, resume=False)["attempts"] == 3
     assert "replacements" not in read_status(tmp_path)
     assert (tmp_path / "attempts" / "1" / "checkpoints").is_dir()

@@ -115,7 +115,7 @@ def test_a_killed_sweep_goes_on_to_the_bits_of_an_unbroken_one(sweep, tmp_path):
         assert len(read(sweep.out / str(job) / "iterations.csv")) < ROUNDS
 
     sweep.run()
-    assert f"{len(jobs)} with a checkpoint to go on from" in sweep.said()
+    assert f"{len(jobs)} resume from a checkpoint" in sweep.said()
     for job in range(2):
         directory = sweep.out / str(job)
         status = read_status(directory)

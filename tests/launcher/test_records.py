@@ -19,7 +19,6 @@ from walle.launcher.records import (
     python_scalar,
     read_manifest,
     read_progress,
-    replacements,
     size_of,
     write_index,
     write_manifest,
@@ -135,15 +134,6 @@ def test_the_index_has_a_row_a_job(tmp_path):
     assert (pending["state"], pending["overrides"]) == ("pending", "n=1 a=1")
     assert (pending["attempts"], pending["replacements"]) == ("", "")
     assert list(done)[-len(Progress._fields) :] == list(Progress._fields)
-
-
-@pytest.mark.parametrize(
-    ("status", "count"),
-    [({}, None), ({"state": "running"}, 0), ({"replacements": [REPLACED] * 3}, 3)],
-)
-def test_replaced_samplers_are_counted(status, count):
-    assert replacements(status) == count
-    assert replacements({"replacements": "damaged"}) is None
 
 
 def test_progress_is_the_last_row(tmp_path):

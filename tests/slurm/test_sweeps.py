@@ -11,7 +11,7 @@ import pytest
 
 from tests.slurm.cluster import MAX_ARRAY, wait_until
 from walle.launcher.workers.claims import Claims
-from walle.launcher.workers.submitted import submissions
+from walle.launcher.workers.submission import submissions
 
 pytestmark = pytest.mark.slurm
 ON_SLURM = ("hydra.launcher.backend=slurm", "hydra.launcher.slurm.heartbeat_s=0.3")
@@ -89,7 +89,7 @@ def test_the_workers_go_on_without_the_submitting_process(app, cluster):
     assert "running" in shown
     assert "lost" not in shown
     assert "workers in Slurm: 2 running" in shown
-    assert "To go on" not in shown
+    assert "To resume" not in shown
 
     code, output = app.run(*command)  # finds them, and waits
     assert code == 0, output

@@ -88,7 +88,7 @@ def test_a_killed_search_goes_on_and_no_trial_runs_twice(app):
     app.wait_until(lambda: app.processes() == [])
     code, said = app.run(*settings)
     assert code == 0, said
-    assert "1 trial broken off before will go on" in said
+    assert "1 interrupted trial will resume" in said
     trials = rows(app.directory / "mine" / "trials.csv")
     assert [trial["state"] for trial in trials] == ["complete"] * 6
     jobs = [job for trial in trials for job in trial["jobs"].split()]

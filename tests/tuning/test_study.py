@@ -103,14 +103,14 @@ def test_broken_off_trials_go_on_in_their_own_directory(opened):
     opened("one").ask(2)
     opened("two").ask(1)
     again = opened("one")
-    assert again.going_on == 2
+    assert again.resumed == 2
     assert again.elsewhere() == ["two"]
     first = again.ask(3)
     assert [trial.number for trial in first] == [0, 1, 3]
     assert first[0].params == again.study.trials[0].params
     for trial in first:
         again.tell(trial, [], [end()])
-    assert again.going_on == 2
+    assert again.resumed == 2
     assert [trial.number for trial in again.ask(20)] == [4, 5, 6, 7, 8, 9]
     assert again.ask(1) == []
 
@@ -122,7 +122,7 @@ def test_a_trial_of_nobody_is_taken_up_and_completed(opened):
     (trial,) = again.ask(1)
     assert trial.number == 0
     assert trial.params.keys() == SPACE.keys()
-    assert again.going_on == 1
+    assert again.resumed == 1
 
 
 def test_a_search_that_was_broken_off_asks_for_the_same_trials(opened, tmp_path):

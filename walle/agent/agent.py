@@ -91,7 +91,7 @@ class Agent:
         self._before_update: dict[str, Any] | None = None
         self.env_steps = 0
         self.iteration = 0
-        sampling.news.listen(recorder.news)
+        sampling.events.listen(recorder.news)
 
     @property
     def returns(self) -> tuple[float | None, float | None, float | None]:

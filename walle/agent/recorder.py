@@ -17,7 +17,7 @@ from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
 from walle.agent.sinks import Sink
 from walle.sampling.rounds import Round
-from walle.sampling.sampling import NodesInUse, Told
+from walle.sampling.sampling import Event, NodesInUse
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import Span, TraceFile
@@ -137,7 +137,7 @@ class Recorder:
         """Prints a line."""
         self._out.progress.say(line)
 
-    def news(self, found: Told) -> None:
+    def news(self, found: Event) -> None:
         """Prints what happened to samplers; replacements and nodes go into the run's files too."""
         if isinstance(found, str):
             self.say(found)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from walle.errors import ConfigError, cause_text
 from walle.system.files import write_atomically
@@ -81,10 +82,12 @@ class Status:
         signal: str | None = None,
         error: str | None = None,
         reason: str | None = None,
+        **others: Any,
     ) -> None:
         """Writes how the run ended: `completed`, `failed` or `interrupted`.
 
         `reason` says why a run is complete before all its steps, as one that a callback stopped.
+        `others` are further fields.
 
         Raises:
             DirectoryLost: the directory was deleted or moved.
@@ -98,12 +101,19 @@ class Status:
             error=error,
             reason=reason,
             ended=timestamp(),
+            **others,
         )
 
-    def end_with(self, number: int | None, reason: str | None = None) -> None:
-        """Writes `completed`, or `interrupted` if `number` is the number of a signal."""
+    def end_with(
+        self, number: int | None, reason: str | None = None, value: float | None = None
+    ) -> None:
+        """Writes `completed`, or `interrupted` if `number` is the number of a signal.
+
+        `value` is the run's result. A launcher that was killed at this moment finds it there, and
+        does not start the job again.
+        """
         if number is None:
-            self.end("completed", exit_code=0, reason=reason)
+            self.end("completed", exit_code=0, reason=reason, return_value=value)
         else:
             name = signal.Signals(number).name
             self.end("interrupted", exit_code=128 + number, signal=name)

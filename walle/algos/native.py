@@ -1,8 +1,7 @@
-"""Which algorithms learn in C++ (`walle/learning/native`), and what the libraries get of them.
+"""Which algorithms learn in C++ (`walle/learning/native`), and what the libraries need of them.
 
 The libraries have fully connected networks with tanh or relu, float32 on one core of the CPU for
-each learner, and the losses of walle's own algorithms. Everything else is compiled from its PyTorch
-code.
+each learner, and the policies and losses of walle's own algorithms. PyTorch learns everything else.
 """
 
 from __future__ import annotations
@@ -11,16 +10,13 @@ from typing import Any
 
 import torch
 
-from walle.algos.on_policy.rows import StepRows
 from walle.algos.problem import Problem
 from walle.learning.adam import AdamSettings
-from walle.learning.native.ppo_epochs import PPOEpochs
-from walle.learning.native.ppo_library import PPOLoss
+from walle.learning.native.library import ACTIVATIONS
+from walle.learning.native.passes import KINDS, Loss, Passes
 from walle.learning.native.replay_updates import ActorCritic
-from walle.learning.native.structures import ACTIVATIONS
 from walle.nets.critics import Critic
 from walle.nets.factory import NetSettings
-from walle.nets.policies import GaussianPolicy
 
 
 def has_networks(algorithm: Any, net: NetSettings, problem: Problem) -> bool:
@@ -31,33 +27,24 @@ def has_networks(algorithm: Any, net: NetSettings, problem: Problem) -> bool:
     return plain and on_cpu and not is_own
 
 
-def has_ppo(algorithm: Any) -> bool:
-    """Whether `ppo_epochs` takes the passes of this PPO."""
-    kinds = type(algorithm.policy), type(algorithm.critic), type(algorithm.rows)
-    plain = kinds == (GaussianPolicy, Critic, StepRows)
-    return plain and has_networks(algorithm, algorithm.net, algorithm.problem)
+def has_policy(algorithm: Any) -> bool:
+    """Whether `passes` improve the policy of an on-policy algorithm."""
+    has = has_networks(algorithm, algorithm.net, algorithm.problem)
+    return has and type(algorithm.policy) in KINDS
 
 
-def ppo_epochs(algorithm: Any, adam: AdamSettings, kl_limit: float | None) -> PPOEpochs:
-    """Passes that minimise `PPO.loss`, and end where the KL divergence is above `kl_limit`."""
-    s = algorithm.settings
-    loss = PPOLoss(
-        policy=algorithm.policy.layout,
-        critic=algorithm.critic.layout,
-        activation=algorithm.net.activation,
-        clip=s.clip,
-        value_weight=s.value_weight,
-        value_clip=s.value_clip,
-        entropy_weight=s.entropy_weight,
-        noise_is_learned=s.log_std_end is None,
-        kl_limit=kl_limit,
+def passes(
+    algorithm: Any, critic: Critic | None, loss: Loss, adam: AdamSettings, shards: int
+) -> Passes:
+    """Passes that improve the policy of an on-policy algorithm, and its critic if there is one."""
+    s, activation = algorithm.settings, algorithm.net.activation
+    loss = loss._replace(
         gamma=s.gamma,
         gae_lambda=algorithm.gae_lambda,
         correction=s.correction,
         normalize_advantages=s.normalize_advantages,
     )
-    problem = algorithm.problem
-    return PPOEpochs(loss, adam, problem.shards)
+    return Passes(algorithm.policy, critic, activation, loss, adam, shards)
 
 
 def actor_critic(algorithm: Any, critics: int) -> ActorCritic:

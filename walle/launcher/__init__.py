@@ -1,21 +1,23 @@
 """The launcher of sweeps: one process a job, cores of its own for each job, sweeps that resume.
 
-    settings.py     every key of hydra.launcher
-    launch.py       a launch from start to end
-    planning.py     decides which jobs run, which are complete, which are refused
-    composing.py      the jobs' configs
-    identity.py       recognises a job by its config
-    resources.py      the cores, GPUs and threads of a sweep
-    allocation.py     what each job needs and gets
-    attempts.py     starts a job afresh, or on from its checkpoint
-    timed/          measured times: the order of jobs, how fast and how quiet the cores are
-    workers/        where jobs run: here, or in workers that Slurm or Ray starts elsewhere
-    runner.py       the loop that starts jobs, waits for their ends, stops them
-    jobs/           the processes: the fork server, a job's supervisor, the job
-    records.py      manifest.json and index.csv
-    lock.py         one launcher a directory
-    screen.py       the table on a terminal, or plain lines
-    texts.py        words for people: durations, cores, how jobs ended
+    settings.py      every key of hydra.launcher
+    launch.py        a launch from start to end
+    planning.py      which jobs run, in which order, which are complete, which are refused
+    composing.py     the jobs' configs
+    fast_compose.py  composes jobs that differ only in values from one config in common
+    choices.py       settings of single choices of a group, such as `ppo.clip=0.1`
+    identity.py      recognises a job by its config
+    resources.py     the cores, GPUs and threads of a sweep
+    allocation.py    what each job needs and gets
+    machine_check.py how fast and how quiet the cores are
+    runner.py        the loop that starts jobs, waits for their ends, stops them
+    jobs/            the processes: the fork server, a job's supervisor, the job
+    workers/         where jobs run: here, or in workers that Slurm or Ray starts elsewhere
+    records.py       manifest.json and index.csv
+    locks.py         one launcher a directory
+    screen.py        the table on a terminal, or plain lines
+    messages.py      how jobs ended, in words
 
-It works for any Hydra application; `hydra_plugins.walle_launcher` registers it.
+It works for any Hydra application, and imports nothing of `walle` but what every room knows;
+`hydra_plugins.walle_launcher` registers it.
 """

@@ -15,7 +15,7 @@ class Need(NamedTuple):
     Attributes:
         cores: processes that compute at the same time; None for all cores of the sweep.
         gpus: number of GPUs.
-        turn: jobs of the same number of cores get other cores in every turn; see `in_turn`.
+        turn: jobs with the same number of cores get other cores in every turn; see `in_turn`.
     """
 
     cores: int | None = 1
@@ -27,41 +27,39 @@ def need(config: Mapping[str, Any]) -> Need:
     """Finds what a job needs from walle's keys in its config; one core without such keys.
 
     Cores: one for each sampler process or one for each thread that learns, whichever are more: in
-    lock-step the ones wait while the others work. Both if learners learn while samplers collect
+    lock-step one kind waits while the other works. Both if learners learn while samplers collect
     (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores if the
     number of samplers or learners is left open.
     GPUs: one for each learner process when `device` names CUDA.
     """
-    sampler, learner = _group(config, "sampler"), _group(config, "learner")
-    learners, threads = _count(learner, "n"), _count(learner, "threads")
+
+    def group(key: str) -> Mapping[str, Any]:
+        value = config.get(key)
+        return value if isinstance(value, Mapping) else {}
+
+    def count(group: Mapping[str, Any], key: str) -> int:  # 1 for another application's meaning
+        value = group.get(key)
+        return value if isinstance(value, int) and value > 0 else 1
+
+    sampler, learner = group("sampler"), group("learner")
+    learners = count(learner, "n")
+    threads = learners * count(learner, "threads")
     gpus = learners if str(config.get("device")).partition(":")[0] == "cuda" else 0
     if sampler.get("name") == "serial":
-        return Need(learners * threads, gpus)
-    if any("n" in group and group["n"] is None for group in (sampler, learner)):
+        return Need(threads, gpus)
+    if any("n" in processes and processes["n"] is None for processes in (sampler, learner)):
         return Need(None, gpus)
-    samplers = _count(sampler, "n")
+    samplers = count(sampler, "n")
     if sampler.get("max_lag", 0) != 0:
-        return Need(samplers + learners * threads, gpus)
-    return Need(max(samplers, learners * threads), gpus)
-
-
-def _group(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The group of that name; empty without such a group."""
-    group = config.get(key)
-    return group if isinstance(group, Mapping) else {}
-
-
-def _count(group: Mapping[str, Any], key: str) -> int:
-    """A number of processes or threads; 1 where another application's key means something else."""
-    value = group.get(key)
-    return value if isinstance(value, int) and value > 0 else 1
+        return Need(samplers + threads, gpus)
+    return Need(max(samplers, threads), gpus)
 
 
 def in_turn(cores: Sequence[int], count: int, turn: int) -> tuple[int, ...]:
-    """The `count` cores of that turn, ascending: each turn begins where the one before ended.
+    """The `count` cores of that turn, ascending: each turn starts where the one before ended.
 
     Cores are seldom equally fast. A sweep that timed one sampler on the same core in every block
-    would take this core's speed for that of one sampler, and no number of seeds would show it.
+    would mistake this core's speed for that of one sampler, and no number of seeds would show it.
     """
     begin = turn * count % len(cores)
     return tuple(sorted([*cores[begin:], *cores[:begin]][:count]))
@@ -126,7 +124,7 @@ class Allocator:
         self.stopped = True
 
     def requeue(self, job: int) -> None:
-        """Puts a job that has run before all waiting jobs.
+        """Puts a job that has run in front of all waiting jobs.
 
         A sweep in which everything fails then reaches its limit on failures after a few jobs. At
         the end of the order, every other job would run before the first one fails for good.
@@ -136,7 +134,7 @@ class Allocator:
     def next(self) -> Grant | None:
         """Grants the next job its cores and GPUs; None if it cannot start now."""
         grant = self._grant(self._waiting[0]) if self._waiting else None
-        return None if grant is None else self._given(grant)
+        return None if grant is None else self._take(grant)
 
     def release(self, job: int) -> None:
         """Takes back the cores and GPUs of a job that ended."""
@@ -146,10 +144,9 @@ class Allocator:
         self._free_gpus = [*grant.gpus, *self._free_gpus]
 
     def settle(self, job: int, state: str) -> None:
-        """Learns in which state a job has ended for good; nobody else waits for it here."""
+        """Notes in which state a job has ended for good; no other worker waits for it here."""
 
-    def _given(self, grant: Grant) -> Grant:
-        """Hands out the cores and GPUs of a grant."""
+    def _take(self, grant: Grant) -> Grant:
         self._waiting.remove(grant.job)
         self._granted[grant.job] = grant
         self._free_cores = [core for core in self._free_cores if core not in grant.cores]
@@ -165,5 +162,5 @@ class Allocator:
             return None
         if cores > len(self._free_cores) or gpus > len(self._free_gpus):
             return None
-        own = in_turn(self._free_cores, cores, wanted.turn)
-        return Grant(job, own, tuple(self._free_gpus[:gpus]), over)
+        turn = in_turn(self._free_cores, cores, wanted.turn)
+        return Grant(job, turn, tuple(self._free_gpus[:gpus]), over)

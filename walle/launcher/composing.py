@@ -1,4 +1,4 @@
-"""The jobs before they run: composed, checked, put into directories and in order."""
+"""The jobs before they run: composed, checked, numbered and given their directories."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import cloudpickle
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import setup_globals
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -20,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
+from walle.launcher.fast_compose import fast_loader
 from walle.launcher.identity import (
     Identity,
     as_json,
@@ -28,13 +31,12 @@ from walle.launcher.identity import (
     flatten,
     same,
 )
-from walle.launcher.overrides.quick_loader import quick_loader
 
 MESSAGES_SHOWN = 10
 
 
 class PlanError(ValueError):
-    """A job cannot run with its config; found before any job started."""
+    """A job cannot run with its config; raised before any job starts."""
 
 
 class Composed(NamedTuple):
@@ -76,6 +78,18 @@ class Job(NamedTuple):
         return self.identity.num
 
 
+class StopRule(Protocol):
+    """Decides which jobs need not run to their ends; a sweeper that prunes has one."""
+
+    def __call__(self, job: Job, *, starts: bool = True) -> str | None:
+        """Returns why the job need not run to its end; None while it must.
+
+        Args:
+            job: the job.
+            starts: whether it runs or starts now; false for one that still waits.
+        """
+
+
 def compose(
     context: HydraContext, master: DictConfig, overrides: Sequence[str], ignore: Sequence[str]
 ) -> Composed:
@@ -87,23 +101,23 @@ def compose(
         overrides: the job's overrides.
         ignore: keys that do not belong to a job's identity.
     """
-    config = quick_loader(context).take(master, overrides)
-    written = _written(config)
+    config = fast_loader(context).take(master, overrides)
+    written = written_values(config)
     values = comparable_values(config) if "${" in as_json(written) else written
     flat = comparable_leaves(values, written, ignore)
     return Composed(config, values, Identity(-1, tuple(overrides), config_hash(flat), flat))
 
 
-def _written(config: DictConfig) -> dict[str, Any]:
-    """The task's config as it is written, with its interpolations."""
+def written_values(config: DictConfig) -> dict[str, Any]:
+    """The task's part of a config as it is written, with its interpolations."""
     content = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     return {key: value for key, value in cast(dict[str, Any], content).items() if key != "hydra"}
 
 
 def comparable_values(config: DictConfig, num: int = 0) -> dict[str, Any]:
-    """The task's config, resolved to the same values in every launch.
+    """The task's part of a config, resolved to the same values in every launch.
 
-    Directories are empty, and `${now:...}` gives its pattern. A config that can only be resolved
+    Directories are empty, and `${now:...}` becomes its pattern. A config that can only be resolved
     inside the job, because it reads a variable that the job sets, keeps its interpolations.
 
     Args:
@@ -117,7 +131,7 @@ def comparable_values(config: DictConfig, num: int = 0) -> dict[str, Any]:
         config.hydra.runtime.output_dir = config.hydra.runtime.cwd = ""
         config.hydra.job.id = config.hydra.job.num = num
     task = task_config(config)
-    with _hydra_config(config):
+    with hydra_config(config):
         OmegaConf.register_new_resolver("now", str, replace=True)
         try:
             values = OmegaConf.to_container(task, resolve=True, enum_to_str=True)
@@ -128,45 +142,28 @@ def comparable_values(config: DictConfig, num: int = 0) -> dict[str, Any]:
     return cast(dict[str, Any], values)
 
 
-class Distinct(NamedTuple):
-    """The jobs of a sweep without those that repeat another job's config.
-
-    Attributes:
-        jobs: in the order given by the sweeper.
-        places: for each job of the sweeper, the index in `jobs` of the job with its config.
-    """
-
-    jobs: list[Composed]
-    places: list[int]
-
-
-def distinct(asked: Sequence[Composed]) -> Distinct:
+def distinct(jobs: Sequence[Composed]) -> tuple[list[Composed], list[int]]:
     """Keeps the first of the jobs with the same config.
 
-    Two jobs are never the same if they differ in a setting of Hydra, or if their config contains
-    the job's number.
+    Jobs are never the same if they differ in a setting of Hydra, or if their config contains the
+    job's number.
+
+    Returns:
+        the kept jobs in their order; for each of `jobs`, the index of the kept job with its config.
     """
     first: dict[tuple[str, ...], int] = {}
-    jobs: list[Composed] = []
-    places: list[int] = []
-    for job in asked:
-        place = first.setdefault(_content(job), len(jobs))
-        if place < len(jobs) and _contains_number(job):
-            place = len(jobs)
-        if place == len(jobs):
-            jobs.append(job)
-        places.append(place)
-    return Distinct(jobs, places)
-
-
-def _content(job: Composed) -> tuple[str, ...]:
-    """Equal for two jobs with the same values and the same settings of Hydra."""
-    hydras = (one for one in job.identity.overrides if one.lstrip("+~").startswith("hydra"))
-    return (config_hash(flatten(job.values)), *sorted(hydras))
-
-
-def _contains_number(job: Composed) -> bool:
-    return not same(job.values, comparable_values(job.config, num=1))
+    kept: list[Composed] = []
+    indices: list[int] = []
+    for job in jobs:
+        hydras = (text for text in job.identity.overrides if text.lstrip("+~").startswith("hydra"))
+        content = (config_hash(flatten(job.values)), *sorted(hydras))
+        index = first.setdefault(content, len(kept))
+        if index < len(kept) and not same(job.values, comparable_values(job.config, num=1)):
+            index = len(kept)  # the config contains the job's number
+        if index == len(kept):
+            kept.append(job)
+        indices.append(index)
+    return kept, indices
 
 
 def task_config(config: DictConfig) -> DictConfig:
@@ -178,7 +175,7 @@ def task_config(config: DictConfig) -> DictConfig:
 
 
 @contextmanager
-def _hydra_config(config: DictConfig) -> Iterator[None]:
+def hydra_config(config: DictConfig) -> Iterator[None]:
     """Makes `${hydra:...}` read `config` in the body."""
     before = HydraConfig.instance().cfg
     HydraConfig.instance().cfg = cast(Any, config)  # `set_config` would copy it
@@ -186,6 +183,31 @@ def _hydra_config(config: DictConfig) -> Iterator[None]:
         yield
     finally:
         HydraConfig.instance().cfg = before
+
+
+def requested_overrides(context: HydraContext, master: DictConfig) -> list[Override]:
+    """The overrides of the command line and of the sweeper's settings, parsed."""
+    texts = [str(override) for override in master.hydra.overrides.task]
+    params = OmegaConf.select(master, "hydra.sweeper.params") or {}
+    texts += [f"{key}={value}" for key, value in params.items()]
+    parser = OverridesParser.create(config_loader=context.config_loader)
+    return list(parser.parse_overrides(texts))
+
+
+def swept_keys(
+    context: HydraContext, master: DictConfig, jobs: Sequence[Sequence[str]]
+) -> set[str]:
+    """Finds the names of the overrides along which the sweep's jobs differ.
+
+    A name counts if the command line or the sweeper's settings give it several values, or if its
+    value differs between the jobs: an adaptive sweeper chooses the values by itself. A name that
+    only one choice has, such as `ppo.clip`, counts as `algo.clip`, which the jobs have.
+    """
+    values = [dict(text.lstrip("+~").partition("=")[::2] for text in job) for job in jobs]
+    names = {name for job in values for name in job}
+    requested = requested_overrides(context, master)
+    several = {str(each.key_or_group) for each in requested if each.is_sweep_override()}
+    return (several & names) | {n for n in names if len({job.get(n) for job in values}) > 1}
 
 
 def validate(jobs: Sequence[Composed], function: str | None) -> None:
@@ -198,35 +220,29 @@ def validate(jobs: Sequence[Composed], function: str | None) -> None:
     Raises:
         PlanError: some configs were refused; the text has a line for each.
     """
-    check = _import(function) if function else None
-    refused = [line for job in jobs if check and (line := _refusal(job, check))]
+    if function is None:
+        return
+    module, _, name = function.rpartition(".")
+    try:
+        check: Callable[[DictConfig], object] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PlanError(
+            f"hydra.launcher.validate={function} cannot be imported ({error}): name a function as "
+            "package.module.function"
+        ) from error
+    refused = []
+    for job in jobs:
+        try:
+            check(task_config(job.config))
+        except (ValueError, TypeError, OmegaConfBaseException) as error:
+            refused.append(f"{' '.join(job.identity.overrides) or 'the only job'}: {error}")
     if refused:
         more = len(refused) - MESSAGES_SHOWN
         tail = [f"... and {more} more"] if more > 0 else []
         raise PlanError("\n".join([*refused[:MESSAGES_SHOWN], *tail]))
 
 
-def _import(path: str) -> Callable[[DictConfig], object]:
-    module, _, name = path.rpartition(".")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PlanError(
-            f"hydra.launcher.validate={path} cannot be imported ({error}): name a function as "
-            "package.module.function"
-        ) from error
-    return cast(Callable[[DictConfig], object], function)
-
-
-def _refusal(job: Composed, check: Callable[[DictConfig], object]) -> str | None:
-    try:
-        check(task_config(job.config))
-    except (ValueError, TypeError, OmegaConfBaseException) as error:
-        return f"{' '.join(job.identity.overrides) or 'the only job'}: {error}"
-    return None
-
-
-def place(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
+def numbered(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
     """Gives a job its number and its directory.
 
     Args:
@@ -244,18 +260,18 @@ def place(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
         config.hydra.job.num = num
         if sweep_dir is not None:
             config.hydra.sweep.dir = sweep_dir
-    with _hydra_config(config):
+    with hydra_config(config):
         directory = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
     if fault := directory_fault(directory):
         raise PlanError(f"#{num} ({label}) cannot have its directory: {fault}")
     return Job(label, config, directory, job.identity._replace(num=num), need(job.values))
 
 
-def refuse_shared_directories(jobs: Sequence[Job]) -> None:
-    """Checks that no two jobs write to the same directory.
+def check_jobs(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
+    """Checks that no two jobs share a directory, and that they can have the GPUs that they need.
 
     Raises:
-        PlanError: two jobs do.
+        PlanError: two jobs would write to one directory, the sweep has no GPU, or a job names one.
     """
     owners: dict[str, Job] = {}
     for job in jobs:
@@ -266,23 +282,14 @@ def refuse_shared_directories(jobs: Sequence[Job]) -> None:
                 f"{job.directory}: give hydra.sweep.subdir something that differs, such as "
                 "${hydra.job.num}"
             )
-
-
-def check_gpus(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
-    """Checks that the jobs can have the GPUs that they need.
-
-    Raises:
-        PlanError: the sweep has none, or a job names a certain GPU.
-    """
-    for job in jobs:
-        device = str(job.config.get("device"))
-        if job.need.gpus and not gpus:
+        device = str(job.config.get("device")) if job.need.gpus else ""
+        if device and not gpus:
             raise PlanError(
                 f"#{job.num} ({job.label}) asks for a GPU with device={device}, and the sweep has "
                 "none: use device=cpu, or name them in hydra.launcher.gpus (for workers ask "
                 "with slurm.gpus=1 or ray.gpus=1)"
             )
-        if job.need.gpus and ":" in device:
+        if ":" in device:
             raise PlanError(
                 f"#{job.num} ({job.label}) names device={device}, but the launcher hands out the "
                 "GPUs, and a job sees only its own: use device=cuda"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Flat = dict[str, Any]
@@ -39,7 +39,18 @@ def flatten(config: Mapping[str, Any], ignore: Collection[str] = ()) -> Flat:
         config: nested mappings with string keys; anything else is a leaf.
         ignore: dotted keys to leave out, with all keys below them.
     """
-    return dict(_leaves(config, "", frozenset(ignore)))
+
+    def leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in node.items():
+            path = f"{prefix}{key}"
+            if path in ignore:
+                continue
+            if isinstance(value, Mapping) and value:
+                yield from leaves(value, f"{path}.")
+            else:
+                yield path, value
+
+    return dict(leaves(config, ""))
 
 
 def comparable_leaves(
@@ -47,40 +58,34 @@ def comparable_leaves(
 ) -> Flat:
     """The leaves of a composed config by which jobs and runs are recognised.
 
+    References to environment variables stay as they are written: no file of the sweep then holds
+    the value, which may be a secret, and another value makes no other job.
+
     Args:
         resolved: the task's part of the config, with its references resolved.
         written: the same with its references.
         ignore: dotted keys to leave out, with all keys below them.
     """
-    return with_references(flatten(resolved, ignore), flatten(written, ignore))
-
-
-def with_references(resolved: Flat, written: Flat) -> Flat:
-    """The resolved leaves, but those that refer to an environment variable as they were written.
-
-    So no file of the sweep holds the value, which may be a secret, and another value makes no other
-    job.
-    """
+    references = flatten(written, ignore)
     return {
-        path: written[path] if "${oc.env:" in str(written.get(path)) else value
-        for path, value in resolved.items()
+        path: references[path] if "${oc.env:" in str(references.get(path)) else value
+        for path, value in flatten(resolved, ignore).items()
     }
-
-
-def _leaves(node: Mapping[str, Any], prefix: str, ignore: frozenset[str]) -> Iterator[Any]:
-    for key, value in node.items():
-        path = f"{prefix}{key}"
-        if path in ignore:
-            continue
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}.", ignore)
-        else:
-            yield path, value
 
 
 def config_hash(flat: Flat) -> str:
     """16 hexadecimal digits: equal for equal leaves, whatever their order."""
     return hashlib.sha256(as_json(flat).encode()).hexdigest()[:16]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
+    return as_json(a) == as_json(b)
+
+
+def as_json(value: Any) -> str:
+    """The value as JSON with sorted keys; types that JSON lacks as their `str`."""
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def common_part(configs: Sequence[Flat]) -> Flat:
@@ -91,16 +96,6 @@ def common_part(configs: Sequence[Flat]) -> Flat:
         for path, value in first.items()
         if all(path in other and same(other[path], value) for other in others)
     }
-
-
-def same(a: Any, b: Any) -> bool:
-    """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
-    return as_json(a) == as_json(b)
-
-
-def as_json(value: Any) -> str:
-    """The value as JSON, with sorted keys; what JSON does not know, in its own words."""
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def assign_numbers(
@@ -148,26 +143,15 @@ def refuse_other_base(
     """
     if not known or not wanted:
         return
-    old, new = ([job.config for job in jobs] for jobs in (known, wanted))
-    free = _varying(old) | _varying(new)
-    free |= {path for path in _paths([*old, *new]) if _is_swept(path, swept)}
-    before = {path: v for path, v in common_part(old).items() if path not in free}
-    after = {path: v for path, v in common_part(new).items() if path not in free}
+    common = [common_part([job.config for job in jobs]) for jobs in (known, wanted)]
+    paths = {path for job in [*known, *wanted] for path in job.config}
+    # A swept key may change, every key of a swept group, and what follows from one of them.
+    fixed = {path for path in paths if not any(f"{path}.".startswith(f"{key}.") for key in swept)}
+    for jobs, part in zip((known, wanted), common, strict=True):
+        fixed -= {path for job in jobs for path in job.config} - part.keys()
+    before, after = ({path: part[path] for path in part if path in fixed} for part in common)
     if not same(before, after):
         raise _changed(before, after, "the sweep")
-
-
-def _paths(configs: Iterable[Flat]) -> set[str]:
-    return {path for config in configs for path in config}
-
-
-def _varying(configs: Sequence[Flat]) -> set[str]:
-    return _paths(configs) - set(common_part(configs))
-
-
-def _is_swept(path: str, swept: Collection[str]) -> bool:
-    """True for a swept key, and for every key of a swept group."""
-    return any(path == key or path.startswith(f"{key}.") for key in swept)
 
 
 def _changed(before: Flat, after: Flat, what: str) -> ConfigChangedError:
@@ -177,16 +161,16 @@ def _changed(before: Flat, after: Flat, what: str) -> ConfigChangedError:
 
 def difference(before: Flat, after: Flat) -> list[str]:
     """One line for each leaf that differs: `key: old -> new`."""
+
+    def shown(value: Any) -> str:
+        return "(absent)" if value is _ABSENT else json.dumps(value, default=str)
+
     pairs = {
         path: (before.get(path, _ABSENT), after.get(path, _ABSENT))
         for path in sorted(before.keys() | after.keys())
     }
     return [
-        f"{path}: {_shown(old)} -> {_shown(new)}"
+        f"{path}: {shown(old)} -> {shown(new)}"
         for path, (old, new) in pairs.items()
-        if old is _ABSENT or new is _ABSENT or not same(old, new)
+        if _ABSENT in (old, new) or not same(old, new)
     ]
-
-
-def _shown(value: Any) -> str:
-    return "(absent)" if value is _ABSENT else json.dumps(value, default=str)

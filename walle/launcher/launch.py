@@ -17,16 +17,22 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, se
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from walle.launcher.attempts import can_resume
-from walle.launcher.composing import Composed, Job, PlanError, distinct, task_config
+from walle.launcher.composing import (
+    Composed,
+    Job,
+    PlanError,
+    StopRule,
+    distinct,
+    task_config,
+)
+from walle.launcher.fast_compose import fast_loader
 from walle.launcher.identity import ConfigChangedError
 from walle.launcher.jobs.client import PreparationError, preparation
 from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.jobs.watch import Watch
-from walle.launcher.lock import LockedError
-from walle.launcher.overrides.quick_loader import quick_loader
-from walle.launcher.planning import Plan, Planner, oversubscribed_warning, plan_lines
+from walle.launcher.locks import LockedError
+from walle.launcher.messages import ending_text, failure_list, repeats_text, resume_text
+from walle.launcher.planning import Plan, Planner, can_resume, oversubscribed_warning, plan_lines
 from walle.launcher.records import (
     LOG,
     MANIFEST,
@@ -35,10 +41,10 @@ from walle.launcher.records import (
     write_index,
     write_manifest,
 )
-from walle.launcher.settings import WalleLauncherConf, check_settings
-from walle.launcher.texts import ending_text, failure_list, repeats_text, resume_text
-from walle.launcher.workers.backends import make_backend
-from walle.launcher.workers.submitted import BackendError
+from walle.launcher.settings import BackendError, WalleLauncherConf, check_settings
+from walle.launcher.workers.backend import Backend, LocalBackend
+from walle.launcher.workers.ray_cluster.backend import RayBackend
+from walle.launcher.workers.slurm_backend import SlurmBackend
 from walle.system.format import count_text
 from walle.system.run_files import remove_empty
 from walle.system.signals import ENDING, FOR_AGENT, SAVING, signal_handlers
@@ -80,16 +86,18 @@ class Launch:
             SystemExit: with code 2, when a setting is wrong.
         """
         self._settings, self._context, self._config = settings, context, config
-        quick_loader(context)  # before the sweeper composes its jobs
-        self.watch: Watch | None = None  # set by a sweeper that prunes
+        fast_loader(context)  # before the sweeper composes its jobs
+        self.stop_rule: StopRule | None = None  # set by a sweeper that prunes
         self._task_function = task_function
+        sweeper = str(config.hydra.sweeper._target_)
+        self._hydras_sweeper = sweeper.endswith(".BasicSweeper")
         try:
             check_system()
             check_settings(settings)
             self._backend = make_backend(settings)
         except ValueError as error:
             refuse(error)
-        if not (settings.wait or self._own_sweeper):
+        if not (settings.wait or self._hydras_sweeper):
             refuse("hydra.launcher.wait=false has no results for this sweeper: leave wait out")
         moved_to = _unused_directory(self._sweep_dir) if settings.resume is False else None
         if moved_to is not None:
@@ -103,10 +111,6 @@ class Launch:
     @property
     def _sweep_dir(self) -> Path:
         return Path(str(self._config.hydra.sweep.dir))
-
-    @property
-    def _own_sweeper(self) -> bool:
-        return str(self._config.hydra.sweeper._target_).endswith(".BasicSweeper")
 
     def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
         """Runs the jobs.
@@ -123,33 +127,39 @@ class Launch:
         configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
         log.info(f"composing and checking {count_text(len(overrides), 'job')}")
         try:
-            asked = self._planner.compose(overrides)
-            jobs, places = distinct(asked)
-            if len(jobs) < len(asked):
-                log.info(repeats_text(overrides, places))
+            composed = self._planner.compose(overrides)
+            jobs, indices = distinct(composed)
+            if len(jobs) < len(composed):
+                log.info(repeats_text(overrides, indices))
             results = self._results(jobs, first_num)
         except REFUSALS as error:
             self._restore()
-            refuse(error, self._cure(error))
-        except KeyboardInterrupt:  # while planning; `signal_handlers` take over when jobs run
+            fix = ""
+            if isinstance(error, ConfigChangedError):
+                fix = (
+                    f"\n{self._sweep_dir} keeps the sweep it was made for: undo the change, give "
+                    "the new sweep another name, or start a new directory with "
+                    "hydra.launcher.resume=false"
+                )
+            refuse(f"{error}{fix}")
+        except KeyboardInterrupt:  # while planning; `_run` handles signals when jobs run
             print("stopped before any job was started", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
-        pairs = zip(asked, places, strict=True)
-        return [_result_for(job, results[place]) for job, place in pairs]
+        return [  # with the overrides of each job, which may share another one's result
+            replace(results[i], overrides=[str(text) for text in job.config.hydra.overrides.task])
+            for job, i in zip(composed, indices, strict=True)
+        ]
 
     def _results(self, jobs: Sequence[Composed], first_num: int) -> list[JobReturn]:
         if self._settings.dry_run:
-            return self._show(self._planner.plan(jobs, first_num))
+            plan = self._planner.plan(jobs, first_num)
+            self._restore()
+            where, resources = self._backend.where(plan), self._backend.resources
+            for line in plan_lines(plan, resources, self._sweep_dir, where):
+                log.info(line)
+            return [unknown_return(job) for job in plan.jobs]
         with self._backend.locked(self._sweep_dir) as lock_fd:
             return self._run(self._planner.plan(jobs, first_num), lock_fd)
-
-    def _cure(self, error: Exception) -> str:
-        if not isinstance(error, ConfigChangedError):
-            return ""
-        return (
-            f"\n{self._sweep_dir} keeps the sweep it was made for: undo the change, give the new "
-            "sweep another name, or start a new directory with hydra.launcher.resume=false"
-        )
 
     def _restore(self) -> None:
         """Leaves the sweep's directory as it was before Hydra wrote its multirun.yaml."""
@@ -159,42 +169,36 @@ class Launch:
             (self._sweep_dir / MULTIRUN).unlink(missing_ok=True)
             remove_empty(self._sweep_dir)
 
-    def _show(self, plan: Plan) -> list[JobReturn]:
-        """Prints the plan."""
-        self._restore()
-        place, resources = self._backend.place(plan), self._backend.resources
-        for line in plan_lines(plan, resources, self._sweep_dir, place):
-            log.info(line)
-        return [unknown_return(job) for job in plan.jobs]
-
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
         self._planner.confirm(plan)
         write_manifest(self._sweep_dir, plan.manifest)
-        signals: list[int] = []
-        saving: list[int] = []
-        log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep_dir}{_kept_text(plan)}")
+        done = f", {len(plan.done)} done already" if plan.done else ""
+        resumed = f", {len(plan.resumed)} resume from a checkpoint" if plan.resumed else ""
+        log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep_dir}{done}{resumed}")
         if warning := oversubscribed_warning(plan, self._backend.resources):
             log.warning(warning)
+        ending: list[int] = []
+        saving: list[int] = []
+        handlers = dict.fromkeys(ENDING, ending.append) | dict.fromkeys(SAVING, saving.append)
+        verdicts: dict[int, Verdict] | None = {}
         try:
-            ending, requests = (
-                dict.fromkeys(ENDING, signals.append),
-                dict.fromkeys(SAVING, saving.append),
-            )
-            with signal_handlers(ending | requests, keep_ignored=FOR_AGENT):
-                verdicts = self._run_jobs(plan, lock_fd, signals, saving) if plan.order else {}
+            with signal_handlers(handlers, keep_ignored=FOR_AGENT):
+                if plan.order:
+                    state = HydraState(self._task_function, self._context, Singleton.get_state())
+                    verdicts = self._backend.run(
+                        plan,
+                        self._sweep_dir,
+                        preparation(state, self._settings.preload),
+                        lock_fd,
+                        ending,
+                        saving,
+                        self.stop_rule,
+                    )
         finally:
             write_index(self._sweep_dir)
         if verdicts is None:  # the jobs run elsewhere, and nobody waits for them
             return [unknown_return(job) for job in plan.jobs]
-        return self._report(plan, verdicts, signals)
-
-    def _run_jobs(
-        self, plan: Plan, lock_fd: int, ending: Sequence[int], saving: list[int]
-    ) -> dict[int, Verdict] | None:
-        state = HydraState(self._task_function, self._context, Singleton.get_state())
-        wanted = preparation(state, self._settings.preload)
-        run = self._backend.run
-        return run(plan, self._sweep_dir, wanted, lock_fd, ending, saving, self.watch)
+        return self._report(plan, verdicts, ending)
 
     def _report(
         self, plan: Plan, verdicts: Mapping[int, Verdict], signals: Sequence[int]
@@ -209,13 +213,24 @@ class Launch:
         if bad:
             print(failure_list(bad, len(plan.jobs)), file=sys.stderr, flush=True)
         # Hydra's own sweeper would print a traceback below the list.
-        if bad and (signals or self._own_sweeper):
+        if bad and (signals or self._hydras_sweeper):
             resumable = sum(can_resume(job) for job, _ in bad)
             advice = resume_text(resume_command(plan.manifest), resumable)
             print(advice, file=sys.stderr, flush=True)
             raise SystemExit(128 + signals[0] if signals else 1)
         ends |= {i: Verdict("completed", value=value) for i, value in plan.done.items()}
         return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]
+
+
+def make_backend(settings: WalleLauncherConf) -> Backend:
+    """The backend of `hydra.launcher.backend`.
+
+    Raises:
+        ValueError: it cannot work with the settings.
+    """
+    backends: dict[str, type[LocalBackend | SlurmBackend | RayBackend]]
+    backends = {"local": LocalBackend, "slurm": SlurmBackend, "ray": RayBackend}
+    return backends[settings.backend](settings)
 
 
 def check_system() -> None:
@@ -231,17 +246,18 @@ def check_system() -> None:
         )
 
 
-def refuse(error: Exception | str, cure: str = "") -> NoReturn:
+def refuse(error: Exception | str) -> NoReturn:
     """Ends the program with one message and exit code 2."""
-    print(f"{error}{cure}", file=sys.stderr)
+    print(error, file=sys.stderr)
     raise SystemExit(BAD_INPUT)
 
 
 def job_return(job: Job, verdict: Verdict) -> JobReturn:
     """How a job ended, in the form that Hydra's sweepers expect."""
     completed = verdict.state == "completed"
-    why = f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / LOG}"
-    error = JobFailedError(why)
+    error = JobFailedError(
+        f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / LOG}"
+    )
     error.state = verdict.state
     chdir = job.config.hydra.job.chdir  # null: Hydra changed its default with version 1.2
     moves = not version.base_at_least("1.2") if chdir is None else bool(chdir)
@@ -257,22 +273,9 @@ def job_return(job: Job, verdict: Verdict) -> JobReturn:
 
 
 def unknown_return(job: Job) -> JobReturn:
-    """The result of a job that was only planned, or that goes on elsewhere: no value."""
+    """The result of a job that was only planned, or that continues elsewhere: no value."""
     overrides = [str(override) for override in job.config.hydra.overrides.task]
     return JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
-
-
-def _kept_text(plan: Plan) -> str:
-    """What the launch uses of earlier launches; an empty text for a new sweep."""
-    done, resumed = len(plan.done), len(plan.resumed)
-    return (f", {done} done already" if done else "") + (
-        f", {resumed} with a checkpoint to go on from" if resumed else ""
-    )
-
-
-def _result_for(job: Composed, result: JobReturn) -> JobReturn:
-    """The result with the overrides of `job`, which may be another job with the same config."""
-    return replace(result, overrides=[str(one) for one in job.config.hydra.overrides.task])
 
 
 def _unused_directory(sweep: Path) -> str | None:

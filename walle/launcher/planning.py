@@ -1,11 +1,18 @@
-"""From lists of overrides to a plan: which jobs run, which are complete, which are refused."""
+"""From lists of overrides to a plan: which jobs run, in which order, which are complete.
+
+A machine drifts: for minutes a neighbour takes a part of a core, or a hot core slows down. A sweep
+that ran all seeds of one value before the next value would mistake such a drift for an effect of
+the value. In blocks, every value runs once before any runs a second time: a drift meets all of
+them, and the values of one block can be compared with each other.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,24 +20,24 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig
 
 from walle.launcher import composing
-from walle.launcher.attempts import can_resume
+from walle.launcher.choices import ChoiceSettings
 from walle.launcher.composing import Composed, Job, PlanError
-from walle.launcher.identity import as_json, assign_numbers, refuse_other_base
-from walle.launcher.overrides.choices import OwnSettingError, OwnSettings
-from walle.launcher.overrides.quick_loader import quick_loader
-from walle.launcher.overrides.swept import swept_keys
+from walle.launcher.fast_compose import fast_loader
+from walle.launcher.identity import Flat, as_json, assign_numbers, flatten, refuse_other_base
+from walle.launcher.messages import job_label
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
-from walle.launcher.texts import job_label
-from walle.launcher.timed.order import in_order, in_repeats, measures_time, repeat_numbers
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
 from walle.system.format import count_text
-from walle.system.run_files import read_status
+from walle.system.run_files import has_checkpoint, read_status
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override
+SHUFFLE_SEED = 0
+# Jobs that differ in one of these keys differ in how fast they are.
+KEYS_OF_SPEED = ("sampler.n", "sampler.max_lag", "learner.n", "learner.threads")
 
 
 class Plan(NamedTuple):
@@ -40,7 +47,7 @@ class Plan(NamedTuple):
         jobs: in the order of the sweeper's overrides.
         done: recorded return values of the jobs to skip, by index.
         order: indices of the jobs to run, first to last.
-        resumed: indices of those among them that go on from a checkpoint.
+        resumed: indices of those among them that resume from a checkpoint.
         manifest: the manifest to write.
         exclusive: one job at a time.
     """
@@ -51,6 +58,11 @@ class Plan(NamedTuple):
     resumed: list[int]
     manifest: Manifest
     exclusive: bool
+
+    @property
+    def nums(self) -> list[int]:
+        """The numbers of the jobs to run."""
+        return [self.jobs[index].num for index in self.order]
 
 
 class Planner:
@@ -76,7 +88,7 @@ class Planner:
         self._settings, self._context, self._config = settings, context, config
         self._resources, self._moved_to = resources, moved_to
         self._sweep = Path(str(config.hydra.sweep.dir))
-        self._manifest: Manifest | None = None
+        self._manifest: Manifest | None = None  # of this launch's earlier batches
 
     @without_collector()
     def compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
@@ -88,17 +100,12 @@ class Planner:
         Raises:
             PlanError: some jobs cannot run with their configs.
         """
-        ignore = self._settings.hash_ignore
-        own = OwnSettings(self._context, self._config, self._settings.own_settings)
-        try:
-            resolved = [own.resolved(job) for job in overrides]
-            composed = [
-                composing.compose(self._context, self._config, job, ignore) for job in resolved
-            ]
-            quick_loader(self._context).forget()
-            own.refuse_absent(overrides, [job.config for job in composed])
-        except OwnSettingError as error:
-            raise PlanError(str(error)) from None
+        context, config, ignore = self._context, self._config, self._settings.hash_ignore
+        settings = ChoiceSettings(context, config, self._settings.own_settings)
+        resolved = [settings.resolved(job) for job in overrides]
+        composed = [composing.compose(context, config, job, ignore) for job in resolved]
+        fast_loader(context).forget()
+        settings.refuse_absent(overrides, [job.config for job in composed])
         composing.validate(composed, self._settings.validate)
         return composed
 
@@ -112,34 +119,70 @@ class Planner:
         Raises:
             ValueError: a job cannot run, or does not belong to the recorded sweep.
         """
-        before = self._recorded()
+        before = Manifest((), {}, (), ())
+        if self._manifest is not None:
+            before = self._manifest
+        elif self._resumes and (self._sweep / MANIFEST).exists():
+            before = read_manifest(self._sweep)
         overrides = [job.identity.overrides for job in composed]
-        swept = swept_keys(self._context, self._config, overrides).union(before.swept)
+        swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
         jobs = self._numbered(composed, before, swept, first_num)
-        recorded = _recorded_in(before, jobs)
-        done = _done(jobs, recorded)
-        exclusive = self._is_exclusive(composed, jobs, swept)
+        recorded = {job.identity.num for job in before.jobs}
+        done, resumed = {}, []
+        for index, job in enumerate(jobs):
+            if job.num in recorded:
+                status = read_status(job.directory)
+                if is_done(status, job.identity.config_hash):
+                    done[index] = status["return_value"]
+                elif can_resume(job):
+                    resumed.append(index)
+        exclusive = self._settings.exclusive
+        if exclusive is None:
+            exclusive = measures_time(composed, [job.need.cores for job in jobs], swept)
         order_name = self._settings.order or ("blocks" if exclusive else "interleaved")
         repeats = self._repeats(jobs, before)
         jobs = in_repeats(jobs, repeats, blocks=order_name == "blocks", exclusive=exclusive)
         order = [i for i in in_order(repeats, order_name) if i not in done]
-        resumed = [i for i in order if i in recorded and can_resume(jobs[i])]
-        settings = self._recorded_settings(order_name, exclusive=exclusive)
-        manifest = self._merged(before, jobs, order, swept, settings)
-        return Plan(jobs, done, order, resumed, manifest, exclusive)
+        settings = {
+            "order": order_name,
+            "repeat": self._settings.repeat,
+            "exclusive": exclusive,
+            "cores": self._resources.cores,
+            "gpus": self._resources.gpus,
+            "threads": thread_settings(self._settings.threads),
+        }
+        manifest = self._merged(before, jobs, order, tuple(sorted(swept)), settings)
+        return Plan(jobs, done, order, [i for i in order if i in resumed], manifest, exclusive)
 
-    def _is_exclusive(
-        self, composed: Sequence[Composed], jobs: Sequence[Job], swept: Collection[str]
-    ) -> bool:
-        if self._settings.exclusive is not None:
-            return self._settings.exclusive
-        return measures_time(composed, [job.need.cores for job in jobs], swept)
+    def confirm(self, plan: Plan) -> None:
+        """Records that the plan is carried out: the next batch extends it."""
+        self._manifest = plan.manifest
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether this launch skips what the directory holds already."""
+        resume = self._settings.resume
+        return bool(self._config.get("name")) if resume is None else resume
+
+    def _numbered(
+        self, composed: Sequence[Composed], before: Manifest, swept: set[str], first_num: int
+    ) -> list[Job]:
+        known = [job.identity for job in before.jobs]
+        wanted = [job.identity for job in composed]
+        if self._manifest is None:  # a later batch is always a part of this sweep
+            refuse_other_base(known, wanted, swept)
+        jobs = [
+            composing.numbered(job, num, job_label(job.identity.overrides, swept), self._moved_to)
+            for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
+        ]
+        composing.check_jobs(jobs, self._resources.gpus)
+        return jobs
 
     def _repeats(self, jobs: Sequence[Job], before: Manifest) -> list[int]:
         """The number of each job's repeat; a repeat of an earlier launch keeps its number.
 
         Raises:
-            PlanError: no job has the key that was said to distinguish the repeats.
+            PlanError: no job has the key that should distinguish the repeats.
         """
         key, configs = self._settings.repeat, [job.identity.config for job in jobs]
         if key != DEFAULT_REPEAT and not any(key in config for config in configs):
@@ -154,82 +197,49 @@ class Planner:
         }
         return repeat_numbers(configs, key, known)
 
-    def confirm(self, plan: Plan) -> None:
-        """Records that the plan is carried out: the next batch extends it."""
-        self._manifest = plan.manifest
-
-    def _recorded(self) -> Manifest:
-        """The manifest of this launch's earlier batches, or of the earlier launches."""
-        if self._manifest is not None:
-            return self._manifest
-        if self._resumes and (self._sweep / MANIFEST).exists():
-            return read_manifest(self._sweep)
-        return Manifest((), {}, (), ())
-
-    @property
-    def _resumes(self) -> bool:
-        """Whether this launch skips what the directory holds already."""
-        asked = self._settings.resume
-        return bool(self._config.get("name")) if asked is None else asked
-
-    def _to_resume(self) -> list[str]:
-        """Overrides that let the same command go on in this directory; none for a named sweep."""
-        name = self._config.get("name")
-        if self._resumes and name and str(name) in self._sweep.parts:
-            return []
-        wanted = [f"hydra.sweep.dir={quoted(str(self._sweep))}", "hydra.launcher.resume=true"]
-        return [override for override in wanted if override not in sys.orig_argv]
-
-    def _numbered(
-        self, composed: Sequence[Composed], before: Manifest, swept: set[str], first_num: int
-    ) -> list[Job]:
-        known = [job.identity for job in before.jobs]
-        wanted = [job.identity for job in composed]
-        if self._manifest is None:  # a later batch is always a part of this sweep
-            refuse_other_base(known, wanted, swept)
-        jobs = [
-            composing.place(job, num, job_label(job.identity.overrides, swept), self._moved_to)
-            for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
-        ]
-        composing.refuse_shared_directories(jobs)
-        composing.check_gpus(jobs, self._resources.gpus)
-        return jobs
-
-    def _recorded_settings(self, order: str, *, exclusive: bool) -> dict[str, Any]:
-        """The launcher's settings as the manifest records them."""
-        return {
-            "order": order,
-            "repeat": self._settings.repeat,
-            "exclusive": exclusive,
-            "cores": self._resources.cores,
-            "gpus": self._resources.gpus,
-            "threads": thread_settings(self._settings.threads),
-        }
-
     def _merged(
         self,
         before: Manifest,
         jobs: Sequence[Job],
         order: Sequence[int],
-        swept: Iterable[str],
+        swept: tuple[str, ...],
         settings: dict[str, Any],
     ) -> Manifest:
         """The manifest with this launch's jobs."""
         records = {job.identity.num: job for job in before.jobs}
         for index, job in enumerate(jobs):
-            where = os.path.relpath(job.directory, self._sweep)
+            path = os.path.relpath(job.directory, self._sweep)
             block = job.block if index in order else records[job.num].block
-            records[job.num] = JobRecord(job.identity, where, job.need.cores, block)
+            records[job.num] = JobRecord(job.identity, path, job.need.cores, block)
+        name = self._config.get("name")
+        to_resume: list[str] = []  # a named sweep resumes without further overrides
+        if not (self._resumes and name and str(name) in self._sweep.parts):
+            to_resume = [
+                f"hydra.sweep.dir={quoted(str(self._sweep))}",
+                "hydra.launcher.resume=true",
+            ]
         launch = {
             "started": timestamp(),
             "command": command_line(),
-            "to_resume": self._to_resume(),
+            "to_resume": [text for text in to_resume if text not in sys.orig_argv],
             "directory": os.getcwd(),
             "host": os.uname().nodename,
             "order": [jobs[index].num for index in order],
         }
         ordered = tuple(records[num] for num in sorted(records))
-        return Manifest(tuple(sorted(swept)), settings, ordered, (*before.launches, launch))
+        return Manifest(swept, settings, ordered, (*before.launches, launch))
+
+
+def can_resume(job: Job) -> bool:
+    """Whether the job's directory holds a checkpoint of a run with its config that did not end.
+
+    It does not matter why the run did not complete: it was interrupted or killed, ran past its
+    limit of time, or failed.
+    """
+    status = read_status(job.directory)
+    if status.get("config_hash") != job.identity.config_hash or status.get("state") == "completed":
+        return False
+    return has_checkpoint(job.directory)
 
 
 def quoted(text: str) -> str:
@@ -239,47 +249,32 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "\\'") + "'"
 
 
-def _recorded_in(before: Manifest, jobs: Sequence[Job]) -> list[int]:
-    """Indices of the jobs that the manifest lists."""
-    nums = {job.identity.num for job in before.jobs}
-    return [i for i, job in enumerate(jobs) if job.num in nums]
+def plan_lines(plan: Plan, resources: Resources, sweep: Path, where: str) -> list[str]:
+    """The text of a dry run: the jobs in order, with their cores and directories.
 
-
-def _done(jobs: Sequence[Job], recorded: Sequence[int]) -> dict[int, Any]:
-    """Recorded return values of the jobs that are complete, by index."""
-    statuses = {i: read_status(jobs[i].directory) for i in recorded}
-    return {
-        index: status["return_value"]
-        for index, status in statuses.items()
-        if is_done(status, jobs[index].identity.config_hash)
-    }
-
-
-def plan_lines(plan: Plan, resources: Resources, sweep: Path, place: str) -> list[str]:
-    """The text of a dry run: the jobs in order, with their cores and directories; `place` first."""
+    Args:
+        plan: the jobs.
+        resources: cores and GPUs of the sweep.
+        sweep: its directory.
+        where: where the jobs run, in words.
+    """
     side = "one at a time" if plan.exclusive else "side by side where cores allow"
-    jobs = count_text(len(plan.jobs), "job")
-    lines = [f"{jobs} in {sweep}, {side}, {place}{_blocks_text(plan)}"]
+    first = f"{count_text(len(plan.jobs), 'job')} in {sweep}, {side}, {where}"
+    if blocks := {job.block for job in plan.jobs if job.block is not None}:
+        key = plan.manifest.settings["repeat"]
+        first += f", in {count_text(len(blocks), 'block')}, each a value of {key} in an order of "
+        first += "its own"
+    lines = [first]
     for index, value in plan.done.items():
         job = plan.jobs[index]
         lines.append(f"skip  #{job.num} (done, returned {value}): {job.label}")
-    return lines + [_run_line(plan, index, resources) for index in plan.order]
-
-
-def _blocks_text(plan: Plan) -> str:
-    blocks = {job.block for job in plan.jobs if job.block is not None}
-    if not blocks:
-        return ""
-    key = plan.manifest.settings["repeat"]
-    return f", in {count_text(len(blocks), 'block')}, each a value of {key} in an order of its own"
-
-
-def _run_line(plan: Plan, index: int, resources: Resources) -> str:
-    job = plan.jobs[index]
-    needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
-    over = " (oversubscribed)" if _is_oversubscribed(job, resources) else ""
-    resumed = " from its checkpoint" if index in plan.resumed else ""
-    return f"run   #{job.num}{resumed} on {needs}{over} in {job.directory}: {job.label}"
+    for index in plan.order:
+        job = plan.jobs[index]
+        needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
+        over = " (oversubscribed)" if _is_oversubscribed(job, resources) else ""
+        resumed = " from its checkpoint" if index in plan.resumed else ""
+        lines.append(f"run   #{job.num}{resumed} on {needs}{over} in {job.directory}: {job.label}")
+    return lines
 
 
 def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:
@@ -297,3 +292,82 @@ def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:
 def _is_oversubscribed(job: Job, resources: Resources) -> bool:
     """Whether it needs more cores than there are; a worker elsewhere has cores for its jobs."""
     return bool(resources.cores) and (job.need.cores or 0) > len(resources.cores)
+
+
+def measures_time(
+    jobs: Sequence[Composed], needs: Sequence[int | None], swept: Collection[str]
+) -> bool:
+    """True when the times of the jobs are worth comparing, so that each job has to run alone.
+
+    They are when the jobs differ in a key that changes their speed, and when each of several jobs
+    takes all cores.
+
+    Args:
+        jobs: of this launch.
+        needs: the number of cores of each job; None for all.
+        swept: names of the overrides along which the sweep's jobs differ, now or earlier.
+    """
+    if len(jobs) > 1 and all(need is None for need in needs):
+        return True
+    configs = [flatten(job.values) for job in jobs]
+    return any(
+        key in swept or len({as_json(config.get(key)) for config in configs}) > 1
+        for key in KEYS_OF_SPEED
+    )
+
+
+def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) -> list[int]:
+    """Numbers the repeats of a sweep, from 0; returns the number of each job's repeat.
+
+    Args:
+        configs: of the jobs.
+        key: the key in which repeats differ, as `seed`; jobs without it belong to one repeat.
+        known: numbers that repeats have already, by the key's value as JSON.
+    """
+    numbers = dict(known)
+    free = max(numbers.values(), default=-1) + 1
+    for config in configs:
+        value = as_json(config.get(key))
+        if value not in numbers:
+            numbers[value], free = free, free + 1
+    return [numbers[as_json(config.get(key))] for config in configs]
+
+
+def in_repeats(
+    jobs: Sequence[Job], repeats: Sequence[int], *, blocks: bool, exclusive: bool
+) -> list[Job]:
+    """The jobs with the numbers of their blocks, if they run in blocks.
+
+    If they run one at a time, each repeat also has its turn of the cores (allocation.in_turn).
+    """
+    return [
+        job._replace(
+            block=repeat if blocks else None,
+            need=job.need._replace(turn=repeat if exclusive else 0),
+        )
+        for job, repeat in zip(jobs, repeats, strict=True)
+    ]
+
+
+def in_order(repeats: Sequence[int], order: str) -> list[int]:
+    """Indices of the jobs in the order to run them.
+
+    Args:
+        repeats: the number of each job's repeat, in the order given by the sweeper.
+        order: `given`; `interleaved`, all jobs of the first repeat, then all jobs of the second,
+            as given; `blocks`, the same with the jobs of every repeat in an order of its own;
+            `shuffled`, a random order. Random orders are the same in every launch.
+    """
+
+    def shuffled(indices: Sequence[int], seed: int) -> list[int]:
+        return random.Random(seed).sample(indices, len(indices))
+
+    indices = list(range(len(repeats)))
+    if order == "shuffled":
+        return shuffled(indices, SHUFFLE_SEED)
+    if order == "given":
+        return indices
+    blocks = {number: [i for i in indices if repeats[i] == number] for number in repeats}
+    if order == "blocks":
+        blocks = {number: shuffled(jobs, number) for number, jobs in blocks.items()}
+    return [index for number in sorted(blocks) for index in blocks[number]]

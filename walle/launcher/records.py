@@ -50,7 +50,7 @@ class Manifest(NamedTuple):
         settings: of the latest launch: order, repeat, exclusive, cores, gpus, threads.
         jobs: by ascending number.
         launches: an entry for each launch: its time, command, the overrides with which the same
-            command goes on, its order of jobs, and `machine`, what `timed.MachineCheck` found.
+            command resumes, its order of jobs, and `machine`, the notes of `MachineCheck`.
     """
 
     swept: tuple[str, ...]
@@ -62,26 +62,20 @@ class Manifest(NamedTuple):
 def write_manifest(sweep: Path, manifest: Manifest) -> None:
     """Writes manifest.json; settings that all jobs have in common appear once."""
     common = common_part([job.identity.config for job in manifest.jobs])
-    jobs = [_job_entry(job, common) for job in manifest.jobs]
+    jobs = [
+        {
+            "num": job.identity.num,
+            "directory": job.directory,
+            "cores": job.cores,
+            **({} if job.block is None else {"block": job.block}),
+            "overrides": job.identity.overrides,
+            "config_hash": job.identity.config_hash,
+            "config": {k: v for k, v in job.identity.config.items() if k not in common},
+        }
+        for job in manifest.jobs
+    ]
     content = manifest._asdict() | {"common": common, "jobs": jobs}
     write_atomically(sweep / MANIFEST, json.dumps(content, indent=1, default=str) + "\n")
-
-
-def _job_entry(job: JobRecord, common: Flat) -> dict[str, Any]:
-    num, overrides, config_hash, config = job.identity
-    return {
-        "num": num,
-        "directory": job.directory,
-        "cores": job.cores,
-        **_block_entry(job),
-        "overrides": overrides,
-        "config_hash": config_hash,
-        "config": {path: value for path, value in config.items() if path not in common},
-    }
-
-
-def _block_entry(job: JobRecord) -> dict[str, int]:
-    return {} if job.block is None else {"block": job.block}
 
 
 def read_manifest(sweep: Path) -> Manifest:
@@ -90,9 +84,15 @@ def read_manifest(sweep: Path) -> Manifest:
     Raises:
         RecordError: the file is missing or damaged.
     """
+
+    def job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
+        config = common | entry["config"]
+        identity = Identity(entry["num"], tuple(entry["overrides"]), entry["config_hash"], config)
+        return JobRecord(identity, entry["directory"], entry["cores"], entry.get("block"))
+
     try:
         content = json.loads((sweep / MANIFEST).read_text(encoding="utf-8"))
-        jobs = tuple(_job_record(entry, content["common"]) for entry in content["jobs"])
+        jobs = tuple(job_record(entry, content["common"]) for entry in content["jobs"])
         return Manifest(
             tuple(content["swept"]), content["settings"], jobs, tuple(content["launches"])
         )
@@ -109,14 +109,8 @@ def read_manifest(sweep: Path) -> Manifest:
         ) from error
 
 
-def _job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
-    config = common | entry["config"]
-    identity = Identity(entry["num"], tuple(entry["overrides"]), entry["config_hash"], config)
-    return JobRecord(identity, entry["directory"], entry["cores"], entry.get("block"))
-
-
 def resume_command(manifest: Manifest) -> str:
-    """The command line that goes on with the sweep: the last one, with what it lacks for that."""
+    """The command line that resumes the sweep: the last one, with the overrides that it lacks."""
     last = manifest.launches[-1] if manifest.launches else {}
     if "to_resume" not in last:  # an earlier version of walle wrote the manifest
         return "start the sweep again with hydra.launcher.resume=true"
@@ -124,7 +118,10 @@ def resume_command(manifest: Manifest) -> str:
 
 
 def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
-    """True when a job of that config is complete and status.json holds its return value."""
+    """True when a job of that config is complete and status.json holds its return value.
+
+    A run of walle writes both itself, so it counts even if its launcher was killed before its end.
+    """
     return (
         status.get("state") == "completed"
         and status.get("config_hash") == config_hash
@@ -161,7 +158,7 @@ def write_index(sweep: Path) -> Manifest:
     writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(k for row in rows for k in row)))
     writer.writeheader()
     writer.writerows(rows)
-    shown = text.getvalue().encode(errors="backslashreplace").decode()  # names of no encoding
+    shown = text.getvalue().encode(errors="backslashreplace").decode()  # names without an encoding
     write_atomically(sweep / INDEX, shown)
     return manifest
 
@@ -175,18 +172,18 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         "state": status.get("state", "pending"),
         "directory": job.directory,
         "overrides": " ".join(given),
-        **_block_entry(job),
+        **({} if job.block is None else {"block": job.block}),
     }
-    ended = ("started", "ended")
     machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end", "others_busy")
+    replaced = status.get("replacements", []) if status else None
     tail = {
         "config_hash": config_hash,
         "attempts": status.get("attempts"),
-        "replacements": replacements(status),
+        "replacements": len(replaced) if isinstance(replaced, list) else None,
         "exit_code": status.get("exit_code"),
         "signal": status.get("signal"),
         "error": cause_text(status.get("error") or ""),
-        **{key: status.get(key) for key in ended},
+        **{key: status.get(key) for key in ("started", "ended")},
         "duration_s": duration_s(status),
         "cores": " ".join(map(str, status.get("cores") or [])),
         **{key: status.get(key) for key in (*machine, "peak_memory_bytes", "return_value")},
@@ -197,12 +194,6 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         for key in manifest.swept
     }
     return head | swept | tail
-
-
-def replacements(status: Mapping[str, Any]) -> int | None:
-    """How many samplers and learners a run replaced; None for a job that has not started."""
-    listed = status.get("replacements", [])
-    return len(listed) if status and isinstance(listed, list) else None
 
 
 def duration_s(status: Mapping[str, Any]) -> float | None:
@@ -217,7 +208,7 @@ def duration_s(status: Mapping[str, Any]) -> float | None:
 
 
 class Progress(NamedTuple):
-    """The last whole rows of a run's iterations.csv and eval.csv; None for an absent cell."""
+    """The last complete rows of a run's iterations.csv and eval.csv; None for an absent cell."""
 
     iteration: int | None = None
     env_steps: int | None = None
@@ -241,32 +232,28 @@ def read_progress(job: Path) -> Progress:
     """Reads how far a run has come; all None for a job without iterations.csv."""
     row = _last_row(job / "iterations.csv")
     row["eval_mean"] = _last_row(job / "eval.csv").get("return_mean", "")
-    return Progress(
-        **{name: _number(row.get(name), name) for name in Progress._fields}  # type: ignore[arg-type]
-    )
+
+    def number(name: str) -> float | int | None:
+        try:
+            value = float(row.get(name) or "nan")
+        except ValueError:  # a word of another application
+            return None
+        whole = name in ("iteration", "env_steps")
+        return None if not math.isfinite(value) else int(value) if whole else value
+
+    return Progress(**{name: number(name) for name in Progress._fields})  # type: ignore[arg-type]
 
 
 def _last_row(file: Path) -> dict[str, str]:
-    """The cells of the last whole row of a CSV file; empty without one."""
+    """The cells of the last complete row of a CSV file; empty without one."""
     if not file.exists():
         return {}
     with file.open(encoding="utf-8", errors="replace") as stream:
         names = stream.readline().strip().split(",")
     text = _end_of(file)
-    whole = text[: text.rfind("\n") + 1].splitlines()  # the writer may not have ended the last row
-    rows = [cells for line in whole if len(cells := line.split(",")) == len(names)]
+    lines = text[: text.rfind("\n") + 1].splitlines()  # the last row may still be written
+    rows = [cells for line in lines if len(cells := line.split(",")) == len(names)]
     return dict(zip(names, rows[-1], strict=True)) if rows else {}
-
-
-def _number(cell: str | None, name: str) -> float | int | None:
-    """The cell's number; None for an empty cell, and for the words of another application."""
-    try:
-        value = float(cell or "nan")
-    except ValueError:
-        return None
-    if not math.isfinite(value):
-        return None
-    return int(value) if name in ("iteration", "env_steps") else value
 
 
 def size_of(file: Path) -> int:

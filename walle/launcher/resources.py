@@ -27,20 +27,20 @@ class Resources(NamedTuple):
     gpus: list[str]
 
 
-def sweep_cores(asked: Sequence[int] | None) -> list[int]:
+def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
     """The sweep's cores, in the order to hand them out.
 
     Args:
-        asked: `hydra.launcher.cores`.
+        wanted: `hydra.launcher.cores`.
 
     Raises:
-        ValueError: a core was asked for that this process may not use.
+        ValueError: it names a core that this process may not use, none, or one twice.
     """
     usable = usable_cores()
-    cores = usable if asked is None else list(asked)
-    if strange := sorted(set(cores).difference(usable)):
+    cores = usable if wanted is None else list(wanted)
+    if unusable := sorted(set(cores).difference(usable)):
         raise ValueError(
-            f"hydra.launcher.cores names {strange}, but this process may only run on {usable}: "
+            f"hydra.launcher.cores names {unusable}, but this process may only run on {usable}: "
             "name some of these, or leave it null for all"
         )
     if not cores or len(set(cores)) != len(cores):
@@ -51,10 +51,10 @@ def sweep_cores(asked: Sequence[int] | None) -> list[int]:
 
 
 def spread(cores: Sequence[int], siblings: Mapping[int, Sequence[int]]) -> list[int]:
-    """Orders cores so that every physical core gives its first hardware thread before any second.
+    """Orders cores: the first hardware thread of every physical core, then the second ones.
 
     Args:
-        cores: numbers that the kernel gave them.
+        cores: the kernel's numbers of them.
         siblings: for each core, all hardware threads of its physical core.
     """
 
@@ -79,28 +79,24 @@ def parse_cpu_list(text: str) -> list[int]:
     return cores
 
 
-def visible_gpus(asked: Sequence[str] | None, environ: Mapping[str, str]) -> list[str]:
+def visible_gpus(wanted: Sequence[str] | None, environ: Mapping[str, str]) -> list[str]:
     """The sweep's GPUs, named as in `CUDA_VISIBLE_DEVICES`.
 
     Args:
-        asked: `hydra.launcher.gpus`.
+        wanted: `hydra.launcher.gpus`.
         environ: environment variables; `CUDA_VISIBLE_DEVICES` may be among them.
     """
-    if asked is not None:
-        return list(asked)
-    listed = environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:
-        return [gpu.strip() for gpu in listed.split(",") if gpu.strip()]
-    return [str(gpu) for gpu in range(_gpu_count())]
-
-
-def _gpu_count() -> int:
-    """The number of GPUs that NVIDIA's driver lists."""
+    if wanted is not None:
+        return list(wanted)
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return []
     listing = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
-    return listing.stdout.count("GPU ") if listing.returncode == 0 else 0
+    count = listing.stdout.count("GPU ") if listing.returncode == 0 else 0
+    return [str(gpu) for gpu in range(count)]
 
 
 def thread_settings(threads: int) -> dict[str, str]:

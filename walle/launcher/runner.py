@@ -5,34 +5,43 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from walle.errors import cause_text
-from walle.launcher import attempts
 from walle.launcher.allocation import Allocator, Grant
-from walle.launcher.composing import Job
-from walle.launcher.jobs.client import RunningJob
-from walle.launcher.jobs.fork_server import Ended
+from walle.launcher.composing import Job, StopRule
+from walle.launcher.jobs.client import ForkServer, RunningJob
+from walle.launcher.jobs.fork_server import Ended, Preparation
 from walle.launcher.jobs.job import Request
 from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
-from walle.launcher.jobs.watch import Watch
-from walle.launcher.planning import Plan
-from walle.launcher.records import LOG, is_recordable, last_lines, python_scalar, size_of
-from walle.launcher.screen import Screen
+from walle.launcher.machine_check import OthersClock
+from walle.launcher.messages import start_text
+from walle.launcher.planning import Plan, can_resume
+from walle.launcher.records import (
+    LOG,
+    is_done,
+    is_recordable,
+    last_lines,
+    python_scalar,
+    size_of,
+)
+from walle.launcher.resources import job_environment, thread_settings
+from walle.launcher.screen import Screen, open_screen
 from walle.launcher.settings import WalleLauncherConf
-from walle.launcher.texts import start_text
-from walle.launcher.timed.core_speeds import OthersClock, rounded
+from walle.system.commands import COMMAND_VARIABLE, command_line
 from walle.system.format import count_text
 from walle.system.machine import clock_mhz, oom_kills
-from walle.system.run_files import read_status, update_status
+from walle.system.run_files import read_status, set_aside, update_status
 from walle.system.signals import leave_terminal
 from walle.timing import timestamp
 
 POLL_S = 0.25
-WATCH_S = 1.0
+STOP_RULE_S = 1.0
 
 
 @dataclass
@@ -65,7 +74,7 @@ class Active:
 
 
 class Runner:
-    """Runs the jobs of one launch."""
+    """Runs the jobs of one launch, or of one worker."""
 
     def __init__(
         self,
@@ -74,19 +83,19 @@ class Runner:
         settings: WalleLauncherConf,
         start: Callable[[Request], RunningJob],
         screen: Screen,
-        watch: Watch | None = None,
+        stop_rule: StopRule | None = None,
     ) -> None:
         """Prepares the loop.
 
         Args:
-            plan: the jobs of the launch, and which of them begin from a checkpoint.
+            plan: the jobs of the launch, and which of them resume from a checkpoint.
             allocator: holds the jobs to run, in order, by their index in `plan.jobs`.
             settings: limits on failures, retries and time.
             start: starts a job's process.
             screen: shows what happens.
-            watch: asked about each job before it starts, and once a second while it runs.
+            stop_rule: called with each job before it starts, and once a second while it runs.
         """
-        self._watch, self._watch_at = watch, 0.0
+        self._stop_rule, self._stop_rule_at = stop_rule, 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
         self._start, self._screen = start, screen
         self._active: dict[int, Active] = {}
@@ -113,42 +122,49 @@ class Runner:
                 self._begin(grant)
             if not self._active:
                 return self._verdicts
-            self._finish_ended()
+            links = {active.process.link: index for index, active in self._active.items()}
+            for link in wait(list(links), timeout=POLL_S):
+                self._finish(links[link])  # type: ignore[index]
             self._enforce_time_limits()
-            self._prune()
+            self._apply_stop_rule()
             running = [(active.job, active.grant) for active in self._active.values()]
             self._screen.update(running, self._allocator.waiting)
 
     def _begin(self, grant: Grant) -> None:
         job = self._plan.jobs[grant.job]
-        if self._watch is not None and (reason := self._watch(job)):
+        reason = None if self._stop_rule is None else self._stop_rule(job)
+        if reason is not None:
             update_status(job.directory, state="pruned", error=reason)
-            self._allocator.release(grant.job)
-            self._conclude(grant.job, Verdict("pruned", reason))
+        elif not (grant.again and is_done(read_status(job.directory), job.identity.config_hash)):
+            self._start_job(job, grant)
             return
+        # Nothing runs: the job was pruned, or completed just before its worker was killed.
+        verdict = Verdict("completed") if reason is None else Verdict("pruned", reason)
+        self._allocator.release(grant.job)
+        self._conclude(grant.job, verdict)
+
+    def _start_job(self, job: Job, grant: Grant) -> None:
         again = grant.again or grant.job in self._plan.resumed or self._tries[grant.job] > 0
-        record = attempts.prepare(job, grant, resume=again and attempts.can_resume(job))
+        record = start_attempt(job, grant, resume=again and can_resume(job))
         self._screen.started(job, grant, start_text(record["attempts"], resumed=record["resume"]))
         limit = self._settings.timeout_s
         end_at = time.monotonic() + limit if limit is not None else None
-        log_start = size_of(job.directory / LOG)
+        log = job.directory.absolute() / LOG
+        log_start = size_of(log)
         others = OthersClock(grant.cores) if self._plan.exclusive else None
-        process = self._start(_request(job, grant))
+        # An application without the key `device` chooses its GPUs by itself.
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
+        process = self._start(Request(job.config, str(log), grant.cores, visible))
         self._tries[grant.job] += 1
         self._active[grant.job] = Active(
             job, grant, process, record, log_start, oom_kills(), others, end_at
         )
 
-    def _finish_ended(self) -> None:
-        """Waits a moment for jobs to end, and records how they ended."""
-        by_link = {active.process.link: index for index, active in self._active.items()}
-        for link in wait(list(by_link), timeout=POLL_S):
-            self._finish(by_link[link])  # type: ignore[index]
-
     def _finish(self, index: int) -> None:
+        """Judges and records how a job ended, and hands its cores back."""
         active = self._active.pop(index)
-        job, log = active.job, active.job.directory / LOG
-        ended = active.process.result()
+        job, ended = active.job, active.process.result()
+        log = job.directory / LOG
         status = read_status(job.directory)
         circumstances = Circumstances(
             timeout_s=self._settings.timeout_s if active.timed_out else None,
@@ -181,6 +197,9 @@ class Runner:
                 f"#{active.job.num} returned a {type(value).__name__}, which JSON cannot hold: the "
                 "job will run again when the sweep is resumed"
             )
+        others = None
+        if active.others is not None and ended.cpu_s is not None:
+            others = active.others.others_busy(ended.cpu_s)
         update_status(
             active.job.directory,
             state=verdict.state,
@@ -192,7 +211,7 @@ class Runner:
             load_end=os.getloadavg()[0],
             mhz_end=clock_mhz(active.grant.cores),
             peak_memory_bytes=ended.peak_memory_bytes,
-            others_busy=_others_busy(active, ended),
+            others_busy=None if others is None else round(others, 3),
             **last,
         )
 
@@ -218,19 +237,18 @@ class Runner:
         """Asks a job past its time limit to stop; kills it when `grace_s` has passed too."""
         now_s = time.monotonic()
         for active in self._active.values():
-            if active.end_at is None or now_s < active.end_at:
-                continue
-            active.process.signal(signal.SIGKILL if active.timed_out else signal.SIGTERM)
-            active.timed_out = True
-            active.end_at = now_s + self._settings.grace_s
+            if active.end_at is not None and now_s >= active.end_at:
+                active.process.signal(signal.SIGKILL if active.timed_out else signal.SIGTERM)
+                active.timed_out = True
+                active.end_at = now_s + self._settings.grace_s
 
-    def _prune(self) -> None:
+    def _apply_stop_rule(self) -> None:
         """Asks the jobs that need not run to their ends to stop, with a checkpoint."""
-        if self._watch is None or time.monotonic() < self._watch_at:
+        if self._stop_rule is None or time.monotonic() < self._stop_rule_at:
             return
-        self._watch_at = time.monotonic() + WATCH_S
+        self._stop_rule_at = time.monotonic() + STOP_RULE_S
         for active in self._active.values():
-            if active.pruned is None and (reason := self._watch(active.job)):
+            if active.pruned is None and (reason := self._stop_rule(active.job)):
                 active.pruned = reason
                 active.process.signal(signal.SIGTERM)
 
@@ -259,14 +277,72 @@ class Runner:
             active.process.signal(signum)
 
 
-def _others_busy(active: Active, ended: Ended) -> float | None:
-    """The mean number of the job's cores that other programs kept busy; None if it is unknown."""
-    if active.others is None or ended.cpu_s is None:
-        return None
-    return rounded(active.others.others_busy(ended.cpu_s))
+@contextmanager
+def runner(
+    plan: Plan,
+    allocator: Allocator,
+    settings: WalleLauncherConf,
+    preparation: Preparation,
+    lock_fd: int,
+    stop_rule: StopRule | None = None,
+    command: str | None = None,
+) -> Iterator[Runner]:
+    """Makes a runner with its fork server and its screen, which end with the body.
+
+    Args:
+        plan: the jobs.
+        allocator: hands out the jobs, by their index in `plan.jobs`.
+        settings: of the launcher.
+        preparation: what the jobs import.
+        lock_fd: the jobs' lock on the sweep's directory.
+        stop_rule: decides which jobs need not run to their ends.
+        command: the command that started the sweep; None for that of this process.
+    """
+    environ = job_environment(os.environ, thread_settings(settings.threads))
+    environ[COMMAND_VARIABLE] = command or command_line()
+    with (
+        closing(ForkServer(preparation, environ, lock_fd)) as server,
+        closing(open_screen(len(plan.jobs), len(plan.done))) as screen,
+    ):
+        yield Runner(plan, allocator, settings, server.start, screen, stop_rule)
 
 
-def _request(job: Job, grant: Grant) -> Request:
-    # An application without the key `device` chooses its GPUs by itself.
-    environ = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
-    return Request(job.config, str(job.directory.absolute() / LOG), grant.cores, environ)
+def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
+    """Prepares the job's directory and status.json for the next attempt.
+
+    The job reads from the field `resume` whether to continue from the checkpoint in its directory;
+    where it is false, there is none.
+
+    Args:
+        job: the job.
+        grant: its cores and GPUs.
+        resume: keep the files of the last attempt; otherwise they are set aside.
+
+    Returns:
+        The launcher's fields of status.json that are known at the start.
+    """
+    attempts = (read_status(job.directory).get("attempts") or 0) + 1
+    record = {
+        "config_hash": job.identity.config_hash,
+        "attempts": attempts,
+        "resume": resume,
+        "started": timestamp(),
+        "cores": grant.cores,
+        "gpus": grant.gpus,
+        "oversubscribed": grant.oversubscribed,
+        "load_start": os.getloadavg()[0],
+        "mhz_start": clock_mhz(grant.cores),
+        "label": job.label,
+        "sweep": "/".join(Path(job.config.hydra.sweep.dir).parts[-2:]),  # DATE/TIME by default
+    }
+    if job.block is not None:
+        record["block"] = job.block
+    ended = dict.fromkeys(("exit_code", "signal", "error", "ended"))
+    if resume:
+        ended["log_tail"] = None
+        with (job.directory / LOG).open("a") as log:
+            log.write(f"--- attempt {attempts}, {record['started']}: resumes from the checkpoint\n")
+    else:
+        set_aside(job.directory)
+    update_status(job.directory, state="running", **record, **ended)
+    return record

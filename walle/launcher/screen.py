@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from walle.launcher.messages import ending_text, time_left_text
 from walle.launcher.records import Progress, read_progress
-from walle.launcher.texts import ending_text, time_left_text
 from walle.system.format import duration_text, number_text, ranges_text
 
 if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the table and starts without Hydra
@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 RECENT_ROWS = 8
-COLUMNS = ("#", "job", "cores", "state", "round", "eval", "return", "steps/s", "left")
-STATE = COLUMNS.index("state")
-WRAPPED, NUMBERS = {"job": 10, "cores": 5}, ("#", "round", "eval", "return", "steps/s", "left")
 STYLES = {"completed": "green", "failed": "red", "interrupted": "yellow", "running": "cyan"}
 
 
@@ -96,7 +93,7 @@ class SweepClock:
         return max(left, default=0.0) + waiting * mean_s / max(1, len(self._started))
 
 
-class PlainScreen:
+class Screen:
     """Prints a line when a job starts and when it ends."""
 
     def __init__(self, total: int, done: int) -> None:
@@ -119,7 +116,7 @@ class PlainScreen:
             log.info(f"    | {line}")
 
     def update(self, running: Iterable[tuple[Job, Grant]], waiting: int) -> None:
-        """Prints nothing: a log should hold only events."""
+        """Shows the jobs that run; prints nothing here, as a log should hold only events."""
 
     def stop(self, message: str) -> None:
         """No further job starts; `message` says why."""
@@ -131,29 +128,30 @@ class PlainScreen:
         log.warning(message)
 
     def close(self) -> None:
-        """Does nothing: nothing is open."""
+        """Ends the display."""
 
 
-class LiveScreen:
+class LiveScreen(Screen):
     """Shows a table of the running jobs and of the last jobs that ended."""
 
     def __init__(self, total: int, done: int) -> None:
-        """Takes over the terminal until `close`."""
+        """Takes over the terminal until `close`, which leaves the last table there."""
         from rich.live import Live
 
-        self._clock = SweepClock(total, done)
+        super().__init__(total, done)
         self._recent: list[Row] = []
         self._shown_at = 0.0
         self._live = Live(auto_refresh=False)
         self._live.start()
+        self.close = self._live.stop  # type: ignore[method-assign]
 
     def started(self, job: Job, grant: Grant, how: str) -> None:  # noqa: ARG002  `update` shows it
-        """A job starts; `how` in words, such as `starts again`."""
+        """See `Screen`."""
         self._clock.start(job.num)
         self._shown_at = 0.0
 
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
-        """A job ended; `tail` holds the last lines it printed, if it did not complete."""
+        """See `Screen`."""
         self._clock.end(job.num)
         row = Row(job.num, job.label, "", verdict.state, read_progress(job.directory), None)
         self._recent = [*self._recent, row][-RECENT_ROWS:]
@@ -161,14 +159,19 @@ class LiveScreen:
         if verdict.state != "completed":
             self.warn(f"#{job.num} {ending_text(verdict)}: {job.directory}")
             for line in tail:
-                self._print(f"    | {line}")
+                self._live.console.print(f"    | {line}", markup=False, highlight=False)
 
     def update(self, running: Iterable[tuple[Job, Grant]], waiting: int) -> None:
         """Draws the table, once a second at most."""
         if time.monotonic() - self._shown_at < REFRESH_S:
             return
         self._shown_at = time.monotonic()
-        rows = [_running_row(job, grant) for job, grant in running]
+        rows = []
+        for job, grant in running:
+            progress = read_progress(job.directory)
+            cores = ranges_text(grant.cores) + (" !" if grant.oversubscribed else "")
+            left_s = progress.remaining_s(job.identity.config.get("total_steps"))
+            rows.append(Row(job.num, job.label, cores, "running", progress, left_s))
         table = job_table([*self._recent, *rows])
         remaining_s = self._clock.remaining_s({row.num: row.remaining_s for row in rows}, waiting)
         table.caption = (
@@ -177,38 +180,14 @@ class LiveScreen:
         )
         self._live.update(table, refresh=True)
 
-    def stop(self, message: str) -> None:
-        """No further job starts; `message` says why."""
-        self._clock.stopped = True
-        self.warn(message)
-
     def warn(self, message: str) -> None:
         """Prints a warning above the table."""
-        self._print(message, style="yellow")
-
-    def _print(self, text: str, style: str = "") -> None:
-        from rich.text import Text
-
-        self._live.console.print(Text(text, style=style))
-
-    def close(self) -> None:
-        """Leaves the last table on the terminal."""
-        self._live.stop()
-
-
-Screen = PlainScreen | LiveScreen
+        self._live.console.print(message, style="yellow", markup=False, highlight=False)
 
 
 def open_screen(total: int, done: int) -> Screen:
     """The table where the output goes to a terminal, plain lines elsewhere."""
-    return LiveScreen(total, done) if sys.stdout.isatty() else PlainScreen(total, done)
-
-
-def _running_row(job: Job, grant: Grant) -> Row:
-    progress = read_progress(job.directory)
-    cores = ranges_text(grant.cores) + (" !" if grant.oversubscribed else "")
-    remaining_s = progress.remaining_s(job.identity.config.get("total_steps"))
-    return Row(job.num, job.label, cores, "running", progress, remaining_s)
+    return LiveScreen(total, done) if sys.stdout.isatty() else Screen(total, done)
 
 
 def job_table(rows: Iterable[Row]) -> Table:
@@ -216,35 +195,32 @@ def job_table(rows: Iterable[Row]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    lines = [_cells(row) for row in rows]
-    filled = [i for i, name in enumerate(COLUMNS) if name == "job" or any(c[i] for c in lines)]
+    rows = list(rows)
+    columns = {
+        "#": [str(row.num) for row in rows],
+        "job": [row.label for row in rows],
+        "cores": [row.cores for row in rows],
+        "state": [row.state for row in rows],
+        "round": [number_text(row.progress.iteration) for row in rows],
+        "eval": [number_text(row.progress.eval_mean, ".1f") for row in rows],
+        "return": [number_text(row.progress.return_mean, ".1f") for row in rows],
+        "steps/s": [number_text(row.progress.env_steps_per_s, ",.0f") for row in rows],
+        "left": [duration_text(row.remaining_s) for row in rows],
+    }
     table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold underline")
-    for name in (COLUMNS[i] for i in filled):
-        # In a narrow terminal a label takes several lines: nothing is cut off.
+    narrowest = {"job": 10, "cores": 5}  # in a narrow terminal they wrap: nothing is cut off
+    columns = {name: cells for name, cells in columns.items() if name == "job" or any(cells)}
+    for name in columns:
         table.add_column(
             name,
-            min_width=WRAPPED.get(name),
-            no_wrap=name not in WRAPPED,
+            min_width=narrowest.get(name),
+            no_wrap=name not in narrowest,
             overflow="fold",
-            justify="right" if name in NUMBERS else "left",
+            justify="left" if name in ("job", "cores", "state") else "right",
         )
-    for line in lines:
-        texts = [Text(cell) for cell in line]
-        texts[STATE].stylize(STYLES.get(line[STATE], ""))
-        table.add_row(*(texts[i] for i in filled))
+    for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
+        style = {"state": STYLES.get(row.state, "")}
+        table.add_row(
+            *(Text(c, style.get(name, "")) for name, c in zip(columns, cells, strict=True))
+        )
     return table
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    """The texts of a row, in the order of `COLUMNS`."""
-    return (
-        str(row.num),
-        row.label,
-        row.cores,
-        row.state,
-        number_text(row.progress.iteration),
-        number_text(row.progress.eval_mean, ".1f"),
-        number_text(row.progress.return_mean, ".1f"),
-        number_text(row.progress.env_steps_per_s, ",.0f"),
-        duration_text(row.remaining_s),
-    )

@@ -1,9 +1,11 @@
 """The launcher's settings: every key of `hydra.launcher`, and which values it may have."""
 
+# ruff: noqa: UP006, UP035, UP045  OmegaConf reads these spellings of types only
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Optional  # noqa: UP035  OmegaConf reads these spellings only
+from typing import List, Optional
 
 DEFAULT_REPEAT = "seed"
 STALE_BEATS = 9  # a worker has vanished when it has been silent for as many heartbeats
@@ -14,43 +16,46 @@ CHOICES = {
 }
 
 
+class BackendError(ValueError):
+    """A sweep cannot run where it was asked to; the message is one line."""
+
+
 @dataclass
 class SlurmConf:
     """Every key of `hydra.launcher.slurm`, with its default: what to ask Slurm for."""
 
     # Partition, as sbatch takes it; null: the cluster's default. `sinfo` lists them.
-    partition: Optional[str] = None  # noqa: UP045
+    partition: Optional[str] = None
     # Account to charge; null: your default.
-    account: Optional[str] = None  # noqa: UP045
+    account: Optional[str] = None
     # Quality of service; null: your default.
-    qos: Optional[str] = None  # noqa: UP045
+    qos: Optional[str] = None
     # Features that the nodes must have, such as "amd&fast"; null: any node.
-    constraint: Optional[str] = None  # noqa: UP045
+    constraint: Optional[str] = None
     # Time limit of a worker, as sbatch takes it: minutes, or 2:00:00 (in a file with quotation
-    # marks). A worker that reaches it is started again, and its jobs go on from their checkpoints.
+    # marks). A worker that reaches it is started again, and its jobs resume from their checkpoints.
     # null: the limit of the partition.
-    time: Optional[str] = None  # noqa: UP045
+    time: Optional[str] = None
     # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.
     save_s: int = 120
     # Workers to submit; null: as many as can run all jobs at once, and 16 at most; one in a sweep
     # that measures time, as times of one node are compared.
-    workers: Optional[int] = None  # noqa: UP045
+    workers: Optional[int] = None
     # Cores of a worker, which runs as many jobs side by side as fit; null: what the largest job
     # needs. Sweeps that measure time, and jobs that take all cores, get whole nodes instead.
-    cores: Optional[int] = None  # noqa: UP045
+    cores: Optional[int] = None
     # GPUs of a worker.
     gpus: int = 0
     # Memory of a worker, such as 8G; null: Slurm's own choice.
-    memory: Optional[str] = None  # noqa: UP045
+    memory: Optional[str] = None
     # Further options of sbatch, such as --nice=100.
-    options: List[str] = field(default_factory=list)  # noqa: UP006
+    options: List[str] = field(default_factory=list)
     # Lines of shell to run in a worker before walle, such as `module load python`.
-    setup: List[str] = field(default_factory=list)  # noqa: UP006
+    setup: List[str] = field(default_factory=list)
     # A batch script of your own, with the words @OPTIONS@ (the lines of #SBATCH), @SETUP@ and
     # @COMMAND@; null: the launcher's.
-    template: Optional[str] = None  # noqa: UP045
-    # Seconds between two signs of life of a worker. Its jobs are claimed by others when there was
-    # none for nine times as long.
+    template: Optional[str] = None
+    # Seconds between two heartbeats of a worker. Others claim its jobs after nine missing ones.
     heartbeat_s: float = 10.0
 
 
@@ -60,20 +65,19 @@ class RayConf:
 
     # The cluster: auto, the one that this machine has joined; host:port; null, a Ray of the
     # command's own on this machine, which ends with the command.
-    address: Optional[str] = "auto"  # noqa: UP045
+    address: Optional[str] = "auto"
     # Workers to start; null: one on every node with free cores, until all jobs can run at once; one
     # in a sweep over a key of speed. Further workers wait until cores are free or nodes join.
-    workers: Optional[int] = None  # noqa: UP045
+    workers: Optional[int] = None
     # Cores of a worker, which runs as many jobs side by side as fit; null: all free cores of its
     # node, as far as the jobs need them. Sweeps that measure time, and jobs that take all cores,
     # get whole nodes instead.
-    cores: Optional[int] = None  # noqa: UP045
+    cores: Optional[int] = None
     # GPUs of a worker.
     gpus: int = 0
     # Seconds that jobs have to write their checkpoints when Ctrl-C ends the workers.
     save_s: int = 120
-    # Seconds between two signs of life of a worker. Its jobs are claimed by others when there was
-    # none for nine times as long.
+    # Seconds between two heartbeats of a worker. Others claim its jobs after nine missing ones.
     heartbeat_s: float = 10.0
 
 
@@ -86,67 +90,65 @@ class WalleLauncherConf:
     # ray, in workers on the nodes of a Ray cluster. Nodes share the sweep's directory with this
     # machine.
     backend: str = "local"
-    # false: with backend=slurm or ray, submit the workers and return; `walle sweep status` tells
-    # how far they are.
+    # false: with backend=slurm or ray, submit the workers and return; `walle sweep status` shows
+    # their progress.
     wait: bool = True
     # What to ask Slurm for.
     slurm: SlurmConf = field(default_factory=SlurmConf)
     # What to ask a Ray cluster for.
     ray: RayConf = field(default_factory=RayConf)
     # Cores that the sweep may use; null: every core this process may run on.
-    cores: Optional[List[int]] = None  # noqa: UP006, UP045
+    cores: Optional[List[int]] = None
     # GPUs that the sweep may use; two jobs share a GPU that is named twice. null: the GPUs in
     # CUDA_VISIBLE_DEVICES, or all GPUs of the machine.
-    gpus: Optional[List[str]] = None  # noqa: UP006, UP045
+    gpus: Optional[List[str]] = None
     # Run one job at a time; null: only when jobs differ in a key of speed (sampler.n,
     # sampler.max_lag, learner.n, learner.threads), as their times are compared, and when each of
-    # several jobs takes all cores. A sweep file over such a key keeps it so where the command line
-    # gives the key one value; false runs such jobs side by side, for their returns alone.
-    exclusive: Optional[bool] = None  # noqa: UP045
+    # several jobs takes all cores. Also applies if a sweep file varies such a key but the command
+    # line fixes it. false: run the jobs in parallel (timings are then not comparable).
+    exclusive: Optional[bool] = None
     # Before the first and after the last job, time about a second of fixed work on every core, and
-    # tell when cores are unequal or busy; null: when jobs run one at a time.
-    check_cores: Optional[bool] = None  # noqa: UP045
+    # warn when cores are unequal or busy; null: when jobs run one at a time.
+    check_cores: Optional[bool] = None
     # Value of OMP_NUM_THREADS and of the other libraries' variables, the same in every job.
     threads: int = 1
     # given; interleaved: all jobs of one repeat, then all of the next; blocks: the same, and every
     # repeat has its jobs in a random order of its own, so that values can be compared within a
     # repeat on a machine that drifts; shuffled: a random order. Random orders are the same in every
     # launch. null: blocks when jobs run one at a time, else interleaved.
-    order: Optional[str] = None  # noqa: UP045
+    order: Optional[str] = None
     # The key in which the repeats of a setting differ.
     repeat: str = DEFAULT_REPEAT
-    # true: skip the jobs that are complete in this directory, and let all others go on from their
+    # true: skip the jobs that are complete in this directory, and resume all others from their
     # checkpoints; false: use a new directory, NAME-2 and so on; null: true when the config has a
-    # `name`, else run all jobs from the beginning, in their places.
-    resume: Optional[bool] = None  # noqa: UP045
+    # `name`, else run all jobs from the beginning, in the same directories.
+    resume: Optional[bool] = None
     # After a failure: continue with the other jobs, or stop and start no further job.
     on_failure: str = "continue"
-    # Start no further job when so many have failed, each after all its retries; null: no limit.
-    max_failures: Optional[int] = None  # noqa: UP045
-    # How many more times to try a job that failed, before the next job starts; it goes on from its
+    # Start no further job once this many have failed, each after all its retries; null: no limit.
+    max_failures: Optional[int] = None
+    # How many more times to try a job that failed, before the next job starts; it resumes from its
     # checkpoint if it has one.
     retries: int = 0
     # Seconds after which an attempt at a job is ended with all its processes, and counts as failed;
     # null: no limit.
-    timeout_s: Optional[float] = None  # noqa: UP045
+    timeout_s: Optional[float] = None
     # Seconds from the request to stop (SIGTERM) to SIGKILL, for a job that ran past timeout_s.
     grace_s: float = 10.0
     # Print the plan with its cores and directories, and run nothing.
     dry_run: bool = False
     # Modules to import once, before the first job, instead of in every job.
-    preload: List[str] = field(default_factory=list)  # noqa: UP006
-    # `module.function`, called with a list of the jobs' configs in a process of its own, before the
-    # first of jobs that run one at a time: it builds what they have in common, such as compiled
-    # programs, and returns a line for the log, or None.
-    prepare: Optional[str] = None  # noqa: UP045
+    preload: List[str] = field(default_factory=list)
+    # Removed: nothing is compiled ahead of the jobs any more. Any value is refused.
+    prepare: Optional[str] = None
     # `module.function`, called with the config of every job before the first job starts; it
     # refuses a config by raising an exception.
-    validate: Optional[str] = None  # noqa: UP045
+    validate: Optional[str] = None
     # A group whose choices may have settings of their own in a sweep: with `algo`, `ppo.clip=0.1`
     # sets `algo.clip` in the jobs with algo=ppo only; null: none.
-    own_settings: Optional[str] = None  # noqa: UP045
+    own_settings: Optional[str] = None
     # Keys to leave out when a job's config is compared with the recorded one.
-    hash_ignore: List[str] = field(default_factory=list)  # noqa: UP006
+    hash_ignore: List[str] = field(default_factory=list)
 
 
 def check_settings(settings: WalleLauncherConf) -> None:
@@ -162,12 +164,12 @@ def check_settings(settings: WalleLauncherConf) -> None:
                 f"hydra.launcher.{key}={getattr(settings, key)}: choose one of {named}"
             )
     lowest = {"threads": 1, "retries": 0, "max_failures": 1, "grace_s": 0}
-    for key, least in lowest.items():
-        value = getattr(settings, key)
-        if value is not None and value < least:
-            raise ValueError(f"hydra.launcher.{key}={value}: it must be at least {least}")
-    if settings.timeout_s is not None and settings.timeout_s <= 0:
-        raise ValueError(f"hydra.launcher.timeout_s={settings.timeout_s}: it must be above 0")
+    _check_bounds("hydra.launcher", settings, lowest, above_zero="timeout_s")
+    if settings.prepare is not None:
+        raise ValueError(
+            f"hydra.launcher.prepare={settings.prepare} was removed: jobs build what they need "
+            "themselves, and walle's own libraries are built once for all; leave it out"
+        )
     if settings.on_failure == "stop" and (settings.max_failures or 1) > 1:
         raise ValueError(
             f"hydra.launcher.on_failure=stop ends at the first failure, which contradicts "
@@ -175,10 +177,17 @@ def check_settings(settings: WalleLauncherConf) -> None:
         )
     if settings.backend == "local" and not settings.wait:
         raise ValueError(
-            "hydra.launcher.wait=false needs workers that go on without this process: add "
+            "hydra.launcher.wait=false needs workers that continue without this process: add "
             "hydra.launcher.backend=slurm or ray"
         )
-    _refuse_settings_of_others(settings)
+    for group, defaults in {"slurm": SlurmConf(), "ray": RayConf()}.items():
+        for key, default in vars(defaults).items():
+            value = getattr(getattr(settings, group), key)
+            if group != settings.backend and value != default:
+                raise ValueError(
+                    f"hydra.launcher.{group}.{key}={value} has no effect with backend="
+                    f"{settings.backend}: leave it out, or use hydra.launcher.backend={group}"
+                )
 
 
 def check_worker_settings(settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
@@ -192,7 +201,7 @@ def check_worker_settings(settings: WalleLauncherConf, workers: SlurmConf | RayC
         ValueError: with the key and what to use instead.
     """
     name = settings.backend
-    for key in ("cores", "gpus"):  # of this machine, which say nothing about other machines
+    for key in ("cores", "gpus"):
         if getattr(settings, key) is not None:
             raise ValueError(
                 f"hydra.launcher.{key} names those of this machine, and backend={name} runs jobs "
@@ -203,30 +212,15 @@ def check_worker_settings(settings: WalleLauncherConf, workers: SlurmConf | RayC
             f"hydra.launcher.check_cores times the cores of this machine, and backend={name} runs "
             "jobs elsewhere: leave it out"
         )
-    for key, least in {"workers": 1, "cores": 1, "gpus": 0, "save_s": 0}.items():
-        value = getattr(workers, key)
+    lowest = {"workers": 1, "cores": 1, "gpus": 0, "save_s": 0}
+    _check_bounds(f"hydra.launcher.{name}", workers, lowest, above_zero="heartbeat_s")
+
+
+def _check_bounds(group: str, settings: object, lowest: dict[str, int], above_zero: str) -> None:
+    for key, least in lowest.items():
+        value = getattr(settings, key)
         if value is not None and value < least:
-            raise ValueError(f"hydra.launcher.{name}.{key}={value}: it must be at least {least}")
-    if workers.heartbeat_s <= 0:
-        raise ValueError(
-            f"hydra.launcher.{name}.heartbeat_s={workers.heartbeat_s}: it must be above 0"
-        )
-
-
-def heartbeat_s(settings: WalleLauncherConf) -> float:
-    """Seconds between two signs of life of a worker."""
-    return settings.ray.heartbeat_s if settings.backend == "ray" else settings.slurm.heartbeat_s
-
-
-def _refuse_settings_of_others(settings: WalleLauncherConf) -> None:
-    """Refuses settings of a scheduler that does not run the jobs."""
-    groups: dict[str, SlurmConf | RayConf] = {"slurm": SlurmConf(), "ray": RayConf()}
-    groups.pop(settings.backend, None)
-    for group, defaults in groups.items():
-        for key, default in vars(defaults).items():
-            value = getattr(getattr(settings, group), key)
-            if value != default:
-                raise ValueError(
-                    f"hydra.launcher.{group}.{key}={value} has no effect with backend="
-                    f"{settings.backend}: leave it out, or use hydra.launcher.backend={group}"
-                )
+            raise ValueError(f"{group}.{key}={value}: it must be at least {least}")
+    value = getattr(settings, above_zero)
+    if value is not None and value <= 0:
+        raise ValueError(f"{group}.{above_zero}={value}: it must be above 0")

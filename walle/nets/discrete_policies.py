@@ -35,8 +35,8 @@ class MultiCategoricalPolicy(StochasticPolicy):
         act: Activation,
     ) -> None:
         """`actions` are the numbers K_a."""
-        self._counts = list(actions)
-        self.dist_params_size = sum(self._counts)
+        self.counts = list(actions)
+        self.dist_params_size = sum(self.counts)
         self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act)
         self.layout = Layout(self._mlp.shapes)
 
@@ -45,7 +45,7 @@ class MultiCategoricalPolicy(StochasticPolicy):
         return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
 
     def _entries(self, x: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(x, self._counts, -1)
+        return torch.split(x, self.counts, -1)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
         return torch.cat([torch.log_softmax(x, -1) for x in self._entries(logits)], -1)
@@ -61,13 +61,13 @@ class MultiCategoricalPolicy(StochasticPolicy):
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps, A]."""
-        return rng.random((steps, len(self._counts)), dtype=np.float32)
+        return rng.random((steps, len(self.counts)), dtype=np.float32)
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """Inverse transform of every entry, see `CategoricalPolicy.sample`."""
         for a, log_probs in enumerate(self._entries(dist_params)):
             below = log_probs.exp().cumsum(-1) <= scaled_noise[..., a : a + 1]
-            out[..., a] = below.sum(-1).clamp_(max=self._counts[a] - 1)
+            out[..., a] = below.sum(-1).clamp_(max=self.counts[a] - 1)
 
     def mode(self, dist: Tensor) -> Tensor:
         """The likeliest action of every entry, [..., A]."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-UNEVEN = (
-    1.15  # lanes change hands where the slowest sampler takes so many times the quickest's time
-)
-WINDOW_S = 0.5  # of work of every sampler, over which its speed is measured
-MOST = 2  # times its initial lanes that a sampler may get
+UNEVEN = 1.15  # lanes move if the slowest sampler takes this many times as long as the quickest
+WINDOW_S = 0.5  # work of each sampler over which its speed is measured, in seconds
+MOST = 2  # a sampler's lanes at most, as a multiple of its initial ones
 
 
 class Dealer:
     """Measures the samplers' speeds and decides on the numbers of their lanes."""
 
     def __init__(self, counts: Sequence[int]) -> None:
-        """Starts with so many lanes of each sampler."""
+        """Starts with these numbers of lanes, by sampler."""
         self._counts, self._most = list(counts), [MOST * count for count in counts]
         self._steps = [0] * len(counts)
         self._seconds = [0.0] * len(counts)

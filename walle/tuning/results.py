@@ -12,7 +12,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from walle.launcher.composing import task_config
+from walle.launcher.composing import written_values
 from walle.launcher.identity import Flat, flatten, same
 from walle.system.files import write_atomically
 from walle.tuning.space import plain, text
@@ -58,36 +58,33 @@ class Results:
         }
         write_atomically(self._sweep / RESULTS, OmegaConf.to_yaml(OmegaConf.create(results)))
         (self._sweep / EXPERIMENT).parent.mkdir(exist_ok=True)
-        text = _experiment(self._study, best, self._context, self._config)
-        write_atomically(self._sweep / EXPERIMENT, text)
+        experiment = _experiment(self._study, best, self._context, self._config)
+        write_atomically(self._sweep / EXPERIMENT, experiment)
 
 
 def _table(study: Study) -> str:
     """A row for each trial."""
-    rows = [_row(each) for each in study.study.get_trials(deepcopy=False)]
-    head = ["trial", "state", "value"]
+    rows = [
+        {
+            "trial": trial.number,
+            "state": trial.state.name.lower(),
+            "value": trial.value if trial.state == TrialState.COMPLETE else None,
+            **{key: text(value) for key, value in trial.params.items()},
+            "evaluations": len(trial.intermediate_values),
+            "last_evaluation": trial.intermediate_values.get(trial.last_step or 0),
+            "duration_s": trial.duration and round(trial.duration.total_seconds(), 1),
+            "launcher": trial.user_attrs.get(SWEEP),
+            "jobs": " ".join(trial.user_attrs.get(JOBS, [])),
+            "error": trial.user_attrs.get(ERROR),
+        }
+        for trial in study.study.get_trials(deepcopy=False)
+    ]
     output = io.StringIO()
-    names = dict.fromkeys([*head, *(name for row in rows for name in row)])
+    names = dict.fromkeys(["trial", "state", "value", *(name for row in rows for name in row)])
     writer = csv.DictWriter(output, fieldnames=list(names))
     writer.writeheader()
     writer.writerows(rows)
     return output.getvalue()
-
-
-def _row(trial: FrozenTrial) -> dict[str, Any]:
-    duration = trial.duration
-    return {
-        "trial": trial.number,
-        "state": trial.state.name.lower(),
-        "value": trial.value if trial.state == TrialState.COMPLETE else None,
-        **{key: text(value) for key, value in trial.params.items()},
-        "evaluations": len(trial.intermediate_values),
-        "last_evaluation": trial.intermediate_values.get(trial.last_step or 0),
-        "duration_s": None if duration is None else round(duration.total_seconds(), 1),
-        "launcher": trial.user_attrs.get(SWEEP),
-        "jobs": " ".join(trial.user_attrs.get(JOBS, [])),
-        "error": trial.user_attrs.get(ERROR),
-    }
 
 
 def _experiment(study: Study, best: FrozenTrial, context: HydraContext, config: DictConfig) -> str:
@@ -102,17 +99,19 @@ def _experiment(study: Study, best: FrozenTrial, context: HydraContext, config: 
     overrides = best.user_attrs.get(OVERRIDES, [])
     job = context.config_loader.load_sweep_config(config, list(overrides))
     groups, before = _defaults(context, job)
-    after = _leaves(job)
     absent, searched = object(), {key.lstrip("+") for key in best.params}
-    changed = {
-        key: value
-        for key, value in after.items()
-        if key in searched or (key not in NOT_SETTINGS and not same(before.get(key, absent), value))
-    }
     content: dict[str, Any] = {}
     if groups:
         content["defaults"] = [{f"override /{key}": option} for key, option in groups.items()]
-    return head + OmegaConf.to_yaml(OmegaConf.create(content | _nested(changed)))
+    for key, value in flatten(written_values(job)).items():
+        differs = key not in NOT_SETTINGS and not same(before.get(key, absent), value)
+        if key in searched or differs:
+            *parents, last = key.split(".")
+            node = content
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[last] = value
+    return head + OmegaConf.to_yaml(OmegaConf.create(content))
 
 
 def _defaults(context: HydraContext, job: DictConfig) -> tuple[dict[str, str], Flat]:
@@ -123,30 +122,12 @@ def _defaults(context: HydraContext, job: DictConfig) -> tuple[dict[str, str], F
     loader = context.config_loader
     if not loader.repository.config_exists(PRIMARY):  # type: ignore[attr-defined]
         return {}, {}
-    plain_config = loader.load_configuration(PRIMARY, [], run_mode=RunMode.RUN)
-    usual = plain_config.hydra.runtime.choices
+    usual = loader.load_configuration(PRIMARY, [], run_mode=RunMode.RUN).hydra.runtime.choices
     groups = {
         str(key): str(option)
         for key, option in job.hydra.runtime.choices.items()
         if "/" not in str(key) and key in usual and usual[key] != option
     }
     chosen = [f"{key}={option}" for key, option in groups.items()]
-    return groups, _leaves(loader.load_configuration(PRIMARY, chosen, run_mode=RunMode.RUN))
-
-
-def _leaves(config: DictConfig) -> Flat:
-    """The task's settings as they are written, by dotted keys."""
-    written = OmegaConf.to_container(task_config(config), resolve=False, enum_to_str=True)
-    return flatten({str(key): value for key, value in written.items()})  # type: ignore[union-attr]
-
-
-def _nested(flat: Flat) -> dict[str, Any]:
-    """`{"a.b": 1}` becomes `{"a": {"b": 1}}`."""
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *parents, last = key.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return nested
+    config = loader.load_configuration(PRIMARY, chosen, run_mode=RunMode.RUN)
+    return groups, flatten(written_values(config))

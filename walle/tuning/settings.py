@@ -1,9 +1,11 @@
 """The sweeper's settings: every key of `hydra.sweeper`, and which values it may have."""
 
+# ruff: noqa: UP006, UP035, UP045  OmegaConf reads these spellings of types only
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional  # noqa: UP035  OmegaConf reads these spellings only
+from typing import Any, Dict, Optional
 
 from walle.errors import ConfigError
 
@@ -19,7 +21,7 @@ class WalleOptunaConf:
     _convert_: str = "all"
     # The search space: settings with Hydra's choice(), range() and interval(); what is typed on the
     # command line wins. docs/tuning.md has the syntax.
-    params: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
+    params: Dict[str, Any] = field(default_factory=dict)
     # Trials of the study in all, over all launchers that share it.
     n_trials: int = 20
     # Trials side by side, as many as the launcher has cores for.
@@ -28,7 +30,7 @@ class WalleOptunaConf:
     # over them. null: one job with `seed` as it is.
     seeds: Any = None
     # maximize or minimize the jobs' results; null: maximize, except for objective=wall_s.
-    direction: Optional[str] = None  # noqa: UP045
+    direction: Optional[str] = None
     # Optuna's sampler: tpe, random, gp, cmaes, qmc, grid, bruteforce, nsgaii, or with options as
     # {name: tpe, multivariate: true}, or any class as {_target_: module.Class, ...}.
     sampler: Any = "tpe"
@@ -36,11 +38,11 @@ class WalleOptunaConf:
     # wilcoxon, in the same forms; null: all trials run to their ends.
     pruner: Any = None
     # Seed of the sampler; null: different numbers in every search.
-    seed: Optional[int] = 0  # noqa: UP045
+    seed: Optional[int] = 0
     # No trial starts after so many seconds; null: no limit.
-    timeout_s: Optional[float] = None  # noqa: UP045
+    timeout_s: Optional[float] = None
     # The study's journal, a file; null: study.journal in the sweep's directory.
-    storage: Optional[str] = None  # noqa: UP045
+    storage: Optional[str] = None
     # The study's name in the journal, which can hold several.
     study_name: str = "study"
 
@@ -63,25 +65,25 @@ def check_settings(settings: WalleOptunaConf) -> None:
     seeds_of(settings.seeds, 0)
 
 
-def seeds_of(asked: Any, first: int) -> list[int] | None:
+def seeds_of(setting: Any, first: int) -> list[int] | None:
     """The seeds of every trial; None for jobs with the seed that their config has.
 
     Args:
-        asked: the setting `seeds`: a list, how many, or None.
+        setting: `seeds`: a list, how many, or None.
         first: the first seed where only their number is given.
 
     Raises:
-        ConfigError: it is none of these, or a seed stands there twice.
+        ConfigError: it is neither, or names a seed twice.
     """
-    if asked is None:
+    if setting is None:
         return None
-    if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0:
-        return list(range(first, first + asked))
-    listed = asked if isinstance(asked, list) else []
+    if isinstance(setting, int) and not isinstance(setting, bool) and setting > 0:
+        return list(range(first, first + setting))
+    listed = setting if isinstance(setting, list) else []
     whole = [seed for seed in listed if isinstance(seed, int) and not isinstance(seed, bool)]
     if not whole or len(set(whole)) < len(listed):
         raise ConfigError(
-            f"hydra.sweeper.seeds={asked}: give a list of different whole numbers, as in [1,2,3], "
-            "or how many"
+            f"hydra.sweeper.seeds={setting}: give a list of different whole numbers, as in "
+            "[1,2,3], or how many"
         )
     return whole

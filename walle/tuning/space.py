@@ -49,11 +49,17 @@ class Space(NamedTuple):
 
     def ends(self) -> Iterator[Point]:
         """The lowest point, the highest point, and the lowest with each further choice in turn."""
-        lowest = {key: _values(one)[0] for key, one in self.distributions.items()}
+        ends: dict[str, Sequence[Value]] = {
+            key: values.choices
+            if isinstance(values, CategoricalDistribution)
+            else (values.low, values.high)  # type: ignore[attr-defined]
+            for key, values in self.distributions.items()
+        }
+        lowest = {key: values[0] for key, values in ends.items()}
         yield lowest
-        yield {key: _values(one)[-1] for key, one in self.distributions.items()}
-        for key, one in self.distributions.items():
-            yield from (lowest | {key: value} for value in _values(one)[1:-1])
+        yield {key: values[-1] for key, values in ends.items()}
+        for key, values in ends.items():
+            yield from (lowest | {key: value} for value in values[1:-1])
 
 
 def read_space(
@@ -70,27 +76,21 @@ def read_space(
         ConfigError: a sweep has no meaning in a search, or nothing is searched.
         HydraException: a text is not in Hydra's syntax.
     """
-    written = [f"{key}={_written(value)}" for key, value in params.items()]
-    parsed = {_name(one): one for one in parser.parse_overrides([*written, *arguments])}
-    swept = {one.get_key_element(): one for one in parsed.values() if one.is_sweep_override()}
+    written = [  # a text may be a sweep; another value as Hydra would write it
+        f"{key}={value if isinstance(value, str) else Override._get_value_element_as_str(value)}"
+        for key, value in params.items()
+    ]
+    overrides = parser.parse_overrides([*written, *arguments])
+    parsed = {f"{each.key_or_group}@{each.package or ''}": each for each in overrides}
+    swept = {each.get_key_element(): each for each in parsed.values() if each.is_sweep_override()}
     if not swept:
         raise ConfigError(
             "hydra/sweeper=walle_optuna has nothing to search: give a setting several values, such "
             "as algo.learning_rate=tag(log,interval(1e-4,1e-2)) or algo=ppo,a2c"
         )
-    fixed = tuple(str(one.input_line) for one in parsed.values() if not one.is_sweep_override())
-    texts = {key: str(one.input_line).partition("=")[2] for key, one in swept.items()}
-    return Space(fixed, {key: distribution(one) for key, one in swept.items()}, texts)
-
-
-def _name(override: Override) -> str:
-    """The setting that an override sets: key and package."""
-    return f"{override.key_or_group}@{override.package or ''}"
-
-
-def _written(value: Any) -> str:
-    """A text as it stands, because it may be a sweep; another value as Hydra would write it."""
-    return value if isinstance(value, str) else str(Override._get_value_element_as_str(value))
+    fixed = tuple(str(each.input_line) for each in parsed.values() if not each.is_sweep_override())
+    texts = {key: str(each.input_line).partition("=")[2] for key, each in swept.items()}
+    return Space(fixed, {key: distribution(each) for key, each in swept.items()}, texts)
 
 
 def distribution(override: Override) -> BaseDistribution:
@@ -101,7 +101,7 @@ def distribution(override: Override) -> BaseDistribution:
     searches a range on a logarithmic scale.
 
     Raises:
-        ConfigError: it has no meaning in a search, with the reason and the cure.
+        ConfigError: it has no meaning in a search, with the reason and the fix.
     """
     sweep, line = override.value(), override.input_line
     if not isinstance(sweep, Sweep):
@@ -119,38 +119,32 @@ def distribution(override: Override) -> BaseDistribution:
 
 
 def _distribution(sweep: Sweep, *, log: bool) -> BaseDistribution:
-    if isinstance(sweep, RangeSweep):
-        return _steps(sweep, log=log)
     if isinstance(sweep, IntervalSweep):
-        return _interval(sweep, log=log)
+        low, high = sweep.start, sweep.end
+        if low is None or high is None or not low < high:
+            raise ValueError(f"{low} is not below {high}; give interval(low,high)")
+        if log and low <= 0:
+            raise ValueError(f"a logarithmic scale has no {low}; start above 0")
+        if isinstance(low, int) and isinstance(high, int):
+            return IntDistribution(low, high, log=log)
+        return FloatDistribution(float(low), float(high), log=log)
+    if isinstance(sweep, RangeSweep):
+        values = sorted(sweep.range())
+        if not values:
+            raise ValueError("it is empty; the end is not part of a range, as in range(1,4)")
+        low, high, step = values[0], values[-1], abs(sweep.step)
+        if log and (step != 1 or low < 1):
+            raise ValueError(
+                "steps have no logarithmic scale; give tag(log, int(interval(low,high)))"
+            )
+        if all(isinstance(value, int) for value in values):
+            return IntDistribution(int(low), int(high), log=log, step=int(step))
+        return FloatDistribution(float(low), float(high), step=float(step))
     if not isinstance(sweep, ChoiceSweep):
         raise ValueError(f"{type(sweep).__name__} has no meaning in a search; give choice(a,b)")  # noqa: TRY004
     if log:
         raise ValueError("choices have no scale; give tag(log, interval(low,high))")
     return CategoricalDistribution(list({text(v): v for v in map(_category, sweep.list)}.values()))
-
-
-def _interval(sweep: IntervalSweep, *, log: bool) -> BaseDistribution:
-    low, high = sweep.start, sweep.end
-    if low is None or high is None or not low < high:
-        raise ValueError(f"{low} is not below {high}; give interval(low,high)")
-    if log and low <= 0:
-        raise ValueError(f"a logarithmic scale has no {low}; begin above 0")
-    if isinstance(low, int) and isinstance(high, int):
-        return IntDistribution(low, high, log=log)
-    return FloatDistribution(float(low), float(high), log=log)
-
-
-def _steps(sweep: RangeSweep, *, log: bool) -> BaseDistribution:
-    values = sorted(sweep.range())
-    if not values:
-        raise ValueError("it is empty; the end is not part of a range, as in range(1,4)")
-    low, high, step = values[0], values[-1], abs(sweep.step)
-    if log and (step != 1 or low < 1):
-        raise ValueError("steps have no logarithmic scale; give tag(log, int(interval(low,high)))")
-    if all(isinstance(value, int) for value in values):
-        return IntDistribution(int(low), int(high), log=log, step=int(step))
-    return FloatDistribution(float(low), float(high), step=float(step))
 
 
 def _category(element: Any) -> Value:
@@ -177,12 +171,3 @@ def plain(value: Value) -> Any:
         return value
     parsed = OverridesParser.create().parse_override(f"key={value}").value()
     return parsed.text if isinstance(parsed, QuotedString) else parsed
-
-
-def _values(one: BaseDistribution) -> Sequence[Value]:
-    """The choices, or the lowest and the highest value."""
-    if isinstance(one, CategoricalDistribution):
-        return one.choices
-    if isinstance(one, IntDistribution | FloatDistribution):
-        return one.low, one.high
-    raise TypeError(f"{one} is no distribution of this module")

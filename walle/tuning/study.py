@@ -106,8 +106,8 @@ class Study:
             running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
             # A trial without its launcher was asked for by one that was killed at that moment.
             mine = [each for each in running if each.user_attrs.get(SWEEP) in (self._sweep, None)]
-        self._broken_off = [Trial(self.study, each._trial_id) for each in mine]
-        self.going_on = len(self._broken_off)
+        self._interrupted = [Trial(self.study, each._trial_id) for each in mine]
+        self.resumed = len(self._interrupted)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -130,38 +130,27 @@ class Study:
             )
 
     def ask(self, count: int) -> list[Trial]:
-        """The next trials, at most `count`: first those that an earlier launch broke off."""
-        trials = [self._broken_off.pop(0) for _ in range(min(count, len(self._broken_off)))]
+        """The next trials, at most `count`: first those that were interrupted in an earlier launch.
+
+        Each has a value for every key of the search space; a trial keeps those that it has.
+        """
+        trials = [self._interrupted.pop(0) for _ in range(min(count, len(self._interrupted)))]
         with self._asking():
-            for trial in trials:
-                self._suggest(trial)
-            begun = len(self.study.get_trials(deepcopy=False)) - self._waiting()
-            if self.exhausted:
-                return trials
-            for number in range(begun, min(begun + count - len(trials), self.n_trials)):
+            for trial in trials:  # it was interrupted before it had a value for every key
+                _suggest(trial, self._space)
+            # Somebody may have put trials into the queue, to be asked for first.
+            waiting = self.study.get_trials(deepcopy=False, states=[TrialState.WAITING])
+            started = len(self.study.get_trials(deepcopy=False)) - len(waiting)
+            last = started if self.exhausted else min(started + count - len(trials), self.n_trials)
+            for number in range(started, last):
                 self.study.sampler = self._sampler(number)
-                trial = self.study.ask()
-                trial.set_user_attr(SWEEP, self._sweep)
-                trials.append(self._suggest(trial))
+                trials.append(self.study.ask())
+                trials[-1].set_user_attr(SWEEP, self._sweep)
+                _suggest(trials[-1], self._space)
         return trials
 
-    def _waiting(self) -> int:
-        """How many trials somebody put into the queue, to be asked for first."""
-        return len(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
-
-    def _suggest(self, trial: Trial) -> Trial:
-        """Gives the trial its values; it keeps those that it has."""
-        for key, one in self._space.items():
-            if isinstance(one, CategoricalDistribution):
-                trial.suggest_categorical(key, one.choices)
-            elif isinstance(one, IntDistribution):
-                trial.suggest_int(key, one.low, one.high, step=one.step, log=one.log)
-            elif isinstance(one, FloatDistribution):
-                trial.suggest_float(key, one.low, one.high, step=one.step, log=one.log)
-        return trial
-
     def tell(self, trial: Trial, overrides: Sequence[str], ends: Sequence[JobEnd]) -> TrialState:
-        """Records how the jobs of a trial ended; a trial with unfinished jobs goes on later.
+        """Records how the jobs of a trial ended; a trial with unfinished jobs resumes later.
 
         Args:
             trial: the trial.
@@ -193,24 +182,43 @@ class Study:
 
     def finished(self) -> list[FrozenTrial]:
         """The trials that ended, by their numbers."""
-        return [each for each in self.study.get_trials(deepcopy=False) if each.state.is_finished()]
+        trials = self.study.get_trials(deepcopy=False)
+        return [trial for trial in trials if trial.state.is_finished()]
 
     def elsewhere(self) -> list[str]:
         """The directories of other launchers with trials that have not ended."""
         running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-        found = {str(each.user_attrs.get(SWEEP)) for each in running} - {self._sweep}
-        return sorted(found)
+        return sorted({str(trial.user_attrs.get(SWEEP)) for trial in running} - {self._sweep})
 
     def best(self) -> FrozenTrial | None:
         """The best trial; None before one is complete."""
-        complete = [each for each in self.finished() if each.state == TrialState.COMPLETE]
+        complete = any(trial.state == TrialState.COMPLETE for trial in self.finished())
         return self.study.best_trial if complete else None
+
+
+def _suggest(trial: Trial, space: Mapping[str, BaseDistribution]) -> None:
+    for key, values in space.items():
+        if isinstance(values, CategoricalDistribution):
+            trial.suggest_categorical(key, values.choices)
+        elif isinstance(values, IntDistribution):
+            trial.suggest_int(key, values.low, values.high, step=values.step, log=values.log)
+        elif isinstance(values, FloatDistribution):
+            trial.suggest_float(key, values.low, values.high, step=values.step, log=values.log)
 
 
 def _opened(
     journal: Path, name: str, direction: Direction, pruner: optuna.pruners.BasePruner
 ) -> optuna.Study:
-    _cut_half_line(journal)
+    if journal.exists():  # Optuna would fail at a line that a launcher could not finish
+        lock = JournalFileSymlinkLock(str(journal))
+        lock.acquire()
+        try:
+            content = journal.read_bytes()
+            complete = content.rfind(b"\n") + 1
+            if complete < len(content):
+                os.truncate(journal, complete)
+        finally:
+            lock.release()
     try:
         storage = JournalStorage(JournalFileBackend(str(journal)))
         return optuna.create_study(
@@ -225,21 +233,6 @@ def _opened(
             f"{journal} is no journal of Optuna, or damaged ({error}); give another file with "
             "hydra.sweeper.storage"
         ) from error
-
-
-def _cut_half_line(journal: Path) -> None:
-    """Removes a line that a launcher could not write to its end: Optuna would stumble over it."""
-    if not journal.exists():
-        return
-    lock = JournalFileSymlinkLock(str(journal))
-    lock.acquire()
-    try:
-        content = journal.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(journal, whole)
-    finally:
-        lock.release()
 
 
 def _median(ends: Sequence[JobEnd]) -> float | str | None:

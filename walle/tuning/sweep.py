@@ -1,4 +1,4 @@
-"""A search from start to end: ask for settings, launch jobs, tell what came of them."""
+"""A search from start to end: asks for settings, launches jobs, records their results."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import optuna
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from hydra.core.utils import configure_log, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from optuna.trial import Trial, TrialState
 
 from walle.errors import ConfigError
-from walle.launcher.composing import PlanError
+from walle.launcher.composing import PlanError, hydra_config
+from walle.launcher.launch import JobFailedError
 from walle.launcher.records import MANIFEST
 from walle.system.format import count_text
 from walle.tuning.checks import check_ends, checked_pruner, read_seeds, refusal
-from walle.tuning.jobs import job_end
 from walle.tuning.optimizers import make_sampler
-from walle.tuning.pruning import Watch
+from walle.tuning.pruning import TrialPruner
 from walle.tuning.results import Results
 from walle.tuning.settings import WalleOptunaConf, check_settings
 from walle.tuning.space import read_space
@@ -66,8 +67,8 @@ class Search:
         with _refusing():
             check_settings(settings)
         launcher = config.hydra.launcher
-        found = (Path(str(config.hydra.sweep.dir)) / MANIFEST).exists()
-        if "resume" in launcher and launcher.resume is None and found:  # a study always goes on
+        exists = (Path(str(config.hydra.sweep.dir)) / MANIFEST).exists()
+        if "resume" in launcher and launcher.resume is None and exists:  # a study always resumes
             with read_write(config), open_dict(config):
                 launcher.resume = True
         self._launcher = Plugins.instance().instantiate_launcher(
@@ -92,38 +93,34 @@ class Search:
             self._pruner = checked_pruner(self._settings, self._space, self._launcher, self._config)
             prunes = self._settings.pruner is not None
             check_ends(self._context, self._config, self._space, prunes=prunes)
-            if self._config.hydra.launcher.get("dry_run"):
-                self._show()
+            if self._config.hydra.launcher.get("dry_run"):  # the plan of the first trial
+                for key, written in self._space.written.items():
+                    log.info(f"searches {key}={written}")
+                self._launcher.launch(self._jobs(next(self._space.ends())), initial_job_idx=0)
                 return
             with only_search(self._sweep):
                 OmegaConf.save(self._config, self._sweep / "multirun.yaml")
                 self._search(self._open())
-
-    def _show(self) -> None:
-        """A dry run: the plan of the first trial."""
-        for key, written in self._space.written.items():
-            log.info(f"searches {key}={written}")
-        self._launcher.launch(self._jobs(next(self._space.ends())), initial_job_idx=0)
 
     def _jobs(self, point: Any) -> list[list[str]]:
         """The overrides of each job of a trial."""
         overrides = self._space.overrides(point)
         if self._seeds is None:
             return [overrides]
-        rest = [one for one in overrides if not one.lstrip("+").startswith("seed=")]
+        rest = [text for text in overrides if not text.lstrip("+").startswith("seed=")]
         return [[*rest, f"seed={seed}"] for seed in self._seeds]
 
     def _open(self) -> Study:
         settings, config = self._settings, self._config
         ignored = ("name", *(config.hydra.launcher.get("hash_ignore") or ()))
-        fixed = [one for one in self._space.fixed if one.partition("=")[0] not in ignored]
+        fixed = [text for text in self._space.fixed if text.partition("=")[0] not in ignored]
         objective = config.get("objective")
-        asked = settings.direction or ("minimize" if objective == "wall_s" else "maximize")
+        direction = settings.direction or ("minimize" if objective == "wall_s" else "maximize")
         return Study(
             Path(settings.storage) if settings.storage else self._sweep / JOURNAL,
             self._sweep,
             name=settings.study_name,
-            direction="minimize" if asked == "minimize" else "maximize",
+            direction="minimize" if direction == "minimize" else "maximize",
             search={
                 "space": self._space.written,
                 "fixed": sorted(fixed),
@@ -141,7 +138,13 @@ class Search:
 
     def _search(self, study: Study) -> None:
         """Runs batches of trials until the study has all of them, or time is over."""
-        self._tell_start(study)
+        ended = len(study.finished())
+        parts = [f"{ended} of {study.n_trials} trials have ended"] if ended else []
+        if study.resumed:
+            parts.append(f"{count_text(study.resumed, 'interrupted trial')} will resume")
+        log.info("; ".join([f"study {study.journal}", *parts]))
+        if ended >= study.n_trials and not study.resumed:
+            log.info(f"raise hydra.sweeper.n_trials={study.n_trials} to continue the search")
         results = Results(study, self._sweep, self._context, self._config)
         start_s, limit_s = time.monotonic(), self._settings.timeout_s
         try:
@@ -153,30 +156,18 @@ class Search:
                     break
         finally:
             results.write()
-        self._tell_end(study)
-
-    def _tell_start(self, study: Study) -> None:
-        ended = len(study.finished())
-        parts = [f"{ended} of {study.n_trials} trials have ended"] if ended else []
-        if study.going_on:
-            parts.append(f"{count_text(study.going_on, 'trial')} broken off before will go on")
-        log.info("; ".join([f"study {study.journal}", *parts]))
-        if ended >= study.n_trials and not study.going_on:
-            log.info(f"raise hydra.sweeper.n_trials={study.n_trials} to go on with the search")
-
-    def _tell_end(self, study: Study) -> None:
-        best = study.best()
         if study.exhausted:
             log.info("the sampler has tried every point of the search space")
         if others := study.elsewhere():
             log.info(f"trials of other launchers have not ended: {', '.join(others)}")
+        best = study.best()
         if best is None:
             print("no trial is complete, so there are no best settings", file=sys.stderr)
             raise SystemExit(1)
         log.info(f"best: trial {best.number} with {best.value:.6g}; see {self._sweep}")
 
     def _run(self, study: Study, trials: Sequence[Trial]) -> None:
-        """Launches the jobs of some trials, and tells the study how they ended.
+        """Launches the jobs of some trials, and records in the study how they ended.
 
         Raises:
             SystemExit: too many jobs have failed.
@@ -186,19 +177,26 @@ class Search:
         if jobs:
             if self._settings.pruner is not None:
                 owners = [(tuple(job), each) for each in possible for job in jobs[each.number]]
-                self._watched(Watch(dict(reversed(owners))))
+                launcher: Any = self._launcher  # `checked_pruner` has looked at it
+                launcher.watch(TrialPruner(dict(reversed(owners))))
             listed = [job for each in jobs.values() for job in each]
-            results = list(self._launcher.launch(listed, initial_job_idx=self._next_num()))
+            # The number of the next job, for launchers that keep no record of the directory.
+            numbers = [int(path.name) for path in self._sweep.glob("*") if path.name.isdigit()]
+            first_num = 1 + max(numbers, default=-1)
+            results = list(self._launcher.launch(listed, initial_job_idx=first_num))
             for trial in possible:
                 ends = [job_end(results.pop(0), self._sweep) for _ in jobs[trial.number]]
                 self._failures += sum(end.state == "failed" for end in ends)
                 self._tell(study, trial, ends)
-        self._stop_after_failures()
-
-    def _watched(self, watch: Watch) -> None:
-        """Hands the watch to the launcher, which `checked_pruner` has looked at."""
-        launcher: Any = self._launcher
-        launcher.watch(watch)
+        launcher = self._config.hydra.launcher
+        most = 1 if launcher.get("on_failure") == "stop" else launcher.get("max_failures")
+        if most is not None and self._failures >= most:
+            print(
+                f"{count_text(self._failures, 'job')} failed, and the launcher allows no more: the "
+                "search ends; start it again to continue",
+                file=sys.stderr,
+            )
+            raise SystemExit(1)
 
     def _refuse(self, study: Study, trial: Trial) -> bool:
         """Whether no job can have the trial's settings, which then counts as a failure."""
@@ -214,33 +212,32 @@ class Search:
         state = study.tell(trial, self._space.overrides(trial.params), ends)
         if state == TrialState.RUNNING:
             return
-        told, best = study.study.get_trials(deepcopy=False)[trial.number], study.best()
-        what = f"failed: {told.user_attrs.get(ERROR)}"
+        ended, best = study.study.get_trials(deepcopy=False)[trial.number], study.best()
+        what = f"failed: {ended.user_attrs.get(ERROR)}"
         if state == TrialState.PRUNED:
             what = "pruned"
-        elif told.value is not None:
-            what = f"{told.value:.6g}"
+        elif ended.value is not None:
+            what = f"{ended.value:.6g}"
         so_far = f", best {best.value:.6g} (trial {best.number})" if best else ""
         values = " ".join(self._space.overrides(trial.params)[len(self._space.fixed) :])
         log.info(f"trial {trial.number} of {study.n_trials}: {what}{so_far}: {values}")
 
-    def _stop_after_failures(self) -> None:
-        """Ends the search when so many jobs have failed as the launcher allows.
 
-        Raises:
-            SystemExit: with code 1.
-        """
-        launcher = self._config.hydra.launcher
-        most = 1 if launcher.get("on_failure") == "stop" else launcher.get("max_failures")
-        if most is not None and self._failures >= most:
-            print(
-                f"{count_text(self._failures, 'job')} failed, and the launcher allows no more: the "
-                "search ends; start it again to go on",
-                file=sys.stderr,
-            )
-            raise SystemExit(1)
+def job_end(result: JobReturn, sweep: Path) -> JobEnd:
+    """How a job ended, from what the launcher returned.
 
-    def _next_num(self) -> int:
-        """The number of the next job, for launchers that keep no record of the directory."""
-        numbers = [int(path.name) for path in self._sweep.glob("*") if path.name.isdigit()]
-        return 1 + max(numbers, default=-1)
+    Args:
+        result: of the launcher.
+        sweep: the sweep's directory.
+    """
+    if result.cfg is None or result.hydra_cfg is None:
+        raise TypeError("the launcher returned a job without its configuration")
+    config = deepcopy(result.hydra_cfg)
+    with read_write(config), open_dict(config):
+        config.merge_with(result.cfg)  # the directory's name may hold any of the settings
+    with hydra_config(config):
+        directory = sweep / str(config.hydra.sweep.subdir)
+    value = result._return_value
+    if result.status == JobStatus.COMPLETED:
+        return JobEnd("completed", value, directory)
+    return JobEnd(value.state if isinstance(value, JobFailedError) else "failed", value, directory)

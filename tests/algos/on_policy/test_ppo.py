@@ -9,7 +9,7 @@ from walle.algos import REGISTRY, load
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
 from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
-from walle.sampling.sampling import News
+from walle.sampling.sampling import EventLog
 from walle.sampling.serial_sampling import SerialSampling
 from walle.system.signals import Signals
 from walle.system.supervision import Watchdog
@@ -26,7 +26,7 @@ def trained(rounds, *overrides):
     run = Run(config, Path(), probed, problem, algorithm, Timer(AGENT_SECTIONS), 0)
     (task,) = make_tasks(run, None)
     sampling = SerialSampling(
-        task, rollout_shape(run, config.lanes), Signals(), News(), Watchdog(None, print, print)
+        task, rollout_shape(run, config.lanes), Signals(), EventLog(), Watchdog(None, print, print)
     )
     for _ in range(rounds):
         sampling.publish(algorithm.snapshot())

@@ -17,7 +17,7 @@ from walle.analysis.measuring.design import (
     workers_axis,
 )
 from walle.analysis.runs import load
-from walle.analysis.writing import words
+from walle.analysis.writing import sentences
 
 PAIRS = (("a2c", 128), ("ppo", 2048))
 
@@ -80,11 +80,11 @@ def test_keys_that_change_together_are_told(tmp_path: Path) -> None:
     sweep = load(write_sweep(tmp_path / "s", jobs))
     assert changing_together(sweep, "batch_size") == {"batch_size": ["algo.name", "total_steps"]}
     assert changing_together(sweep, "sampler.n") == {"algo.name": ["batch_size", "total_steps"]}
-    assert words.also_differ(sweep, "batch_size") == [
+    assert sentences.also_differ(sweep, "batch_size") == [
         "With batch_size also differ: algo.name (a2c, ppo), total_steps (3840, 61440)."
     ]
     same = load(write_sweep(tmp_path / "t", [Job(), Job(n=2)]))
-    assert words.also_differ(same, "sampler.n") == []
+    assert sentences.also_differ(same, "sampler.n") == []
 
 
 def test_the_default_axis_of_a_speedup_is_a_number_that_varies(tmp_path: Path) -> None:

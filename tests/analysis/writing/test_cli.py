@@ -130,7 +130,7 @@ def test_flags_that_make_no_sense(
 def test_a_place_that_cannot_be_written_to(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_text("")
     assert speedup.main(["-o", "file/figure.png"]) == 2
-    assert "choose another place with -o" in capsys.readouterr().err
+    assert "choose another path with -o" in capsys.readouterr().err
 
 
 def test_failures_are_named_below_the_table(

@@ -7,14 +7,13 @@ import re
 
 import pytest
 
+from walle.launcher.launch import make_backend
 from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_settings
 from walle.launcher.workers import slurm
-from walle.launcher.workers.backends import make_backend
-from walle.launcher.workers.batch_script import batch_script
 from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.slurm import SlurmError
-from walle.launcher.workers.submission import _running_submission, array_sizes
-from walle.launcher.workers.submitted import Submission, new_directory, record_submission
+from walle.launcher.workers.slurm_backend import SlurmBackend, array_sizes, batch_script
+from walle.launcher.workers.submission import Submission, new_directory
 
 SHOWN = (
     "JobId=2 ArrayJobId=1 JobState=RUNNING NumNodes=1   Nodes=n1 CPU_IDs=0-1,4 Mem=0 GRES= \n"
@@ -176,10 +175,10 @@ def test_a_batch_script_of_a_directory_with_a_space():
 
 def test_the_reason_of_a_refusal_is_the_line_of_the_command_itself():
     said = "sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information\n"
-    assert slurm.reason(said, "sbatch") == "sbatch: unrecognized option '--nonsense'"
-    assert slurm.reason("scontrol: not running\nscontrol: error: no\n", "scontrol")[-2:] == "no"
-    assert slurm.reason("exec format\nerror\n", "squeue") == "error"
-    assert slurm.reason("", "squeue") == "no reason given"
+    assert slurm.refusal(said, "sbatch") == "sbatch: unrecognized option '--nonsense'"
+    assert slurm.refusal("scontrol: not running\nscontrol: error: no\n", "scontrol")[-2:] == "no"
+    assert slurm.refusal("exec format\nerror\n", "squeue") == "error"
+    assert slurm.refusal("", "squeue") == "no reason given"
 
 
 def test_workers_over_the_limit_of_an_array_are_split(caplog):
@@ -191,13 +190,15 @@ def test_workers_over_the_limit_of_an_array_are_split(caplog):
 
 def test_workers_of_an_earlier_command_run_only_jobs_that_have_not_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(slurm, "states", lambda arrays: {"12_0": "COMPLETING"})
-    assert _running_submission(tmp_path) is None
+    backend = object.__new__(SlurmBackend)
+    backend._settings = WalleLauncherConf(backend="slurm")
+    assert backend._running_submission(tmp_path) is None
     submission = Submission(new_directory(tmp_path), ["12"], [0])
     claims = Claims(submission.directory, "worker")
-    record_submission(submission)
-    assert _running_submission(tmp_path) == submission
+    submission.record()
+    assert backend._running_submission(tmp_path) == submission
     claims.take(0, 0)
-    assert _running_submission(tmp_path) == submission
+    assert backend._running_submission(tmp_path) == submission
     claims.end(0, 0, "completed")
-    assert _running_submission(tmp_path) is None
+    assert backend._running_submission(tmp_path) is None
     assert new_directory(tmp_path).name == "2"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def own_cache(tmp_path, monkeypatch):
     """A cache and a memory of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(library, "load", library.load.__wrapped__)
+    monkeypatch.setattr(library, "compiled", library.compiled.__wrapped__)
 
 
 def libraries():
@@ -24,23 +24,23 @@ def libraries():
 
 
 def test_a_library_is_built_once_and_again_when_it_is_damaged():
-    library.load("ppo")
+    library.compiled("normalize")
     (path,) = libraries()
     built = path.stat().st_mtime_ns
-    library.load("ppo")
+    library.compiled("normalize")
     assert path.stat().st_mtime_ns == built
     content = path.read_bytes()
     path.unlink()  # it is mapped: written in place, it would change under this process
     path.write_bytes(content[: len(content) // 2])
-    library.load("ppo")
+    library.compiled("normalize")
     assert path.read_bytes() == content
     assert libraries() == [path]
     assert not list(cache_directory().glob("*.building"))
 
 
-@pytest.mark.parametrize("name", ["ppo", "sac", "ddpg"])
+@pytest.mark.parametrize("name", ["passes", "replay", "normalize"])
 def test_a_library_shows_only_what_python_calls(name):
-    library.load(name)
+    library.compiled(name)
     (path,) = libraries()
     listed = subprocess.run(
         ["nm", "--dynamic", "--defined-only", path], capture_output=True, text=True, check=True
@@ -56,9 +56,9 @@ def test_a_library_shows_only_what_python_calls(name):
 
 
 def test_another_compiler_has_another_library(monkeypatch):
-    before = library._fingerprint("ppo")
+    before = library._fingerprint("passes")
     monkeypatch.setenv("CXX", "g++ -O2")
-    assert library._fingerprint("ppo") != before
+    assert library._fingerprint("passes") != before
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_compiler_that_fails_says_why(tmp_path, monkeypatch, script, said):
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     with pytest.raises(library.CompilerError, match=said):
-        library.load("ppo")
+        library.compiled("normalize")
     assert libraries() == []
     assert not list(cache_directory().glob("*.building"))
 
@@ -79,7 +79,7 @@ def test_a_compiler_that_fails_says_why(tmp_path, monkeypatch, script, said):
 def test_a_compiler_that_is_missing_says_so(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(library.CompilerError, match="no-such-compiler"):
-        library.load("ppo")
+        library.compiled("normalize")
 
 
 def test_the_run_says_it_in_one_line(tmp_path, monkeypatch):
@@ -89,7 +89,6 @@ def test_the_run_says_it_in_one_line(tmp_path, monkeypatch):
     compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such flag' >&2; exit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.setattr("walle.learning.native.ppo_library.load", library.load)
     small = ("env=hopper", "batch_size=256", "sampler.lanes=8")
     algorithm, _ = trained(0, *small, "algo.compile=true")
     with pytest.raises(CompileError, match=r"algo\.compile=true: compiling failed .*no such flag"):

@@ -26,8 +26,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.compiling import GRADIENT_STEP, NATIVE_STEP, Compilable, Compiling, describe
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.rows import StepInputs, make_rows
@@ -36,6 +37,7 @@ from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
 from walle.learning.gradient_steps import Info
+from walle.learning.native.passes import Loss
 from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import map_rows
 from walle.nets.critics import PolicyAndCritic
@@ -66,14 +68,13 @@ class A2C(OnPolicy):
         super().__init__(settings, net, problem, self.critic)
         self.networks = PolicyAndCritic(self.policy, self.critic)
         self.rows = make_rows(self.policy, net, problem.batch_size)
-        self.optimizer = Optimizer(
-            self.loss,
-            AdamSettings(epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm),
-            shards=problem.shards,
+        self.adam_settings = AdamSettings(
+            epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
         )
-        step = Compilable(
-            "learning", problem.rounds, problem.batch_size, self.compile, problem.rounds_vary
-        )
+        self.optimizer = Optimizer(self.loss, self.adam_settings, shards=problem.shards)
+        rounds, rows, in_cpp = problem.rounds, problem.batch_size, native.has_policy(self)
+        vary, cost = problem.rounds_vary and not in_cpp, NATIVE_STEP if in_cpp else GRADIENT_STEP
+        step = Compilable("learning", rounds, rows, self.compile, vary, cost)
         described = describe(self, net, problem)
         self.compiling = Compiling(settings.compile, problem.device, [step], description=described)
 
@@ -92,6 +93,12 @@ class A2C(OnPolicy):
 
     def compile(self, description: str | None) -> None:
         """Compiles the gradient step."""
+        if native.has_policy(self):
+            s, adam, shards = self.settings, self.adam_settings, self.problem.shards
+            weights = {"value_weight": s.value_weight, "entropy_weight": s.entropy_weight}
+            loss = Loss("policy_gradient", **weights)
+            self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
+            return
         example = self.batch(Experience.zeros(self.problem))
         self.optimizer.compile(self.vector, example, len(example.obs), description)
 
@@ -109,14 +116,27 @@ class A2C(OnPolicy):
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one gradient step on the whole round."""
-        s, batch = self.settings, self.batch(experience)
+        s = self.settings
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        result = self.optimizer.step(self.vector, self.adam, batch, rate)
+        if self.native is None:
+            batch = self.batch(experience)
+            result = self.optimizer.step(self.vector, self.adam, batch, rate)
+            value, target = batch.value, batch.target
+        else:
+            result, value, target = self.native.improve(
+                self.vector,
+                self.adam,
+                experience,
+                epochs=1,
+                minibatch_size=experience.reward.numel(),
+                learning_rate=rate,
+                generator=self.generator,
+            )
         self.vector, self.adam = result.vector, result.state
         return {
             **result.info,
-            "explained_variance": losses.explained_variance(batch.value, batch.target),
+            "explained_variance": losses.explained_variance(value, target),
             "learning_rate": rate,
         }

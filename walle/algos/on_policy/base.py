@@ -18,7 +18,8 @@ from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
-from walle.learning.optimizer import Optimizer
+from walle.learning.native.passes import Passes
+from walle.learning.optimizer import Divisible, Optimizer
 from walle.learning.sharing.team import ALONE, Team
 from walle.nets.critics import Critic
 from walle.nets.factory import NetSettings
@@ -114,6 +115,7 @@ class OnPolicy(ABC):
         vector: the parameters; the policy's [P] come first.
         adam: Adam's state for `vector`.
         optimizer: takes the gradient steps on `vector`.
+        native: takes them in C++ instead; None where PyTorch does.
         compiling: which parts are compiled.
         gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
         team: the learners that take the gradient steps together.
@@ -137,6 +139,7 @@ class OnPolicy(ABC):
         self.env_steps = 0
         self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
+        self.native: Passes | None = None
         parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
         initial = torch.cat([part.init(self.generator) for part in parts])
         self.vector = initial.to(problem.device)
@@ -157,9 +160,15 @@ class OnPolicy(ABC):
             rollout: the round before normalisation, without its observations and actions.
         """
 
-    def optimizers(self) -> Sequence[Optimizer]:
+    def optimizers(self) -> Sequence[Divisible]:
         """The optimizers that several learners can share."""
-        return [self.optimizer]
+        return [self.native or self.optimizer]
+
+    def learn_in_cpp(self, passes: Passes) -> None:
+        """Takes all later gradient steps on `vector` in C++, and normalises observations there."""
+        self.normalizers.compile()
+        self.native = passes
+        passes.join_team(self.team)
 
     def join(self, team: Team) -> None:
         """Takes all later steps with `team`."""

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from walle.algos.problem import Problem
+from walle.learning.native.normalize import NativeNormalizer
 from walle.nets.encoders import normalize_rows
-from walle.nets.normalize import BatchMoments, ObservationNormalizer, RewardNormalizer
+from walle.nets.normalize import ObservationNormalizer, RewardNormalizer
 from walle.types import AnyArray, FloatArray, ObsLayout, PolicySnapshot, Rollout
 
 
@@ -125,12 +126,15 @@ class Normalizers:
             reward_scale=settings.reward_scale,
         )
 
-    def use(
-        self, batch_moments: Callable[[Any], BatchMoments], normalized: Callable[..., Tensor]
-    ) -> None:
-        """Lets other functions do what those of these names do, for observations without images."""
-        self._observations.use(batch_moments)
-        self._normalized = normalized
+    def compile(self) -> None:
+        """Normalises observations, which must have no images, in C++ from now on.
+
+        Raises:
+            CompilerError: there is no compiler that compiles the library.
+        """
+        native = NativeNormalizer()
+        self._observations.use(native.moments)
+        self._normalized = native.normalized
 
     def experience(self, rollout: Rollout) -> Experience:
         """Normalises a rollout with the observation moments that the samplers used."""

@@ -51,9 +51,9 @@ from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.gradient_steps import Info
-from walle.learning.native.ppo_epochs import Learned, PPOEpochs
+from walle.learning.native.passes import Learned, Loss
 from walle.learning.optimizer import Optimizer
-from walle.learning.sharing.team import Team, map_rows
+from walle.learning.sharing.team import map_rows
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
@@ -133,7 +133,6 @@ class PPO(OnPolicy):
         self.adam_settings = AdamSettings(
             beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
         )
-        self.native: PPOEpochs | None = None
         self.optimizer = Optimizer(
             self.loss,
             self.adam_settings,
@@ -143,7 +142,7 @@ class PPO(OnPolicy):
         minibatches = -(-problem.batch_size // settings.minibatch_size)
         steps = problem.rounds * settings.epochs * minibatches
         cost = sequence_cost(net.memory.sequence) if net.memory else GRADIENT_STEP
-        cost = NATIVE_STEP if native.has_ppo(self) else cost
+        cost = NATIVE_STEP if native.has_policy(self) else cost
         parts = [Compilable("learning", steps, self.rows.minibatch_size, self.compile, cost=cost)]
         described = describe(self, net, problem)
         self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
@@ -165,22 +164,23 @@ class PPO(OnPolicy):
 
     def compile(self, description: str | None) -> None:
         """Compiles the gradient step, or whole passes over a round in C++ where there are any."""
-        if native.has_ppo(self):
-            target = self.settings.target_kl
-            limit = None if target is None else TOO_FAR * target
-            self.native = native.ppo_epochs(self, self.adam_settings, limit)
-            self.native.team = self.team
-            self.normalizers.use(self.native.moments, self.native.normalized)
+        if native.has_policy(self):
+            s = self.settings
+            loss = Loss(
+                objective="clip",
+                clip=s.clip,
+                value_weight=s.value_weight,
+                value_clip=s.value_clip,
+                entropy_weight=s.entropy_weight,
+                noise_is_learned=s.log_std_end is None,
+                kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
+            )
+            adam, shards = self.adam_settings, self.problem.shards
+            self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
             return
         zeros = Experience.zeros(self.problem, self.net.state_size)
         example = self.batch(zeros, self.vector)
         self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
-
-    def join(self, team: Team) -> None:
-        """See `OnPolicy.join`."""
-        super().join(team)
-        if self.native is not None:
-            self.native.team = team
 
     def draw_ahead(self) -> None:
         """See `DrawsAhead`: the orders in which the next round's rows are taken."""
@@ -220,7 +220,7 @@ class PPO(OnPolicy):
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        passes = self.passes if self.native is None else self.native.minimise
+        passes = self.passes if self.native is None else self.native.improve
         result, value, target = passes(
             self.vector,
             self.adam,
@@ -249,7 +249,7 @@ class PPO(OnPolicy):
         recompute: bool,
         **settings: Any,
     ) -> Learned:
-        """`PPOEpochs.minimise` in PyTorch, eager or compiled."""
+        """`Passes.improve` in PyTorch, eager or compiled."""
         first = self.batch(experience, vector)
         again = partial(self.batch, experience, old_value=first.value) if recompute else None
         result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)

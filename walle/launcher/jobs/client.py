@@ -1,4 +1,4 @@
-"""The launcher's side of the fork server: starts it, asks it for jobs, learns how they ended."""
+"""The launcher's side of the fork server: starts it, requests jobs, waits for their ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 import cloudpickle
 
 from walle.launcher.jobs.fork_server import Ended, Preparation
-from walle.launcher.jobs.job import HydraState, Preparing, Request
+from walle.launcher.jobs.job import HydraState, Request
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class RunningJob:
 
 
 def preparation(state: HydraState, preload: Sequence[str]) -> Preparation:
-    """The preparations of a fork server before its first job, for this process's main module.
+    """The preparation of a fork server for this process's main module.
 
     Args:
         state: what Hydra needs in every job.
@@ -113,7 +113,7 @@ class ForkServer:
         if failure:
             raise PreparationError(f"the jobs' modules could not be imported:\n{failure}")
 
-    def start(self, request: Request | Preparing) -> RunningJob:
+    def start(self, request: Request) -> RunningJob:
         """Starts a job; starts another process first if this one was killed.
 
         Raises:
@@ -127,7 +127,7 @@ class ForkServer:
             self._start_process()
             return self._fork(request)
 
-    def _fork(self, request: Request | Preparing) -> RunningJob:
+    def _fork(self, request: Request) -> RunningJob:
         ours, theirs = socket.socketpair()
         with theirs:
             self._link.send_bytes(cloudpickle.dumps(request))

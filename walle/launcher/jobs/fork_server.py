@@ -8,10 +8,10 @@ the supervisor forks the job:
          `--------- link ---------'
 
 The supervisor adopts every orphan below it, and ends them all with the job. Over the link the
-launcher sends signals for the job, and the supervisor sends how the job ended. When the launcher
+launcher sends signals for the job, and the supervisor reports how the job ended. When the launcher
 dies, by whatever signal, the link closes, and the supervisor asks the job to end (SIGTERM), so that
-the job can save what it has done, and kills it after `ORPHAN_GRACE_S`. When the supervisor dies,
-the kernel kills the job.
+the job can write a checkpoint, and kills it after `ORPHAN_GRACE_S`. When the supervisor dies, the
+kernel kills the job.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def main(link_fd: int, lock_fd: int) -> None:
         state = _prepare(link)
     except (EOFError, ConnectionError):
         return  # the launcher is gone
-    fork = _serve(link) if state is not None else None
-    if state is not None and fork is not None:
-        result_fd = _supervise(fork.link)
+    if state is not None and (fork := _serve(link)) is not None:
+        supervisor_link, request = fork
+        result_fd = _supervise(supervisor_link)
         os.close(lock_fd)
-        sys.exit(job.run(pickle.loads(fork.request), state, result_fd))
+        sys.exit(job.run(pickle.loads(request), state, result_fd))
 
 
 def _prepare(link: Connection) -> job.HydraState | None:
@@ -116,23 +116,25 @@ def _prepare(link: Connection) -> job.HydraState | None:
     return state
 
 
-class _Fork(NamedTuple):
-    """A supervisor's own link, and the pickled request of its job."""
+def _serve(link: Connection) -> tuple[Connection, bytes] | None:
+    """Forks a supervisor for every request.
 
-    link: Connection
-    request: bytes
-
-
-def _serve(link: Connection) -> _Fork | None:
-    """Forks a supervisor for every request; returns in each of them, and None at the end."""
+    Returns:
+        in each supervisor, its own link and the pickled request of its job; None at the end.
+    """
     supervisors: dict[int, int] = {}  # process id -> a file descriptor readable once it ended
     while True:
         readable = wait([link, *supervisors.values()])
-        _reap(supervisors, readable)
+        ended = [pid for pid, pidfd in supervisors.items() if pidfd in readable]
+        for pid in ended:
+            os.waitpid(pid, 0)
+            os.close(supervisors.pop(pid))
+        if ended:  # the job of a supervisor that was killed
+            end_descendants(LINGER_S, spare=supervisors)
         if link not in readable:
             continue
         try:
-            fork = _Fork(request=link.recv_bytes(), link=Connection(reduction.recv_handle(link)))
+            request, supervisor_link = link.recv_bytes(), Connection(reduction.recv_handle(link))
         except (EOFError, ConnectionError):
             return None
         sys.stdout.flush()
@@ -142,23 +144,13 @@ def _serve(link: Connection) -> _Fork | None:
             link.close()
             for pidfd in supervisors.values():
                 os.close(pidfd)
-            return fork
-        fork.link.close()
+            return supervisor_link, request
+        supervisor_link.close()
         supervisors[pid] = os.pidfd_open(pid)
 
 
-def _reap(supervisors: dict[int, int], readable: list[Any]) -> None:
-    """Removes the supervisors that ended; ends the job of a supervisor that was killed."""
-    ended = [pid for pid, pidfd in supervisors.items() if pidfd in readable]
-    for pid in ended:
-        os.waitpid(pid, 0)
-        os.close(supervisors.pop(pid))
-    if ended:
-        end_descendants(LINGER_S, spare=supervisors)
-
-
 def _supervise(link: Connection) -> int:
-    """Starts the job, ends all its processes when it ends, and tells the launcher.
+    """Starts the job, ends all its processes when it ends, and reports to the launcher.
 
     Returns:
         In the job's process only: the file for its result. The supervisor never returns.
@@ -172,7 +164,15 @@ def _supervise(link: Connection) -> int:
         os.setsid()
         die_with_parent(supervisor)
         return result_fd
-    _forward_signals(pid, link)
+    pidfd = os.pidfd_open(pid)
+    try:
+        while pidfd not in wait([link, pidfd]):
+            os.kill(pid, link.recv())
+    except (EOFError, ConnectionError):  # the launcher is gone
+        os.kill(pid, signal.SIGTERM)
+        if not wait([pidfd], ORPHAN_GRACE_S):
+            os.kill(pid, signal.SIGKILL)
+            wait([pidfd])
     _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     survivors = end_descendants(LINGER_S)
@@ -188,17 +188,3 @@ def _supervise(link: Connection) -> int:
     with contextlib.suppress(ConnectionError):  # the launcher may be gone
         link.send(ended)
     os._exit(0)
-
-
-def _forward_signals(pid: int, link: Connection) -> None:
-    """Passes the launcher's signals on to the job until it ends; ends it without a launcher."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        while pidfd not in wait([link, pidfd]):
-            os.kill(pid, link.recv())
-    except (EOFError, ConnectionError):
-        os.kill(pid, signal.SIGTERM)
-        if not wait([pidfd], ORPHAN_GRACE_S):
-            os.kill(pid, signal.SIGKILL)
-            wait([pidfd])
-    os.close(pidfd)

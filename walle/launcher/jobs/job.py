@@ -6,8 +6,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -53,42 +51,6 @@ class Request(NamedTuple):
     cores: tuple[int, ...]
     environ: dict[str, str]
 
-    def work(self, state: HydraState) -> Any:
-        """Runs the job; returns what the user's function returned, or raises what it raised."""
-        returned = run_job(
-            hydra_context=state.hydra_context,
-            task_function=state.task_function,
-            config=self.config,
-            job_dir_key="hydra.sweep.dir",
-            job_subdir_key="hydra.sweep.subdir",
-        )
-        if returned.status != JobStatus.COMPLETED:
-            raise returned._return_value
-        return returned.return_value
-
-
-class Preparing(NamedTuple):
-    """A request to call a function with the configs of jobs before they run.
-
-    Attributes:
-        function: `module.function`.
-        configs: its argument.
-        log: see `Request`.
-        cores: see `Request`.
-        environ: see `Request`.
-    """
-
-    function: str
-    configs: Sequence[DictConfig]
-    log: str
-    cores: tuple[int, ...]
-    environ: dict[str, str]
-
-    def work(self, state: HydraState) -> Any:  # noqa: ARG002  a `Request` needs it
-        """Calls the function; returns what it returned."""
-        module, _, name = self.function.rpartition(".")
-        return getattr(import_module(module), name)(self.configs)
-
 
 class JobResult(NamedTuple):
     """The value that a job's function returned, or the exception that it raised.
@@ -102,7 +64,7 @@ class JobResult(NamedTuple):
     error: str | None = None
 
 
-def run(request: Request | Preparing, state: HydraState, result_fd: int) -> int | str | None:
+def run(request: Request, state: HydraState, result_fd: int) -> int | str | None:
     """Runs the job in this process.
 
     Args:
@@ -115,7 +77,16 @@ def run(request: Request | Preparing, state: HydraState, result_fd: int) -> int 
     """
     _set_up_process(request)
     try:
-        _write(result_fd, JobResult(value=request.work(state)))
+        returned = run_job(
+            hydra_context=state.hydra_context,
+            task_function=state.task_function,
+            config=request.config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+        )
+        if returned.status != JobStatus.COMPLETED:
+            raise returned._return_value  # noqa: TRY301  handled as the function's own exception
+        _write(result_fd, JobResult(value=returned.return_value))
     except SystemExit as error:
         _write(result_fd, JobResult(error=f"SystemExit: {error.code}"))
         raise
@@ -123,7 +94,7 @@ def run(request: Request | Preparing, state: HydraState, result_fd: int) -> int 
         _write(result_fd, JobResult(error="KeyboardInterrupt"))
         traceback.print_exc()
         return 128 + signal.SIGINT
-    except Exception as error:  # noqa: BLE001  whatever it is, the log and the result tell it
+    except Exception as error:  # noqa: BLE001  whatever it is, the log and the result show it
         traceback.print_exc()
         _write(result_fd, JobResult(error=one_line(error)))
         return 1
@@ -131,7 +102,7 @@ def run(request: Request | Preparing, state: HydraState, result_fd: int) -> int 
 
 
 def read_result(result_fd: int) -> bytes | None:
-    """The pickled `JobResult` of a job; None when the job ended before it had written it whole."""
+    """The pickled `JobResult` of a job; None when the job ended before it had written all of it."""
     os.lseek(result_fd, 0, os.SEEK_SET)
     with open(result_fd, "rb") as file:
         content = file.read()
@@ -144,22 +115,17 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _set_up_process(request: Request | Preparing) -> None:
-    """Sets cores, environment, signals and output before the user's code starts."""
+def _set_up_process(request: Request) -> None:
     os.sched_setaffinity(0, request.cores)
     os.environ.update(request.environ)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
-    _redirect(request.log)
     if "numpy" in sys.modules:  # all forks have the same state of NumPy's global generator
         sys.modules["numpy"].random.seed()
-
-
-def _redirect(log: str) -> None:
-    """Sends all output to the file, line by line: a killed job's last line is in it."""
-    os.makedirs(os.path.dirname(log), exist_ok=True)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    # All output goes to the log line by line, so that a killed job's last line is in it.
+    os.makedirs(os.path.dirname(request.log), exist_ok=True)
+    out = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (out, 1), (out, 2)):
         os.dup2(source, target)

@@ -1,4 +1,4 @@
-"""Tells how a job ended, in words and for status.json."""
+"""How a job ended, in words and for status.json."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Circumstances(NamedTuple):
 
 
 def judge(ended: Ended, around: Circumstances) -> Verdict:
-    """Decides between completed, failed, interrupted and pruned; gives the reason in one line."""
+    """Decides between completed, failed, interrupted and pruned, with the reason in one line."""
     name = signal.Signals(ended.signal).name if ended.signal is not None else None
     result = _unpickled(ended.result)
     verdict = Verdict("failed", None, ended.exit_code, name or around.own_signal)
@@ -68,9 +68,32 @@ def judge(ended: Ended, around: Circumstances) -> Verdict:
         return verdict._replace(state="completed", value=result.value)
     if around.pruned is not None:
         return verdict._replace(state="pruned", error=around.pruned)
-    if _was_interrupted(ended, result, around):
+    if (
+        around.interrupted
+        or around.own_state == "interrupted"
+        or ended.exit_code in INTERRUPTED_CODES
+        or ended.signal in INTERRUPTS
+        or (result is not None and result.error == "KeyboardInterrupt")
+    ):
         return verdict._replace(state="interrupted", error="stopped before its end")
-    return verdict._replace(error=_reason(ended, result, around, name))
+    if ended.signal == signal.SIGKILL and around.out_of_memory:
+        peak_gib = ended.peak_memory_bytes / 2**30
+        return verdict._replace(
+            error=f"killed by the kernel: out of memory (peak {peak_gib:.1f} GiB)"
+        )
+    if around.own_state == "failed" and around.own_error:
+        reason = around.own_error
+    elif result is not None and result.error is not None:
+        # A program that exits with a number alone has printed the reason before.
+        number = re.fullmatch(r"SystemExit: \d+", result.error)
+        reason = (around.last_line if number else None) or result.error
+    elif name is not None:
+        reason = f"killed by {name}"
+    else:
+        code = ended.exit_code
+        reason = f"its process ended with exit code {code} before the job returned"
+    note = "; the kernel was ending processes for lack of memory" if around.out_of_memory else ""
+    return verdict._replace(error=reason + note)
 
 
 def _unpickled(result: bytes | None) -> JobResult | None:
@@ -81,29 +104,3 @@ def _unpickled(result: bytes | None) -> JobResult | None:
     except Exception as error:  # noqa: BLE001  the value's own code runs: any error is possible
         return JobResult(error=f"what it returned cannot be read: {one_line(error)}")
     return content
-
-
-def _was_interrupted(ended: Ended, result: JobResult | None, around: Circumstances) -> bool:
-    return (
-        around.interrupted
-        or around.own_state == "interrupted"
-        or ended.exit_code in INTERRUPTED_CODES
-        or ended.signal in INTERRUPTS
-        or (result is not None and result.error == "KeyboardInterrupt")
-    )
-
-
-def _reason(ended: Ended, result: JobResult | None, around: Circumstances, name: str | None) -> str:
-    note = "; the kernel was ending processes for lack of memory" if around.out_of_memory else ""
-    if ended.signal == signal.SIGKILL and around.out_of_memory:
-        peak_gib = ended.peak_memory_bytes / 2**30
-        return f"killed by the kernel: out of memory (peak {peak_gib:.1f} GiB)"
-    if around.own_state == "failed" and around.own_error:
-        return around.own_error + note
-    if result is not None and result.error is not None:
-        # A program that exits with a number alone has printed the reason before.
-        number = re.fullmatch(r"SystemExit: \d+", result.error)
-        return ((around.last_line if number else None) or result.error) + note
-    if name is not None:
-        return f"killed by {name}{note}"
-    return f"its process ended with exit code {ended.exit_code} before the job returned{note}"

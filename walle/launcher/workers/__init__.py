@@ -1,19 +1,14 @@
 """Sweeps on other machines: workers that a scheduler starts, and that claim jobs.
 
-    running.py        the loop of a launch or of a worker around the fork server and the runner
-    local.py          the backend of this machine: one launch, all jobs
+    backend.py        the backend of this machine, and what those of Slurm and Ray have in common
+    slurm_backend.py  the backend of Slurm: its batch script and its number of workers
+    ray_cluster/      the backend of Ray: starts workers on the nodes of a cluster
+    submission.py     a submission: its directory, the names of its workers, how these are
+    stored_plan.py    its plan, in files for the workers
+    follower.py       follows the jobs of a submission from where the command was typed
     claims.py         which worker runs which job, and which jobs to stop, in shared files
-    claimed_jobs.py   hands out claimed jobs, as `Allocator` hands out the jobs of a launch
-    stored_plan.py    what a worker needs to know, in files
-    submitted.py      the submissions of a sweep, and the scheduler's names of their workers
     worker.py         the worker's process
     slurm.py          Slurm's commands
-    batch_script.py   the text that sbatch gets
-    submission.py     the backend of Slurm: submits workers
-    following.py      follows their jobs
-    overview.py       how workers and their jobs are, for `walle sweep status`
-    ray_cluster/      the backend of Ray: starts workers on the nodes of a cluster
-    backends.py       the choice between the backends
 
 A worker is an element of an array of Slurm's batch jobs, or a child of an actor of Ray. It has some
 cores of one node, and runs jobs on them until none is left, with the runner of the local backend:
@@ -26,7 +21,7 @@ submissions:
     claims/7.0           the worker that claimed job 7 first
     claims/7.0.completed how job 7 ended
     stops/7              why job 7 need not run to its end: a search prunes its trial
-    alive/WORKER         a number that grows every `heartbeat_s` as long as the worker lives
+    alive/WORKER         a number that grows every `heartbeat_s` while the worker lives
     logs/                what the workers print
 
 A claim is a file that only one process can create. A claim whose worker has vanished, or whose

@@ -6,16 +6,25 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from walle.launcher.composing import Job
+from walle.launcher.allocation import Allocator, Grant, Need
+from walle.launcher.resources import Resources
 from walle.system.files import write_atomically
+
+if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the claims and starts without Hydra
+    from walle.launcher.composing import Job
 
 RELEASED = "released"
 CLAIMS, ALIVE, STOPS = "claims", "alive", "stops"
+SIGNAL_S = 0.5  # Slurm signals a worker and its jobs at about the same time
+
+
+class ClaimLostError(RuntimeError):
+    """Others took this worker for dead, and run its jobs."""
 
 
 class Claim(NamedTuple):
@@ -59,25 +68,25 @@ class Claims:
 
     def newest(self) -> dict[int, Claim]:
         """The newest claim of each job that has one, in one listing of the directory."""
-        found: dict[int, Claim] = {}
+        newest: dict[int, Claim] = {}
         for name in os.listdir(self._claims) if self._claims.exists() else ():
             job, turn, state = (*name.split("."), None)[:3]
             claim = Claim(int(str(job)), int(str(turn)), state)
-            best = found.get(claim.job)
+            best = newest.get(claim.job)
             if best is None or (best.turn, best.state or "") < (claim.turn, state or ""):
-                found[claim.job] = claim
-        return found
+                newest[claim.job] = claim
+        return newest
 
     def all_over(self, jobs: Iterable[int]) -> bool:
         """Whether all of these jobs have ended."""
-        found = self.newest()
-        return all(job in found and found[job].is_over for job in jobs)
+        newest = self.newest()
+        return all(job in newest and newest[job].is_over for job in jobs)
 
     def take(self, job: int, turn: int) -> bool:
         """Claims the job for its given turn; False if another process did so before.
 
         The caller has seen that the claim of the turn before is released, or that its worker has
-        vanished; if that claim tells by now that the job is over, so does the new one.
+        vanished; if that claim shows by now that the job is over, so does the new one.
         """
         try:
             file = os.open(self._claims / f"{job}.{turn}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -92,7 +101,7 @@ class Claims:
         return not over
 
     def end(self, job: int, turn: int, state: str) -> None:
-        """Tells how a claimed job ended; `RELEASED` gives it back."""
+        """Records how a claimed job ended; `RELEASED` gives it back."""
         (self._claims / f"{job}.{turn}.{state}").touch()
 
     def owner(self, claim: Claim) -> str:
@@ -116,25 +125,25 @@ class Claims:
             probe.unlink()
         except OSError:
             return {} if not self._alive.exists() else None
-        workers = [entry for entry in os.scandir(self._alive) if not entry.name.startswith(".")]
-        found: dict[str, float] = {}
-        for worker in workers:
+        silent_s: dict[str, float] = {}
+        for worker in os.scandir(self._alive):
             with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
-                found[worker.name] = now_s - os.stat(worker.path).st_mtime
-        return found
+                if not worker.name.startswith("."):
+                    silent_s[worker.name] = now_s - os.stat(worker.path).st_mtime
+        return silent_s
 
     @contextmanager
     def beating(self, every_s: float) -> Iterator[None]:
         """Keeps this worker's heartbeat going in the body, in a thread of its own."""
-        own, over = self._alive / self._owner, threading.Event()
-        own.write_text("0")
+        file, over = self._alive / self._owner, threading.Event()
+        file.write_text("0")
 
         def beat() -> None:
             count = 0
             while not over.wait(every_s):
                 count += 1
                 with contextlib.suppress(OSError):  # a full disk, a server that restarts
-                    own.write_text(str(count))
+                    file.write_text(str(count))
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -143,7 +152,7 @@ class Claims:
         finally:
             over.set()
             thread.join()
-            own.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
 
 def _text(file: Path) -> str:
@@ -156,7 +165,7 @@ def _text(file: Path) -> str:
 class Stops:
     """Jobs that need not run to their ends: the command that follows them asks, workers obey.
 
-    A worker has it as the `Watch` of its runner.
+    A worker uses it as the `StopRule` of its runner.
     """
 
     def __init__(
@@ -172,22 +181,27 @@ class Stops:
         self._directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self._directory / str(job), reason)
 
-    def __call__(self, job: Job, *, starts: bool = True) -> str | None:  # noqa: ARG002  see `Watch`
-        """Why the job is to stop; None as long as nobody has asked for it."""
+    def __call__(self, job: Job, *, starts: bool = True) -> str | None:  # noqa: ARG002  `StopRule`
+        """Returns why the job is to stop; None while nobody has asked for it."""
         if self._clock() - self._read_at >= self._every_s:
             self._read_at = self._clock()
             with contextlib.suppress(OSError):  # nobody has asked yet, or a server restarts
-                self._read()
+                for name in os.listdir(self._directory):
+                    if name.isdigit() and int(name) not in self._reasons:
+                        self._reasons[int(name)] = (self._directory / name).read_text()
         return self._reasons.get(job.num)
 
-    def _read(self) -> None:
-        for name in os.listdir(self._directory):
-            if name.isdigit() and int(name) not in self._reasons:
-                self._reasons[int(name)] = (self._directory / name).read_text()
+
+class _Seen(NamedTuple):
+    """The holder's sign of life, since when it is the same, and whether it ever changed."""
+
+    sign: str
+    since_s: float
+    changed: bool
 
 
-class Observer:
-    """Tells workers that live from workers that have vanished, by what changes while it watches."""
+class Liveness:
+    """Distinguishes live workers from vanished ones by what changes while it watches."""
 
     def __init__(
         self, claims: Claims, stale_s: float, clock: Callable[[], float] = time.monotonic
@@ -202,7 +216,7 @@ class Observer:
         self._claims, self._stale_s, self._clock = claims, stale_s, clock
         self._seen: dict[str, _Seen] = {}
 
-    def look(self, claim: Claim) -> str:
+    def check(self, claim: Claim) -> str:
         """Looks at the holder of a claim.
 
         Returns:
@@ -219,9 +233,108 @@ class Observer:
         return "alive" if seen.changed else "unknown"
 
 
-class _Seen(NamedTuple):
-    """The holder's sign of life, since when it is the same, and whether it ever changed."""
+class ClaimedJobs(Allocator):
+    """Hands out the jobs that this worker claims, in the order of the sweep; records their ends."""
 
-    sign: str
-    since_s: float
-    changed: bool
+    def __init__(
+        self,
+        needs: Sequence[Need],
+        order: Sequence[int],
+        resources: Resources,
+        *,
+        exclusive: bool = False,
+        nums: Sequence[int],
+        claims: Claims,
+        stale_s: float,
+        is_locked: Callable[[int], bool],
+        ending: Sequence[int] = (),
+        max_failures: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Has looked at no claim yet.
+
+        Args:
+            needs: of every job, by index.
+            order: the indices of the jobs of the submission, first to last.
+            resources: cores and GPUs of this worker.
+            exclusive: run one job at a time.
+            nums: the number of every job, by index.
+            claims: of the submission.
+            stale_s: seconds without a heartbeat after which a worker has vanished. The directory is
+                listed again after a quarter of them.
+            is_locked: whether the run of a job, given by index, still holds its directory.
+            ending: signals that ask this worker to end; grows.
+            max_failures: failed jobs of all workers after which no further job starts.
+            clock: seconds of this process.
+        """
+        super().__init__(needs, order, resources, exclusive=exclusive)
+        self._nums, self._claims, self._is_locked = nums, claims, is_locked
+        self._order = tuple(order)
+        self._liveness = Liveness(claims, stale_s, clock)
+        self._list_s, self._clock, self._list_at = stale_s / 4, clock, float("-inf")
+        self._newest: dict[int, Claim] = {}
+        self._held: dict[int, str] = {}  # jobs of other workers, by index: how the worker looks
+        self._turns: dict[int, int] = {}  # of the claims that this worker holds, by index
+        self._ending, self._max_failures = ending, max_failures
+
+    def next(self) -> Grant | None:
+        """Claims the next job that nobody has; None if there is none, or it cannot start now.
+
+        Raises:
+            ClaimLostError: this worker was frozen for so long that others have claimed its jobs.
+        """
+        if self._clock() - self._list_at >= self._list_s:
+            self._list()
+        while (index := next((i for i in self._waiting if i not in self._held), None)) is not None:
+            grant = self._grant(index)
+            if grant is None:
+                return None
+            claim = self._newest.get(self._nums[index])
+            turn = self._turns.get(index, 0 if claim is None else claim.turn + 1)
+            if index in self._turns or self._claims.take(self._nums[index], turn):
+                self._turns[index] = turn
+                return self._take(grant._replace(again=turn > 0))
+            self._list()
+        return None
+
+    def settle(self, job: int, state: str) -> None:
+        """Records how a job ended; gives back a job that was interrupted with the worker.
+
+        Where only the job was interrupted, it is over: somebody has ended it.
+        """
+        if state == "interrupted" and not self._ending:
+            time.sleep(SIGNAL_S)
+        given_back = state == "interrupted" and self._ending
+        self._claims.end(self._nums[job], self._turns.pop(job), RELEASED if given_back else state)
+
+    def is_over(self) -> bool:
+        """Whether every job of the submission has ended."""
+        self._list()
+        newest = (self._newest.get(self._nums[index]) for index in self._order)
+        return all(claim is not None and claim.is_over for claim in newest)
+
+    def may_get_more(self) -> bool:
+        """Whether a job of another worker may come free soon, because that worker is silent."""
+        return "unknown" in self._held.values()
+
+    def _list(self) -> None:
+        """Looks at all claims; forgets jobs that are over; stops after too many failures."""
+        self._newest, self._list_at = self._claims.newest(), self._clock()
+        for index, turn in self._turns.items():
+            claim = self._newest.get(self._nums[index])
+            if claim is not None and claim.turn > turn:
+                raise ClaimLostError(f"#{self._nums[index]} was claimed by another worker")
+        over = {num for num, claim in self._newest.items() if claim.is_over}
+        for index in [i for i in self._waiting if self._nums[i] in over]:
+            self._waiting.remove(index)
+        self._held = {}
+        for index in self._waiting:
+            claim = self._newest.get(self._nums[index])
+            if index in self._turns or claim is None or claim.state == RELEASED:
+                continue
+            look = self._liveness.check(claim)
+            if look != "vanished" or self._is_locked(index):  # such a worker is only slow
+                self._held[index] = look.replace("vanished", "alive")
+        failed = sum(claim.state == "failed" for claim in self._newest.values())
+        if self._max_failures is not None and failed >= self._max_failures:
+            self.stop()

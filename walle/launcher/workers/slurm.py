@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from walle.launcher.resources import parse_cpu_list
-from walle.launcher.workers.submitted import BackendError
+from walle.launcher.settings import BackendError
 
 TIMEOUT_S = 60.0
 NEEDED = ("sbatch", "squeue", "sinfo", "scontrol", "scancel")
@@ -35,13 +35,20 @@ def check_installed() -> None:
         )
 
 
-def partitions() -> list[str]:
-    """The names of the cluster's partitions.
+def check_partition(wanted: str | None) -> None:
+    """Checks that the cluster has the partitions of `hydra.launcher.slurm.partition`.
 
     Raises:
-        SlurmError: Slurm does not answer.
+        SlurmError: it does not, or Slurm does not answer.
     """
-    return sorted({name for line in _call("sinfo", "-h", "-o", "%R").split() if (name := line)})
+    if wanted is None:
+        return
+    known = sorted(set(_call("sinfo", "-h", "-o", "%R").split()))
+    if unknown := [name for name in wanted.split(",") if name not in known]:
+        raise SlurmError(
+            f"hydra.launcher.slurm.partition={wanted}: the cluster has no partition {unknown[0]}; "
+            f"choose among {', '.join(known)}"
+        )
 
 
 def max_array_size() -> int:
@@ -50,8 +57,8 @@ def max_array_size() -> int:
     Raises:
         SlurmError: Slurm does not answer, or allows no arrays.
     """
-    found = re.search(r"MaxArraySize\s*=\s*(\d+)", _call("scontrol", "show", "config"))
-    most = int(found[1]) if found else DEFAULT_ARRAY_SIZE
+    match = re.search(r"MaxArraySize\s*=\s*(\d+)", _call("scontrol", "show", "config"))
+    most = int(match[1]) if match else DEFAULT_ARRAY_SIZE
     if most == 0:
         raise SlurmError(
             "the cluster allows no arrays of jobs (MaxArraySize=0), and a sweep's workers are one: "
@@ -60,20 +67,14 @@ def max_array_size() -> int:
     return most
 
 
-def submit(script: str, elements: int, options: Sequence[str]) -> str:
-    """Submits an array of jobs; returns its number.
-
-    Args:
-        script: the batch script.
-        elements: the number of jobs in the array.
-        options: of sbatch, before those in the script.
+def submit(script: str, elements: int) -> str:
+    """Submits an array of jobs with a batch script; returns its number.
 
     Raises:
         SlurmError: Slurm refuses.
     """
-    array = f"--array=0-{elements - 1}"
-    said = _call("sbatch", "--parsable", array, *options, given=script)
-    return said.strip().splitlines()[-1].partition(";")[0]
+    output = _call("sbatch", "--parsable", f"--array=0-{elements - 1}", given=script)
+    return output.strip().splitlines()[-1].partition(";")[0]
 
 
 class InQueue(NamedTuple):
@@ -93,15 +94,15 @@ def states(arrays: Sequence[str]) -> dict[str, InQueue] | None:
         None where Slurm cannot be asked: it is not installed here, or does not answer.
     """
     try:
-        said = _call("squeue", "-h", "-r", "-o", "%i %T %r", "-j", ",".join(arrays))
+        output = _call("squeue", "-h", "-r", "-o", "%i %T %r", "-j", ",".join(arrays))
     except SlurmError as error:
         return {} if "Invalid job id" in str(error) else None  # all have left the queue
-    lines = (line.split(maxsplit=2) for line in said.splitlines() if line.strip())
+    lines = (line.split(maxsplit=2) for line in output.splitlines() if line.strip())
     return {name: InQueue(state, *(reason or [""])) for name, state, *reason in lines}
 
 
 def cancel_waiting(arrays: Iterable[str]) -> None:
-    """Cancels the workers that have not started; what Slurm answers is of no importance."""
+    """Cancels the workers that have not started; ignores scancel's exit status."""
     command = ["scancel", "--state=PENDING", *arrays]
     subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S)
 
@@ -124,8 +125,8 @@ def requeue(name: str) -> bool:
     Raises:
         SlurmError: Slurm refuses.
     """
-    found = re.search(r"JobState=(\w+)", _call("scontrol", "show", "job", "-o", name))
-    wanted = found is not None and found[1] in WANT_REQUEUE
+    match = re.search(r"JobState=(\w+)", _call("scontrol", "show", "job", "-o", name))
+    wanted = match is not None and match[1] in WANT_REQUEUE
     if wanted:
         _call("scontrol", "requeue", name)
     return wanted
@@ -156,7 +157,7 @@ def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> l
 
 
 def allocated_cores(shown: str, node: str) -> list[int]:
-    """The cores of a job on a node, as `scontrol show job -d -o` tells; empty if unknown."""
+    """The cores of a job on a node, from `scontrol show job -d -o`; empty if unknown."""
     for nodes, cores in re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", shown):
         if nodes == node:
             return parse_cpu_list(cores)
@@ -166,23 +167,18 @@ def allocated_cores(shown: str, node: str) -> list[int]:
 def _call(*command: str, given: str | None = None) -> str:
     try:
         done = subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
+            command, input=given, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
         )
     except FileNotFoundError:
         raise SlurmError(f"Slurm's command {command[0]} cannot be found") from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{command[0]} has not answered for {TIMEOUT_S:g} s") from None
     if done.returncode != 0:
-        raise SlurmError(f"{' '.join(command[:2])}: {reason(done.stderr, command[0])}")
+        raise SlurmError(f"{' '.join(command[:2])}: {refusal(done.stderr, command[0])}")
     return done.stdout
 
 
-def reason(said: str, command: str) -> str:
+def refusal(output: str, command: str) -> str:
     """The line in which a command of Slurm says why it refuses; a hint may follow it."""
-    lines = [line for line in said.splitlines() if line.strip()] or ["no reason given"]
+    lines = [line for line in output.splitlines() if line.strip()] or ["no reason given"]
     return next((line for line in reversed(lines) if line.startswith(f"{command}:")), lines[-1])

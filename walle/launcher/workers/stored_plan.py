@@ -18,6 +18,7 @@ from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
 from walle.launcher.settings import WalleLauncherConf
+from walle.launcher.workers.submission import LOGS
 from walle.system.commands import command_line
 
 COMMON, JOBS = "common.pkl", "jobs"
@@ -31,10 +32,10 @@ class StoredPlan(NamedTuple):
         nums: the number of each job, by index.
         needs: of each job.
         order: indices of the jobs to run.
-        resumed: indices of those that go on from a checkpoint.
+        resumed: indices of those that resume from a checkpoint.
         exclusive: one job at a time.
         settings: of the launcher.
-        wanted: what the jobs import.
+        preparation: what the jobs import.
         command: the command that started the sweep.
         cwd: its working directory.
         path: its `sys.path`.
@@ -47,10 +48,16 @@ class StoredPlan(NamedTuple):
     resumed: list[int]
     exclusive: bool
     settings: WalleLauncherConf
-    wanted: Preparation
+    preparation: Preparation
     command: str
     cwd: str
     path: list[str]
+
+    @staticmethod
+    def read(directory: Path) -> StoredPlan:
+        """Reads the plan from a submission's directory."""
+        stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
+        return stored
 
     def plan(self, directory: Path) -> Plan:
         """The plan, whose jobs are read from the submission's directory when they are needed."""
@@ -84,10 +91,15 @@ class StoredJobs(Sequence[Job]):
 
 
 def store(
-    directory: Path, sweep: Path, plan: Plan, settings: WalleLauncherConf, wanted: Preparation
+    directory: Path,
+    sweep: Path,
+    plan: Plan,
+    settings: WalleLauncherConf,
+    preparation: Preparation,
 ) -> None:
     """Writes the plan into a submission's directory, which it makes."""
     (directory / JOBS).mkdir(parents=True)
+    (directory / LOGS).mkdir()
     for index in plan.order:
         job = plan.jobs[index]
         with read_write(job.config.hydra), open_dict(job.config.hydra):
@@ -95,22 +107,16 @@ def store(
             job.config.hydra.sweep.dir = str(job.config.hydra.sweep.dir)
         (directory / JOBS / f"{job.num}.pkl").write_bytes(cloudpickle.dumps(job))
     stored = StoredPlan(
-        sweep,
+        sweep.absolute(),
         [job.num for job in plan.jobs],
         [job.need for job in plan.jobs],
         plan.order,
         plan.resumed,
         plan.exclusive,
         settings,
-        wanted,
+        preparation,
         command_line(),
         os.getcwd(),
         sys.path,
     )
     (directory / COMMON).write_bytes(cloudpickle.dumps(stored))
-
-
-def read_stored(directory: Path) -> StoredPlan:
-    """Reads the plan of a submission."""
-    stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
-    return stored

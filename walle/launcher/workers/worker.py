@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -15,22 +14,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from walle.launcher.lock import jobs_locked, run_is_locked
+from walle.launcher.locks import jobs_locked
 from walle.launcher.records import write_index
 from walle.launcher.resources import Resources, read_siblings, spread, visible_gpus
-from walle.launcher.settings import STALE_BEATS, heartbeat_s
+from walle.launcher.runner import runner
+from walle.launcher.settings import STALE_BEATS
 from walle.launcher.workers import slurm
-from walle.launcher.workers.claimed_jobs import ClaimedJobs, ClaimLostError
-from walle.launcher.workers.claims import Claims, Stops
-from walle.launcher.workers.running import runner
-from walle.launcher.workers.stored_plan import StoredPlan, read_stored
-from walle.launcher.workers.submitted import read_submission
+from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, Stops
+from walle.launcher.workers.stored_plan import StoredPlan
+from walle.launcher.workers.submission import read_submission
+from walle.system.locks import RUN_LOCK, is_locked
 from walle.system.machine import usable_cores
+from walle.system.signals import ENDING, signal_handlers
 
 LOCK_WAIT_S = 60.0
 
 
-class Place(Protocol):
+class WorkerHost(Protocol):
     """Where a worker runs, as its scheduler knows it.
 
     Attributes:
@@ -43,13 +43,13 @@ class Place(Protocol):
         """The worker's cores, among those that this process may use."""
 
     def jobs_are_over(self, arrays: Sequence[str]) -> None:
-        """Learns that no worker of the submission is needed any more; see `Submission`."""
+        """No worker of the submission is needed any more; see `Submission`."""
 
     def start_again(self) -> None:
-        """Learns that the worker was asked to end before its jobs were over."""
+        """The worker was asked to end before its jobs were over."""
 
 
-class SlurmPlace:
+class SlurmHost:
     """An element of an array of Slurm's jobs."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class SlurmPlace:
         self.name = self._known or "0"
 
     def cores(self, usable: list[int]) -> list[int]:
-        """See `Place`."""
+        """See `WorkerHost`."""
         return usable if self._known is None else slurm.own_cores(self.name, os.environ, usable)
 
     def jobs_are_over(self, arrays: Sequence[str]) -> None:
@@ -72,98 +72,73 @@ class SlurmPlace:
             logging.info("asked Slurm to start this worker again")
 
 
-def main(directory: Path, place: Place) -> int:
+def main(directory: Path, host: WorkerHost) -> int:
     """Runs the jobs of a submission until none is left; returns the exit code.
 
     Asked to end, it waits until its jobs have written their checkpoints, and gives them back.
     """
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stdout)
-    stored = read_stored(directory)
+    stored = StoredPlan.read(directory)
     os.chdir(stored.cwd)
     sys.path[:] = stored.path
     ending: list[int] = []
     saving: list[int] = []
-    _collect_signals(ending, saving)
-    try:
-        is_over = _work(directory, stored, place, ending, saving)
-    except ClaimLostError as error:
-        logging.warning(f"this worker was frozen: {error}")
-        return 1
-    if is_over:
-        write_index(stored.sweep)
-        place.jobs_are_over(read_submission(directory).arrays)
-    elif ending:
-        place.start_again()
-    return 0
 
-
-def _collect_signals(ending: list[int], saving: list[int]) -> None:
-    """Appends the first signal that asks for the end to `ending`, SIGUSR2 to `saving`.
-
-    Slurm sends SIGUSR1 some time before a time limit, as `--signal` asks it to, and more than one
-    SIGTERM when it takes the cores back; a second one must not break off the checkpoints. A SIGINT
-    after the first signal does: the jobs are killed.
-    """
-
-    def end(number: int, _: object) -> None:
+    def end(number: int) -> None:
+        # Slurm sends SIGUSR1 some time before a time limit, as `--signal` asks it to, and more than
+        # one SIGTERM when it takes the cores back; a second one must not interrupt the checkpoints.
+        # A SIGINT after the first signal does: the jobs are killed.
         if not ending or number == signal.SIGINT:
             ending.append(signal.SIGTERM)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, end)
-    signal.signal(signal.SIGUSR2, lambda number, _: saving.append(number))
-
-
-def _resources(place: Place) -> Resources:
-    """Cores and GPUs of this worker, which binds itself to the cores."""
-    cores = place.cores(usable_cores())
-    os.sched_setaffinity(0, cores)
-    return Resources(spread(cores, read_siblings(cores)), visible_gpus(None, os.environ))
+    handlers = dict.fromkeys((*ENDING, signal.SIGUSR1), end) | {signal.SIGUSR2: saving.append}
+    with signal_handlers(handlers, keep_ignored=()):
+        try:
+            is_over = _work(directory, stored, host, ending, saving)
+        except ClaimLostError as error:
+            logging.warning(f"this worker was frozen: {error}")
+            return 1
+        if is_over:
+            write_index(stored.sweep)
+            host.jobs_are_over(read_submission(directory).arrays)
+        elif ending:
+            host.start_again()
+    return 0
 
 
 def _work(
-    directory: Path, stored: StoredPlan, place: Place, ending: list[int], saving: list[int]
+    directory: Path, stored: StoredPlan, host: WorkerHost, ending: list[int], saving: list[int]
 ) -> bool:
     """Claims jobs and runs them; returns whether every job of the submission has ended."""
     plan, settings = stored.plan(directory), stored.settings
-    resources = _resources(place)
-    beat_s = heartbeat_s(settings)
-    claims = Claims(directory, f"{place.name}-{os.uname().nodename}-{os.getpid()}")
-    first = 1 if settings.on_failure == "stop" else settings.max_failures
-    source = ClaimedJobs(
+    beat_s = (settings.ray if settings.backend == "ray" else settings.slurm).heartbeat_s
+    cores = host.cores(usable_cores())
+    os.sched_setaffinity(0, cores)
+    claims = Claims(directory, f"{host.name}-{os.uname().nodename}-{os.getpid()}")
+    claimed = ClaimedJobs(
         stored.needs,
         stored.order,
-        resources,
+        Resources(spread(cores, read_siblings(cores)), visible_gpus(None, os.environ)),
         exclusive=stored.exclusive,
         nums=stored.nums,
         claims=claims,
         stale_s=STALE_BEATS * beat_s,
-        is_locked=lambda index: run_is_locked(plan.jobs[index].directory),
+        is_locked=lambda index: is_locked(plan.jobs[index].directory / RUN_LOCK),
         ending=ending,
-        max_failures=first,
+        max_failures=1 if settings.on_failure == "stop" else settings.max_failures,
     )
-    with contextlib.ExitStack() as open_until_end:
-        open_until_end.enter_context(claims.beating(beat_s))
-        lock = open_until_end.enter_context(jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True))
-        jobs = open_until_end.enter_context(
-            runner(
-                plan,
-                source,
-                resources,
-                settings,
-                stored.wanted,
-                lock,
-                ending,
-                Stops(directory, beat_s),
-                stored.command,
-            )
-        )
+    stops = Stops(directory, beat_s)
+    with (
+        claims.beating(beat_s),
+        jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True) as lock,
+        runner(plan, claimed, settings, stored.preparation, lock, stops, stored.command) as jobs,
+    ):
         jobs.run(ending, saving)
-        while source.may_get_more() and not ending:
+        while claimed.may_get_more() and not ending:
             time.sleep(beat_s)
             jobs.run(ending, saving)
-        return source.is_over()
+        return claimed.is_over()
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), SlurmPlace()))
+    sys.exit(main(Path(sys.argv[1]), SlurmHost()))

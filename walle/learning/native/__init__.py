@@ -1,9 +1,12 @@
-"""Learning in C++, for the commonest networks: libraries that are compiled in seconds on first use.
+"""Learning in C++, for fully connected networks: libraries that are compiled on first use.
 
 `vectors.hpp` and `panels.hpp` hold matrix products, `mlp.hpp` fully connected networks, `adam.hpp`
-Adam's step, `shards.hpp` and `team.hpp` what several learners divide. `ppo.cpp` passes over a round
-with them and with advantages (`estimates.hpp`); `sac.cpp` and `ddpg.cpp` take updates from a replay
-buffer (`actor_critic.hpp`). Python compiles and loads them in `library.py`, and calls them in
-`ppo_epochs.py`, with what `ppo_library.py` fills, and in `replay_updates.py`.
-Everything else is compiled from its PyTorch code (`walle/learning/compiled.py`).
+Adam's step, `shards.hpp` and `team.hpp` what several learners divide. Three libraries use them:
+
+- `passes.cpp` passes over the rows of a round, with the losses of policies and critics; the
+  distributions of actions are in `policies.hpp`, advantages in `estimates.hpp`;
+- `replay.cpp` takes updates from a replay buffer, with a header for each algorithm;
+- `normalize.cpp` normalises observations.
+
+Python compiles and loads them in `library.py` and calls them in the module of the same name.
 """

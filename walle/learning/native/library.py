@@ -1,4 +1,4 @@
-"""Compiles a library of this folder on first use, and loads it.
+"""Compiles a library of this folder on first use, loads it, and passes arrays to it.
 
 The C++ compiler is the one that `CXX` names, g++ by default. The library is kept in the cache
 directory, under a hash of its sources, the compiler and the processor.
@@ -11,42 +11,92 @@ import hashlib
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from walle.learning.cached_files import cpu, intact, seal
+from walle.nets.mlp import Layout
 from walle.system.files import TemporaryDirectory, cache_directory
 from walle.system.locks import locked_file
 
 # Contracted products and sums are the processor's own; nothing here tests for errors or traps. No
-# -ffast-math: it would let the compiler add in another order, and forget what is not finite. Only
+# -ffast-math: it would let the compiler add in another order, and ignore infinities and NaN. Only
 # what Python calls is visible: otherwise the loader would unite constants of two libraries in a
 # process, although vectors of other widths give them other sizes.
 FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
+ACTIVATIONS = {"tanh": 0, "relu": 1}
 
 
 class CompilerError(Exception):
-    """The C++ compiler does not work, or refuses a library; the text is what it said."""
+    """The C++ compiler does not work, or refuses a library; the text is its output."""
 
 
-@cache
-def load(name: str) -> Any:
+def load(name: str, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
     """The library `NAME.cpp`, a `ctypes.CDLL`: its functions run without Python's lock.
+
+    Args:
+        name: of the library.
+        functions: name without the library's -> (type of the result, types of the arguments).
 
     Raises:
         CompilerError: there is no compiler that compiles it.
     """
+    library = compiled(name)
+    for function, (result, arguments) in functions.items():
+        declared = getattr(library, f"{name}_{function}")
+        declared.restype, declared.argtypes = result, arguments
+    return library
+
+
+@cache
+def compiled(name: str) -> Any:
+    """The library without the types of its functions; see `load`."""
     path = cache_directory() / f"{name}-{_fingerprint(name)}.so"
     with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
         if not intact(path):
             _build(_folder() / f"{name}.cpp", path)
             seal(path)
     return ctypes.CDLL(str(path))
+
+
+def structure(name: str, **fields: Any) -> Any:
+    """The `ctypes.Structure` of a struct: the types of its fields in their order."""
+    return type(name, (ctypes.Structure,), {"_fields_": tuple(fields.items())})
+
+
+def widths(layout: Layout) -> list[int]:
+    """The widths of a network's layers, from its inputs to its outputs."""
+    weights = [shape for name, shape in layout.shapes.items() if name.endswith(".weight")]
+    return [weights[0][1], *(shape[0] for shape in weights)]
+
+
+def ints(values: Sequence[int]) -> ctypes.Array[ctypes.c_int]:
+    """The numbers as an array of C."""
+    return (ctypes.c_int * len(values))(*values)
+
+
+def address(
+    x: Tensor, shape: Sequence[int] | None = None, dtype: torch.dtype = torch.float32
+) -> int:
+    """The address of a contiguous tensor's first number.
+
+    Raises:
+        TypeError: the tensor is not contiguous, has another dtype, or is not on the CPU.
+        ValueError: it has another shape than `shape`.
+    """
+    if x.dtype != dtype or x.device.type != "cpu" or not x.is_contiguous():
+        raise TypeError(f"expected contiguous {dtype} on the CPU, got {x.dtype} on {x.device}")
+    if shape is not None and tuple(x.shape) != tuple(shape):
+        raise ValueError(f"expected the shape {tuple(shape)}, got {tuple(x.shape)}")
+    return x.data_ptr()
 
 
 def _folder() -> Path:
@@ -85,9 +135,9 @@ def _output(command: Sequence[str]) -> str:
         CompilerError: there is no such program, or it fails.
     """
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise CompilerError(str(error)) from error
-    if found.returncode:
-        raise CompilerError(found.stderr or found.stdout)
-    return found.stdout
+    if process.returncode:
+        raise CompilerError(process.stderr or process.stdout)
+    return process.stdout

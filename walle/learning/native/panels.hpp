@@ -30,6 +30,19 @@ struct Panels {
   float &at(int row, int col) const {  // a width is a power of two
     return panel(col & -width)[long(row) * width + (col & (width - 1))];
   }
+
+  // A column's entries in `count` rows from `row` on, at most LANES.
+  Vector column(int row, int count, int col) const {
+    const float *x = &at(row, col);
+    float found[LANES] = {};
+    for (int i = 0; i < count; i++) found[i] = x[i * width];
+    return load(found);
+  }
+  void set_column(int row, int count, int col, Vector entries) const {
+    float from[LANES], *x = &at(row, col);
+    store(from, entries);
+    for (int i = 0; i < count; i++) x[i * width] = from[i];
+  }
 };
 
 inline int least(int a, int b) { return a < b ? a : b; }

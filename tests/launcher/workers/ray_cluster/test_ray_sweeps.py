@@ -16,7 +16,7 @@ from tests.sampling.cluster.processes import wait_until
 from tests.sampling.cluster.test_ray import TINY, results
 from walle.config import compose
 from walle.launcher.workers.claims import Claims
-from walle.launcher.workers.submitted import submissions
+from walle.launcher.workers.submission import submissions
 from walle.training import train
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -164,7 +164,7 @@ def test_workers_go_on_without_the_command(app, on_ray):
     assert "running" in shown
     assert "lost" not in shown
     assert "workers on Ray: 2 running" in shown
-    assert "To go on" not in shown
+    assert "To resume" not in shown
 
     launcher = app.start(*command)
     wait_until(lambda: "the workers of an earlier command" in app.said())
@@ -188,7 +188,7 @@ def test_ctrl_c_ends_the_workers_and_their_jobs(app, on_ray):
     assert app.processes() == []
     assert states(app) == ["interrupted"] * 2
     assert "stopping: the workers end their jobs" in app.said()
-    assert "To go on: " in app.said()
+    assert "To resume: " in app.said()
     assert "not started" not in app.said()
 
 

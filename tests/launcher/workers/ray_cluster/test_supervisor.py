@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from walle.launcher.workers.ray_cluster.supervisor import Task, digest, obstacle
+from walle.launcher.workers.ray_cluster.supervisor import WorkerTask, digest, obstacle
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def task(tmp_path):
     (directory / "logs").mkdir(parents=True)
     (directory / "common.pkl").write_bytes(b"plan")
     plan = directory / "common.pkl"
-    return Task(str(plan), digest(plan), "0", 1, sys.executable, str(tmp_path), {})
+    return WorkerTask(str(plan), digest(plan), "0", 1, sys.executable, str(tmp_path), {})
 
 
 def test_a_node_that_shares_everything(task):

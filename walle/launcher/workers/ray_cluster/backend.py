@@ -1,59 +1,79 @@
-"""The backend of Ray: starts workers on the nodes of a cluster, and follows their jobs."""
+"""The backend of Ray: starts workers on the nodes of a cluster, and ends them after Ctrl-C."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import shlex
 import shutil
 import signal
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.jobs.watch import Watch
-from walle.launcher.lock import LockedError, jobs_locked, launcher_locked
+from walle.errors import ConfigError
+from walle.launcher.locks import LockedError, jobs_locked
 from walle.launcher.planning import Plan
-from walle.launcher.resources import Resources
-from walle.launcher.screen import open_screen
-from walle.launcher.settings import STALE_BEATS, WalleLauncherConf, check_worker_settings
-from walle.launcher.timed.order import compares_times
-from walle.launcher.workers import slurm
-from walle.launcher.workers.following import Follower
-from walle.launcher.workers.ray_cluster.actors import SETTING, Actors
-from walle.launcher.workers.ray_cluster.placing import Placement, placements
-from walle.launcher.workers.ray_cluster.supervisor import Task, digest
-from walle.launcher.workers.stored_plan import COMMON, store
-from walle.launcher.workers.submission import planned_nums
-from walle.launcher.workers.submitted import (
-    LOGS,
-    BackendError,
-    Submission,
-    check_joined,
-    new_directory,
-    record_submission,
-    unfinished,
+from walle.launcher.settings import STALE_BEATS, BackendError, RayConf, WalleLauncherConf
+from walle.launcher.workers.backend import LOCK_WAIT_S, WorkersBackend
+from walle.launcher.workers.follower import Follower
+from walle.launcher.workers.ray_cluster.supervisor import (
+    NAMESPACE,
+    Supervisor,
+    WorkerTask,
+    digest,
+    obstacle,
 )
+from walle.launcher.workers.stored_plan import COMMON
+from walle.launcher.workers.submission import Submission
+from walle.system.cluster.connecting import join, leave
 from walle.system.format import count_text
-from walle.system.signals import leave_terminal
 
 log = logging.getLogger(__name__)
 
-LOCK_WAIT_S = 15.0
-GONE_S = 10.0
-POLL_S = 0.2
-CLIENT = "ray://"
+SETTING = "hydra.launcher.ray.address"
+GONE_S, POLL_S = 10.0, 0.2
+ANSWER_S, END_S = 60.0, 10.0
+_OWN = {"object_store_memory": 80_000_000}
 
 
-class RayBackend:
+class Node(NamedTuple):
+    """A node of the cluster on which workers can run.
+
+    Attributes:
+        identity: Ray's number of the node.
+        name: host and the first digits of the number, for messages.
+        cores: that Ray may give away there.
+        free_cores: those of them that nobody has.
+        free_gpus: likewise.
+    """
+
+    identity: str
+    name: str
+    cores: int
+    free_cores: int
+    free_gpus: int = 0
+
+
+class Placement(NamedTuple):
+    """A worker before it starts.
+
+    Attributes:
+        cores: that it gets.
+        node: where it is to run; None for any node, once that has so many free cores.
+    """
+
+    cores: int
+    node: Node | None
+
+
+class RayBackend(WorkersBackend):
     """Runs jobs in workers on the nodes of a Ray cluster."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
@@ -62,101 +82,50 @@ class RayBackend:
         Raises:
             ValueError: they cannot work, or Ray is missing.
         """
-        self._settings, self._ray = settings, settings.ray
-        check_worker_settings(settings, self._ray)
-        _check(settings)
+        super().__init__(settings, settings.ray)
+        self._ray = settings.ray
         self._environ = dict(os.environ)  # before Ray changes it
-        cores = list(range(self._ray.cores or 0))
-        self.resources = Resources(cores, [str(gpu) for gpu in range(self._ray.gpus)])
+        if find_spec("ray") is None:
+            raise BackendError(
+                "hydra.launcher.backend=ray needs a package that is missing: "
+                "pip install 'walle[ray]'"
+            )
+        address = self._ray.address
+        if address and address.startswith("ray://"):
+            raise BackendError(
+                f"{SETTING}={address} is that of Ray Client: run this on a node of the cluster "
+                f"with {SETTING}=auto"
+            )
+        if address is None and not settings.wait:
+            raise BackendError(
+                f"hydra.launcher.wait=false with {SETTING}=null, whose workers end with this "
+                "command: leave it out, or start a cluster with `ray start --head` and use "
+                f"{SETTING}=auto"
+            )
 
-    def place(self, plan: Plan) -> str:  # noqa: ARG002  the backend of Slurm looks at it
-        """Where the jobs run, for the text of a dry run."""
+    def where(self, plan: Plan) -> str:  # noqa: ARG002  see `Backend`
+        """See `Backend`."""
         address = self._ray.address
         return f"in workers on the Ray cluster at {address}" if address else "in a Ray of their own"
 
     @contextmanager
-    def locked(self, sweep: Path) -> Iterator[int]:
-        """Locks the directory for this launcher, and connects to Ray.
+    def _connected(self) -> Iterator[None]:
+        with closing(Actors(self._ray.address)) as self._actors:
+            yield
 
-        Waits for jobs that another launcher left.
-        """
-        with launcher_locked(sweep):
-            self._actors = Actors(self._ray.address)
-            try:
-                self._earlier = self._running_submission(sweep)
-                if self._earlier is None:
-                    with jobs_locked(sweep, LOCK_WAIT_S):
-                        pass
-                yield -1
-            finally:
-                self._actors.close()
+    def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
+        return self._actors.states(names)
 
-    def run(
-        self,
-        plan: Plan,
-        sweep: Path,
-        wanted: Preparation,
-        lock_fd: int,  # noqa: ARG002  workers have locks of their own
-        ending: Sequence[int],
-        saving: list[int],
-        watch: Watch | None,
-    ) -> dict[int, Verdict] | None:
-        """Starts workers for the jobs, or finds those of an earlier command, and waits for them.
-
-        See `LocalBackend.run`.
-
-        Returns:
-            None when it did not wait.
-
-        Raises:
-            BackendError: the jobs cannot run there.
-            SystemExit: a signal other than Ctrl-C ended the waiting; the workers go on.
-        """
-        submission = self._earlier
-        if submission is None:
-            submission = self._submit(plan, sweep, wanted)
-        else:
-            end = "start the earlier command again and end them with Ctrl-C"
-            check_joined(submission, planned_nums(plan), end)
+    def _how_to_end(self, submission: Submission) -> tuple[str, str]:  # noqa: ARG002
         again = "the same command" if self._settings.wait else "the same command without wait=false"
-        status = shlex.join(["walle", "sweep", "status", str(sweep)])
-        how = f"`{status}` shows them; {again}, and then Ctrl-C, ends them"
-        if not self._settings.wait:
-            log.info(f"not waiting for the jobs: {how}")
-            return None
-        screen = open_screen(len(plan.jobs), len(plan.done))
-        ask = self._actors.states
-        follower = Follower(
-            plan,
-            submission,
-            screen,
-            ask,
-            lambda: self._pass_on(submission, saving),
-            watch,
-            self._ray.heartbeat_s,
+        return (
+            "start the earlier command again and end them with Ctrl-C",
+            f"; {again}, and then Ctrl-C, ends them",
         )
-        try:
-            verdicts = follower.follow(ending)
-            if ending and ending[0] == signal.SIGHUP:
-                leave_terminal()
-            if ending and self._ends_workers(ending[0]):
-                screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
-                self._end(submission, follower, sweep, ending)
-                return follower.ended_early()
-        finally:
-            screen.close()
-        if ending:
-            print(f"left; the workers go on: {how}", file=sys.stderr)
-            raise SystemExit(128 + ending[0])
-        self._wait_until_gone(submission)
-        return verdicts
 
-    def _submit(self, plan: Plan, sweep: Path, wanted: Preparation) -> Submission:
-        directory = new_directory(sweep)
-        store(directory, sweep.absolute(), plan, self._settings, wanted)
-        (directory / LOGS).mkdir()
+    def _submit(self, plan: Plan, sweep: Path, directory: Path) -> Submission:
         stored, python, cwd = str(directory / COMMON), sys.executable, os.getcwd()
-        task = Task(stored, digest(stored), "", 0, python, cwd, self._environ)
+        task = WorkerTask(stored, digest(stored), "", 0, python, cwd, self._environ)
         try:
             workers = self._placements(plan, task)
         except BackendError:
@@ -165,16 +134,20 @@ class RayBackend:
         mark = uuid.uuid4().hex[:8]  # names outlive directories
         names = [f"walle-{sweep.name}-{mark}-{number}" for number in range(len(workers))]
         stale_s = STALE_BEATS * self._ray.heartbeat_s
-        submission = Submission(directory, names, planned_nums(plan), "ray", stale_s)
-        record_submission(submission)
+        submission = Submission(directory, names, plan.nums, "ray", stale_s)
+        submission.record()
         for number, (name, worker) in enumerate(zip(names, workers, strict=True)):
-            own = task._replace(name=str(number), cores=worker.cores)
-            self._actors.start(name, own, worker, self._ray.gpus)
-        log.info(f"started {count_text(len(workers), 'worker')} on Ray: {_listed(workers)}")
+            named = task._replace(name=str(number), cores=worker.cores)
+            self._actors.start(name, named, worker, self._ray.gpus)
+        listed = ", ".join(
+            f"{count_text(cores, 'core')} of {node.name if node else 'any node'}"
+            for cores, node in workers
+        )
+        log.info(f"started {count_text(len(workers), 'worker')} on Ray: {listed}")
         return submission
 
-    def _placements(self, plan: Plan, task: Task) -> list[Placement]:
-        """The workers to start; each of their nodes has said that it can run them.
+    def _placements(self, plan: Plan, task: WorkerTask) -> list[Placement]:
+        """The workers to start; each of their nodes has confirmed that it can run them.
 
         Raises:
             BackendError: a node cannot.
@@ -183,8 +156,8 @@ class RayBackend:
         nodes = self._actors.nodes()
         for _ in range(2):
             workers = placements(needs, nodes, self._ray, compared=self._compares_times(plan))
-            asked = {worker.node for worker in workers if worker.node is not None}
-            silent = asked.difference(self._actors.check(task, asked))
+            wanted = {worker.node for worker in workers if worker.node is not None}
+            silent = wanted.difference(self._actors.check(task, wanted))
             if not silent:
                 break
             named = ", ".join(node.name for node in silent)
@@ -197,29 +170,10 @@ class RayBackend:
             )
         return workers
 
-    def _compares_times(self, plan: Plan) -> bool:
-        swept, asked = plan.manifest.swept, self._settings.exclusive
-        return compares_times(swept, exclusive=plan.exclusive, asked=asked)
-
-    def _running_submission(self, sweep: Path) -> Submission | None:
-        """The newest submission, if it has jobs that have not ended and workers in this cluster."""
-        newest = unfinished(sweep)
-        if newest is not None and newest.backend == "slurm" and slurm.states(newest.arrays):
-            arrays = " ".join(newest.arrays)
-            raise BackendError(
-                f"Slurm still has workers for this sweep: wait for them, or end them with scancel "
-                f"{arrays}"
-            )
-        if newest is None or newest.backend != "ray":
-            return None
-        return newest if self._actors.states(newest.arrays) else None
-
     def _ends_workers(self, number: int) -> bool:
-        """Whether a signal to this command ends the workers too."""
         return number == signal.SIGINT or self._ray.address is None
 
-    def _pass_on(self, submission: Submission, saving: list[int]) -> None:
-        """Asks the jobs for checkpoints."""
+    def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:
         while saving:
             saving.pop(0)
             self._actors.signal(submission.arrays, signal.SIGUSR2)  # SIGUSR1 would end workers
@@ -231,13 +185,13 @@ class RayBackend:
 
         After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
         """
-        names, began_s, done = submission.arrays, time.monotonic(), 0
+        names, start_s, done = submission.arrays, time.monotonic(), 0
         kill_jobs = partial(self._actors.signal, names, signal.SIGINT)
         steps = (kill_jobs, partial(self._actors.kill, names))
         self._actors.end(names)
         while self._actors.states(names):
             follower.look()
-            late_s = time.monotonic() - began_s - self._ray.save_s
+            late_s = time.monotonic() - start_s - self._ray.save_s
             urged = sum(number != signal.SIGHUP for number in ending[1:])
             wanted = max(urged, (late_s > 0) + (late_s > GONE_S))
             for step in steps[done:wanted]:
@@ -254,32 +208,158 @@ class RayBackend:
             time.sleep(POLL_S)
 
 
-def _check(settings: WalleLauncherConf) -> None:
-    """Refuses what Ray cannot do.
+class Actors:
+    """A connection to Ray: which nodes there are, and the actors of a sweep's workers."""
 
-    Raises:
-        BackendError: Ray is missing, or a setting does not fit.
+    def __init__(self, address: str | None) -> None:
+        """Connects.
+
+        Args:
+            address: of a running cluster; None for a Ray that lives as long as the connection.
+
+        Raises:
+            BackendError: there is no cluster at the address.
+        """
+        without, more = "hydra.launcher.backend=ray", {"namespace": NAMESPACE}
+        try:
+            self._ray, self._joined = join(
+                address, setting=SETTING, without=without, own=_OWN, log_to_driver=False, **more
+            )
+        except ConfigError as error:
+            raise BackendError(str(error)) from None
+
+    def nodes(self) -> list[Node]:
+        """The nodes that live and have cores to give away, in the order of their names."""
+        from ray._private.state import available_resources_per_node
+
+        free, nodes = available_resources_per_node(), []
+        for node in self._ray.nodes():
+            identity, cores = node["NodeID"], int(node["Resources"].get("CPU", 0))
+            name = f"{node['NodeManagerHostname']}:{identity[:6]}"
+            left = [int(free.get(identity, {}).get(key, 0)) for key in ("CPU", "GPU")]
+            if node["Alive"] and cores:
+                nodes.append(Node(identity, name, cores, *left))
+        return sorted(nodes, key=lambda node: node.name)
+
+    def check(self, task: WorkerTask, nodes: Iterable[Node]) -> list[Node]:
+        """Asks nodes whether workers can run there; returns those that answer in time.
+
+        Raises:
+            BackendError: a node says why not.
+        """
+        function = self._ray.remote(obstacle)
+        questions: dict[Any, Node] = {}
+        for node in nodes:
+            options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node)}
+            questions[function.options(**options).remote(task)] = node
+        able = []
+        for reference in self._answered(list(questions), ANSWER_S):
+            node = questions[reference]
+            try:
+                refusal: str | None = self._ray.get(reference)
+            except self._ray.exceptions.RayTaskError as error:
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                refusal = f"cannot run walle: {lines[-1] if lines else type(error).__name__}"
+            except self._ray.exceptions.RayError:  # the node has died
+                continue
+            if refusal is not None:
+                raise BackendError(f"hydra.launcher.backend=ray: node {node.name} {refusal}")
+            able.append(node)
+        return able
+
+    def _answered(self, references: Sequence[Any], within_s: float) -> list[Any]:
+        """The references whose answers come within `within_s` seconds."""
+        if not references:
+            return []
+        ready, _ = self._ray.wait(references, num_returns=len(references), timeout=within_s)
+        return list(ready)
+
+    def start(self, name: str, task: WorkerTask, placement: Placement, gpus: int) -> None:
+        """Starts a worker, which continues without this process."""
+        options: dict[str, Any] = {"num_cpus": placement.cores, "num_gpus": gpus}
+        if placement.node is not None:
+            options["scheduling_strategy"] = _on(placement.node, soft=True)
+        actor = self._ray.remote(Supervisor)
+        actor.options(
+            name=name, namespace=NAMESPACE, lifetime="detached", max_restarts=-1, **options
+        ).remote(task)
+
+    def states(self, names: Sequence[str]) -> dict[str, str] | None:
+        """The state of each worker in `names` that Ray still has; None if Ray does not answer."""
+        try:
+            known = self._ray.util.list_named_actors(all_namespaces=True)
+        except self._ray.exceptions.RayError:
+            return None
+        alive = {actor["name"] for actor in known if actor["namespace"] == NAMESPACE}
+        return {name: "ALIVE" for name in names if name in alive}
+
+    def end(self, names: Sequence[str]) -> None:
+        """Asks workers to end, see `Supervisor.end`; kills those that wait or do not answer."""
+        requests = {name: actor.end.remote() for name, actor in self._living(names)}
+        answered = self._answered(list(requests.values()), END_S)
+        self.kill([name for name, reference in requests.items() if reference not in answered])
+
+    def signal(self, names: Sequence[str], number: int) -> None:
+        """Sends workers a signal."""
+        for _, actor in self._living(names):
+            actor.signal.remote(number)
+
+    def kill(self, names: Sequence[str]) -> None:
+        """Ends workers at once; the kernel ends their processes."""
+        for _, actor in self._living(names):
+            self._ray.kill(actor, no_restart=True)
+
+    def _living(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        """The workers that Ray still has, with their handles."""
+        for name in names:
+            with contextlib.suppress(ValueError):  # it has ended
+                yield name, self._ray.get_actor(name, NAMESPACE)
+
+    def close(self) -> None:
+        """Disconnects; a Ray that this process started ends."""
+        if self._joined:
+            leave(self._ray)
+
+
+def _on(node: Node, *, soft: bool = False) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node.identity, soft=soft)
+
+
+def placements(
+    needs: Sequence[int | None], nodes: Sequence[Node], settings: RayConf, *, compared: bool
+) -> list[Placement]:
+    """The workers of a sweep; at least one, and no more than jobs.
+
+    Args:
+        needs: cores of each job to run; None for all cores of a node.
+        nodes: of the cluster.
+        settings: of Ray.
+        compared: the jobs' times are compared, so they run one at a time on one node.
     """
-    if find_spec("ray") is None:
-        raise BackendError(
-            "hydra.launcher.backend=ray needs a package that is missing: pip install 'walle[ray]'"
-        )
-    address = settings.ray.address
-    if address and address.startswith(CLIENT):
-        raise BackendError(
-            f"{SETTING}={address} is that of Ray Client: run this on a node of the cluster with "
-            f"{SETTING}=auto"
-        )
-    if address is None and not settings.wait:
-        raise BackendError(
-            f"hydra.launcher.wait=false with {SETTING}=null, whose workers end with this command: "
-            f"leave it out, or start a cluster with `ray start --head` and use {SETTING}=auto"
-        )
-
-
-def _listed(workers: Sequence[Placement]) -> str:
-    """The nodes of the workers, with the cores that they get there."""
-    return ", ".join(
-        f"{count_text(worker.cores, 'core')} of {worker.node.name if worker.node else 'any node'}"
-        for worker in workers
-    )
+    fitting = [node for node in nodes if node.cores and node.free_gpus >= settings.gpus]
+    placed: list[Placement] = []
+    if compared or None in needs:
+        most = settings.workers or (1 if compared else len(needs))
+        largest = sorted(fitting, key=lambda node: (node.free_cores < node.cores, -node.cores))
+        placed, least = [Placement(node.cores, node) for node in largest], 1
+    else:
+        least = settings.cores or max((need or 1 for need in needs), default=1)
+        most = settings.workers or len(needs)
+        wanted = sum(min(need or 1, least) for need in needs)
+        # On free cores, the emptiest node first, until all jobs can run at once.
+        for node in sorted(fitting, key=lambda node: -node.free_cores):
+            if wanted <= 0:
+                break
+            many = node.free_cores // least
+            if settings.gpus:
+                many = min(many, node.free_gpus // settings.gpus)
+            sizes = [least] * min(many, -(-wanted // least))
+            if many and settings.cores is None:
+                sizes = [max(least, min(node.free_cores, wanted))]
+            placed += [Placement(cores, node) for cores in sizes]
+            wanted -= sum(sizes)
+    placed = placed[: min(most, len(needs))]
+    missing = min(settings.workers or 1, len(needs)) - len(placed)
+    return placed + [Placement(least, None)] * missing

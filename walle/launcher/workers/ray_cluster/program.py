@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from walle.launcher.resources import read_siblings
 from walle.launcher.workers import worker
-from walle.launcher.workers.ray_cluster.own_cores import OwnCores
 from walle.system.process_tree import die_with_parent
 
+_NAME = "\0walle-core-{core}"  # of a socket without a file, which ends with its process
 
-class RayPlace:
+
+class OwnCores:
+    """Cores that no other worker on this host has, while this process lives."""
+
+    def __init__(self) -> None:
+        """Has none yet."""
+        self._held: list[socket.socket] = []
+
+    def take(
+        self, count: int, usable: Sequence[int], siblings: Mapping[int, Sequence[int]]
+    ) -> list[int]:
+        """Takes cores; shares cores with other workers where too few are left.
+
+        Args:
+            count: how many.
+            usable: cores on which this process may run.
+            siblings: for each core, all hardware threads of its physical core. A worker gets whole
+                physical cores as far as possible.
+        """
+        if count >= len(usable):
+            return list(usable)
+        ordered = sorted(usable, key=lambda core: (min(siblings.get(core, (core,))), core))
+        taken: list[int] = []
+        for core in ordered:
+            if len(taken) < count and self._is_free(core):
+                taken.append(core)
+        if missing := count - len(taken):
+            logging.warning(f"other workers on this host have the cores: sharing {missing}")
+            taken += [core for core in reversed(ordered) if core not in taken][:missing]
+        return sorted(taken)
+
+    def _is_free(self, core: int) -> bool:
+        """Whether no other process has the core; it is this process's from now on."""
+        lock = socket.socket(socket.AF_UNIX)
+        try:
+            lock.bind(_NAME.format(core=core))
+        except OSError:
+            lock.close()
+            return False
+        self._held.append(lock)
+        return True
+
+
+class RayHost:
     """A worker for which Ray has reserved a number of cores."""
 
     def __init__(self, name: str, count: int) -> None:
-        """Takes no cores yet.
-
-        Args:
-            name: of the worker among those of its submission.
-            count: of its cores.
-        """
+        """Takes no cores yet; `name` is unique in its submission, `count` that of its cores."""
         self.name, self._count, self._own = name, count, OwnCores()
 
     def cores(self, usable: list[int]) -> list[int]:
-        """See `worker.Place`."""
+        """See `worker.WorkerHost`."""
         return self._own.take(self._count, usable, read_siblings(usable))
 
     def jobs_are_over(self, arrays: Sequence[str]) -> None:
@@ -47,7 +87,7 @@ def main(directory: str, name: str, count: str, parent: str) -> int:
     """
     die_with_parent(int(parent))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a Ray of the command's own blocks some
-    return worker.main(Path(directory), RayPlace(name, int(count)))
+    return worker.main(Path(directory), RayHost(name, int(count)))
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from walle.launcher.workers.claims import Claims
-from walle.launcher.workers.submitted import LOGS, read_submission
+from walle.launcher.workers.submission import LOGS, read_submission
 
 NAMESPACE = "walle"
 SEEN_S = 15.0  # a node may have looked into a directory before, and remember what was there
@@ -19,7 +20,7 @@ RESTARTS = 3
 _LOOK_S = 0.5
 
 
-class Task(NamedTuple):
+class WorkerTask(NamedTuple):
     """The arguments with which a worker is started.
 
     Attributes:
@@ -47,11 +48,11 @@ class Task(NamedTuple):
 
 
 def digest(file: Path | str) -> str:
-    """Tells the content of a file from every other content."""
+    """The SHA-256 of the file's content."""
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
-def obstacle(task: Task, patience_s: float = SEEN_S) -> str | None:
+def obstacle(task: WorkerTask, patience_s: float = SEEN_S) -> str | None:
     """Why a worker cannot run on the node of this process; None if it can.
 
     Args:
@@ -59,7 +60,14 @@ def obstacle(task: Task, patience_s: float = SEEN_S) -> str | None:
         patience_s: seconds until a new directory must have appeared in the sweep's.
     """
     directory, deadline = task.directory, time.monotonic() + patience_s
-    while not _is_plan(task):
+
+    def is_visible() -> bool:
+        try:
+            return digest(task.plan) == task.digest
+        except OSError:
+            return False
+
+    while not is_visible():
         sweep = directory.parent.parent
         if not sweep.exists() or time.monotonic() > deadline:
             return (
@@ -75,17 +83,10 @@ def obstacle(task: Task, patience_s: float = SEEN_S) -> str | None:
     return None
 
 
-def _is_plan(task: Task) -> bool:
-    try:
-        return digest(task.plan) == task.digest
-    except OSError:
-        return False
-
-
 class Supervisor:
     """Starts a worker's process, passes signals on to it, and ends when it ends."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: WorkerTask) -> None:
         """Starts the worker, unless this node cannot run it.
 
         Ray calls this again on another node when it has lost the actor.
@@ -110,66 +111,49 @@ class Supervisor:
 
     def _supervise(self) -> None:
         """Waits for the worker's end in a thread: the kernel kills the worker when that ends."""
+        import ray
+
         try:
             if refusal := obstacle(self._task):
                 print(f"node {os.uname().nodename} {refusal}")
             else:
-                self._run()
+                self._run(",".join(str(gpu) for gpu in ray.get_gpu_ids()))
                 self._end_others()
-        finally:
-            _leave()
+        finally:  # ends this actor for good
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
-    def _run(self) -> None:
-        """Starts the worker, and again as often as it may be killed; waits for its end."""
-        with (self._task.directory / LOGS / f"{self._task.name}.log").open("ab") as log:
+    def _run(self, gpus: str) -> None:
+        """Starts the worker, again up to `RESTARTS` times if it is killed; waits for its end.
+
+        `gpus` are those that Ray has reserved for this actor, as in `CUDA_VISIBLE_DEVICES`.
+        """
+        task = self._task
+        program = [task.python, "-m", "walle.launcher.workers.ray_cluster.program"]
+        arguments = [str(task.directory), task.name, str(task.cores), str(os.getpid())]
+        with (task.directory / LOGS / f"{task.name}.log").open("ab") as log:
             for _ in range(1 + RESTARTS):
                 with self._lock:
                     if not self._may_start:
                         return
-                    self._process = _start(self._task, log)
+                    self._process = subprocess.Popen(
+                        [*program, *arguments],
+                        cwd=task.cwd,
+                        env=task.environ | {"CUDA_VISIBLE_DEVICES": gpus},
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
                 if self._process.wait() >= 0:
                     return
 
     def _end_others(self) -> None:
         """Ends all other workers of the submission once all jobs have ended: some may wait."""
+        import ray
+
         submission = read_submission(self._task.directory)
         if Claims(submission.directory).all_over(submission.nums):
             for number, actor in enumerate(submission.arrays):
                 if str(number) != self._task.name:
-                    _kill(actor)
-
-
-def _start(task: Task, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    program = [task.python, "-m", "walle.launcher.workers.ray_cluster.program"]
-    return subprocess.Popen(
-        [*program, str(task.directory), task.name, str(task.cores), str(os.getpid())],
-        cwd=task.cwd,
-        env=task.environ | {"CUDA_VISIBLE_DEVICES": _gpus()},
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-
-
-def _gpus() -> str:
-    """The GPUs that Ray has reserved for this actor, as in `CUDA_VISIBLE_DEVICES`."""
-    import ray
-
-    return ",".join(str(gpu) for gpu in ray.get_gpu_ids())
-
-
-def _kill(actor: str) -> None:
-    import ray
-
-    try:
-        ray.kill(ray.get_actor(actor, NAMESPACE), no_restart=True)
-    except ValueError:
-        return  # it has ended
-
-
-def _leave() -> None:
-    """Ends this actor for good."""
-    import ray
-
-    ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+                    with contextlib.suppress(ValueError):  # it has ended
+                        ray.kill(ray.get_actor(actor, NAMESPACE), no_restart=True)

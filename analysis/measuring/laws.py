@@ -1,0 +1,372 @@
+"""Fits how seconds depend on the number of workers, with intervals.
+
+Amdahl's law and the universal scalability law describe one kind of worker. A round of N samplers
+and L learners that take turns takes t(N, L) = serial + collect x + learn y, where x is the largest
+share of the lanes that a sampler has, about 1/N, and y the largest share of a minibatch's shards
+that a learner has, about 1/L. All are sums of terms with weights >= 0, fitted by non-negative least
+squares of the relative errors: there is one solution, and no starting point is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from walle.analysis.loading.directories import Run
+from walle.analysis.measuring import stats, wall_clock
+from walle.analysis.measuring.design import design
+from walle.analysis.measuring.groups import Cell
+from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.measuring.wall_clock import AGENT
+from walle.analysis.runs import Sweep
+from walle.analysis.writing.format import milliseconds, percent, with_range
+
+T = TypeVar("T")
+
+
+class Law(NamedTuple):
+    """Time of n workers on a fixed amount of work: T(n) = T(1) [(1-s)/n + s + k (n-1)].
+
+    With k = 0 this is Amdahl's law; k > 0 is Gunther's universal scalability law
+    S(n) = n / (1 + s (n-1) + k n (n-1)).
+
+    Attributes:
+        time_1: T(1), in the unit of the fitted times.
+        serial: s, the fraction of the work that more workers do not make shorter (contention).
+        coherence: k, the cost of each further worker to all others, as a fraction of T(1).
+    """
+
+    time_1: float
+    serial: float
+    coherence: float
+
+    def time(self, n: npt.ArrayLike) -> FloatArray:
+        """T(n)."""
+        n = np.asarray(n, float)
+        return self.time_1 * ((1 - self.serial) / n + self.serial + self.coherence * (n - 1))
+
+    def speedup(self, n: npt.ArrayLike, base: float = 1.0) -> FloatArray:
+        """T(base) / T(n)."""
+        return self.time(base) / self.time(n)
+
+    @property
+    def limit(self) -> float:
+        """The speedup of infinitely many workers by Amdahl: 1/s."""
+        return 1 / self.serial if self.serial > 0 else math.inf
+
+    @property
+    def best_n(self) -> float:
+        """The number of workers beyond which more workers slow the work: sqrt((1-s)/k)."""
+        return math.sqrt((1 - self.serial) / self.coherence) if self.coherence > 0 else math.inf
+
+    def workers_for(self, time: float) -> float:
+        """The (real) number of workers at which T(n) falls to `time`, by Amdahl's law.
+
+        It is 1 when a single worker is fast enough, infinity when no number of workers is.
+        """
+        if time >= self.time_1:
+            return 1.0
+        rest = time - self.time_1 * self.serial
+        return self.time_1 * (1 - self.serial) / rest if rest > 0 else math.inf
+
+
+def fit_law(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> Law:
+    """The law with the least sum of squared relative errors of the times, s and k >= 0.
+
+    Args:
+        n: [points] numbers of workers.
+        time: [points] the measured time of each number of workers.
+        coherence: fit k too; otherwise k = 0 (Amdahl).
+
+    Raises:
+        ValueError: there are fewer different n than parameters of the law.
+    """
+    from scipy.optimize import nnls
+
+    n, time = np.asarray(n, float), np.asarray(time, float)
+    terms = np.stack([1 / n, np.ones_like(n), n - 1][: 3 if coherence else 2], axis=1)
+    if np.unique(n).size < terms.shape[1]:
+        raise ValueError(f"{terms.shape[1]} parameters from {np.unique(n).size} worker counts")
+    weights, _ = nnls(terms / time[:, None], np.ones_like(n))
+    parallel, serial, coherent = (*weights, 0.0)[:3]
+    time_1 = parallel + serial
+    return Law(float(time_1), float(serial / time_1), float(coherent / time_1))
+
+
+class Shares(NamedTuple):
+    """The largest shares of a round that a sampler collects and that a learner learns from."""
+
+    sampler: float
+    learner: float
+
+
+class Parts(NamedTuple):
+    """The seconds of a round with one sampler and one learner, by what shortens them.
+
+    Attributes:
+        serial: neither more samplers nor more learners.
+        collect: more samplers.
+        learn: more learners.
+    """
+
+    serial: float
+    collect: float
+    learn: float
+
+    def with_shares(self, shares: Shares) -> Parts:
+        """The seconds of a round of so many workers."""
+        return Parts(self.serial, self.collect * shares.sampler, self.learn * shares.learner)
+
+
+def largest_share(pieces: int, workers: int) -> float:
+    """The share of the worker that has most of so many equal pieces: ⌈pieces / workers⌉ / pieces.
+
+    It is 1/4 of 8 pieces for 4 workers and 3/8 for 3; workers beyond the pieces have nothing to do.
+    """
+    return math.ceil(pieces / workers) / pieces
+
+
+def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> Parts:
+    """The parts with the least sum of squared relative errors of the seconds, all >= 0.
+
+    What a share that never varies would divide cannot be told from the serial part, and is in it.
+
+    Args:
+        shares: of each measurement.
+        seconds: of a round in each measurement.
+
+    Raises:
+        ValueError: there are fewer different shares than parts that could be told apart.
+    """
+    from scipy.optimize import nnls
+
+    times = np.asarray(seconds, float)
+    terms = np.array([(1.0, *each) for each in shares])
+    varied = [0, *(i for i in (1, 2) if np.unique(terms[:, i]).size > 1)]
+    if np.linalg.matrix_rank(terms[:, varied]) < len(varied):
+        raise ValueError(
+            f"{len(varied)} parts cannot be told apart by shares {sorted(set(shares))}"
+        )
+    weights = np.zeros(3)
+    weights[varied], _ = nnls(terms[:, varied] / times[:, None], np.ones_like(times))
+    return Parts(*weights.tolist())
+
+
+class Fit(NamedTuple, Generic[T]):
+    """What was fitted to cells, with its draws.
+
+    Attributes:
+        value: fitted to the means of the cells.
+        draws: fitted to each draw of these means, which Student's t stretched before; empty where
+            the spread is not known.
+        cells: the cells.
+    """
+
+    value: T
+    draws: list[T]
+    cells: list[Cell]
+
+    def interval(self, of: Callable[[T], float], most: float = math.inf) -> stats.Interval:
+        """The number that `of` reads from the fit, with its 95% interval within 0 and `most`."""
+        if not self.draws:
+            return stats.Interval(of(self.value))
+        low, high = np.quantile([of(draw) for draw in self.draws], [stats.TAIL, 1 - stats.TAIL])
+        return stats.Interval(of(self.value), max(float(low), 0.0), min(float(high), most))
+
+
+def fit_cells(cells: list[Cell], fit: Callable[[FloatArray], T]) -> Fit[T]:
+    """Calls `fit` for the seconds of the cells, and for each draw of them.
+
+    The seconds are stretched, and not what is read from the fit: at a bound many draws have the
+    same serial fraction, and stretching that number adds too little (for a fraction of 2% or 97%
+    from two points with two seeds its interval held the truth in about 90% of 200 trials).
+    """
+    centres = np.array([cell.compared for cell in cells])
+    dof = min(cell.dof for cell in cells)
+    if dof < 1:
+        return Fit(fit(centres), [], cells)
+    stretch = stats.student(dof) / stats.student(math.inf)
+    logs = np.log(np.stack([cell.draws for cell in cells], axis=1))
+    # Ranks of a Kronecker sequence (multiples of square roots of primes), so that all cells
+    # together vary evenly: draws in a random order move the ends of an interval by a few percent.
+    roots = np.sqrt([n for n in range(2, 1000) if all(n % k for k in range(2, n))][: len(cells)])
+    ranks = (np.outer(np.arange(1, len(logs) + 1), roots) % 1).argsort(axis=0).argsort(axis=0)
+    logs = np.take_along_axis(np.sort(logs, axis=0), ranks, axis=0)
+    draws = np.exp(np.log(centres) + stretch * (logs - np.log(centres)))
+    return Fit(fit(centres), [fit(seconds) for seconds in draws], cells)
+
+
+def fit_law_of(cells: list[Cell], *, coherence: bool = False) -> Fit[Law] | None:
+    """Fits the law to the cells; None for fewer than two cells, or four with `coherence`."""
+    n = [float(cell.by) for cell in cells]
+    if len(cells) < (4 if coherence else 2):
+        return None
+    return fit_cells(cells, lambda seconds: fit_law(n, seconds, coherence=coherence))
+
+
+def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
+    """Sentences: the fits of both laws, and where learning becomes the bottleneck.
+
+    Args:
+        cells: the seconds of collection of a line.
+        learn_s: the mean seconds of learning; None where they are unknown.
+        unit: the words for what the seconds are for, such as `round of 2,048 steps`.
+    """
+    amdahl, usl = fit_law_of(cells), fit_law_of(cells, coherence=True)
+    if amdahl is None:
+        return ["No law of scaling can be fitted to a single point."]
+    most = max(float(cell.by) for cell in cells)
+
+    def beyond(n: float) -> str:
+        return f" (extrapolated: measured up to N = {most:g})" if most < n < math.inf else ""
+
+    law, serial = amdahl.value, with_range(amdahl.interval(lambda law: law.serial, most=1), percent)
+    points = "two points only" if len(cells) == 2 else f"{len(cells)} points"
+    if law.serial >= 1:
+        return [
+            f"Amdahl ({points}): more samplers collect no faster here, so the serial fraction is "
+            f"at its bound, {serial}, and no law is drawn.",
+            *([] if usl is None else [_usl_sentence(usl, beyond)]),
+        ]
+    limit = f"at most {law.limit:.3g}x" if law.serial > 0 else "no limit in sight"
+    sentences = [
+        f"Amdahl ({points}): serial fraction {serial}, so {limit}{beyond(law.limit)}.",
+        *([] if usl is None else [_usl_sentence(usl, beyond)]),
+    ]
+    if learn_s is None:
+        return sentences
+    # Where no N is enough N is infinite and has no interval; one over N is 0 and has one.
+    share = amdahl.interval(lambda law: 1 / law.workers_for(learn_s), most=1)
+    n = stats.Interval(*(1 / x if x else math.inf for x in (share.value, share.high, share.low)))
+    where = f"it becomes the bottleneck from N = {n} samplers on{beyond(n.value)}"
+    if n.value <= 1:
+        where = "it is the bottleneck with one sampler already"
+    elif math.isinf(n.value):
+        where = "less than the serial part of collection, so never the bottleneck"
+    return [*sentences, f"Learning takes {learn_s:.3g} s per {unit}: {where}."]
+
+
+def _usl_sentence(fit: Fit[Law], beyond: Callable[[float], str]) -> str:
+    contention = fit.interval(lambda law: law.serial, most=1)
+    coherence = fit.interval(lambda law: law.coherence)
+    best = fit.value.best_n
+    peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}{beyond(best)}"
+    return (
+        f"Universal scalability law: contention {with_range(contention, percent)}, "
+        f"coherence {with_range(coherence, percent)}; {peak}."
+    )
+
+
+class RoundFit(NamedTuple):
+    """The parts of whole rounds of runs that differ in their samplers and learners only.
+
+    Attributes:
+        line: a label where there are several such groups of runs; else ''.
+        workers: the samplers and learners of each cell.
+        shares: the largest shares of each cell.
+        fit: the parts, with the cells: seconds of a round.
+    """
+
+    line: str
+    workers: list[tuple[int, int]]
+    shares: list[Shares]
+    fit: Fit[Parts]
+
+    @property
+    def varied(self) -> tuple[bool, bool]:
+        """Whether the samplers vary, and whether the learners do."""
+        samplers, learners = (set(counts) for counts in zip(*self.workers, strict=True))
+        return len(samplers) > 1, len(learners) > 1
+
+
+def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False) -> list[RoundFit]:
+    """Fits each group of runs in lock-step that differ in samplers or learners.
+
+    Rounds are without the evaluations and checkpoints between them, which come by steps.
+
+    Args:
+        sweep: the runs.
+        iterations: the rows of sweep.iterations that count.
+        fit_all: use cells with more busy processes than cores too.
+    """
+    round_s = iterations["iteration_s"] - _between_rounds(sweep, iterations)
+    cells = wall_clock.measure_seconds(
+        sweep, iterations.assign(round_s=round_s), "round_s", "sampler.n"
+    )
+    lines = design(sweep, "sampler.n", "learner.n").set_index("run")["line"]
+    runs = {run.name: run for run in sweep.runs}
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(str(lines[cell.names[0]]), []).append(cell)
+    found = []
+    for line, group in groups.items():
+        inside = [cell for cell in group if not cell.oversubscribed]
+        chosen = group if fit_all or len(inside) < 2 else inside
+        known = [_shares(runs[cell.names[0]]) for cell in chosen]
+        shares = [each[1] for each in known if each]
+        taking_turns = all(
+            wall_clock.mode_of(runs[n]) == wall_clock.LOCK_STEP for c in group for n in c.names
+        )
+        if not taking_turns or len(shares) < len(chosen):
+            continue
+        try:
+            fit = fit_cells(chosen, lambda seconds, s=shares: fit_parts(s, seconds))  # type: ignore[misc]
+        except ValueError:  # too few different numbers of processes
+            continue
+        found.append(RoundFit(line, [each[0] for each in known if each], shares, fit))
+    return [each for each in found if any(each.varied)]
+
+
+def _between_rounds(sweep: Sweep, iterations: pd.DataFrame) -> pd.Series[float]:
+    """[rows of iterations] the agent's seconds that come by steps and not by rounds."""
+    timing, keys = sweep.timing, ["run", "iteration"]
+    columns = [name for name in ("evaluate_s", "checkpoint_s") if name in timing]
+    if not columns:
+        return pd.Series(0.0, index=iterations.index)
+    agent = timing[timing["process"].astype(str) == AGENT]
+    spent = agent.groupby(keys, observed=True)[columns].sum().sum(axis=1)
+    places = pd.MultiIndex.from_frame(iterations[keys])
+    return pd.Series(spent.reindex(places).fillna(0.0).to_numpy(), index=iterations.index)
+
+
+def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
+    """The samplers and learners of a run with their shares; None where it does not show them."""
+    keys = ("sampler.n", "learner.n", "sampler.lanes", "learner.shards")
+    values = [run.config.get(key, 1) for key in keys]
+    known = [value for value in values if isinstance(value, int) and value > 0]
+    if run.config.get("sampler.name") == "ray" or len(known) < len(keys):
+        return None
+    samplers, learners, lanes, shards = known
+    if run.config.get("learner.divide") == "networks":  # of runs before version 0.3
+        shards = 2
+    shares = Shares(largest_share(lanes, samplers), largest_share(shards, learners))
+    return (samplers, learners), shares
+
+
+def describe_rounds(fit: RoundFit, unit: str) -> list[str]:
+    """Sentences about what divides a round, and how to compute other numbers of workers.
+
+    Args:
+        fit: the fit.
+        unit: the words for what the seconds are for, such as `round of 2,048 steps`.
+    """
+    parts, varied = fit.fit.value, fit.varied
+    serial, collect, learn = (
+        with_range(fit.fit.interval(lambda p, i=i: p[i]), milliseconds, " ms")  # type: ignore[misc]
+        for i in range(3)
+    )
+    divided = [f"{collect} are divided by the samplers", f"{learn} by the learners"]
+    known = " and ".join(text for text, there in zip(divided, varied, strict=True) if there)
+    rest = [f"{serial} are serial"]
+    if parts.serial:
+        rest.append(f"at most {sum(parts) / parts.serial:.3g}x")
+    if not all(varied):
+        key, of = ("sampler.n", "collecting") if varied[1] else ("learner.n", "learning")
+        rest.append(f"{of} is in the serial part, as {key} does not vary")
+    said = f"Whole rounds ({len(fit.workers)} points), per {unit}: {known}; {'; '.join(rest)}."
+    return [said, "`walle plan` computes rounds with other numbers of processes."]

@@ -1,0 +1,271 @@
+"""Seconds of runs: without compiling and warm-up, by environment steps, of the slowest sampler."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from walle.analysis.loading.directories import BadInputError, Run, Scalar
+from walle.analysis.measuring.design import sort_key
+from walle.analysis.measuring.groups import Cell, measure, require, share_spread
+from walle.analysis.measuring.stats import FloatArray
+from walle.analysis.runs import Sweep
+from walle.analysis.writing.format import listed
+
+AGENT = "agent"
+
+
+def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
+    """sweep.iterations with the compiler's time taken out of wall_s, iteration_s and other_s.
+
+    The wall clock of an iteration loses all compiling of its run so far. What the compiler takes
+    depends on what it finds in its cache, so a first run would look slower than the next one. A run
+    that went on after an interruption has started twice: its wall clock keeps the first start only.
+
+    Args:
+        sweep: the runs.
+        compiling: leave the compiler's time in.
+    """
+    frame = sweep.iterations
+    if "wall_s" in frame:
+        frame = frame.assign(wall_s=frame["wall_s"] - _starting_again(sweep))
+    if compiling:
+        return frame
+    took = compile_seconds(sweep)
+    so_far = took.groupby(frame["run"], observed=True).cumsum()
+    less = {"wall_s": so_far, "iteration_s": took, "other_s": took}
+    return frame.assign(**{name: frame[name] - s for name, s in less.items() if name in frame})
+
+
+def _starting_again(sweep: Sweep) -> pd.Series[float]:
+    """[rows of sweep.iterations] the seconds of all starts of the run so far, but for the first.
+
+    The first iteration after a start has the start in its `other_s`, beside the compiler's time:
+    what is above the median of the run's other iterations.
+    """
+    frame, number = sweep.iterations, starts(sweep)
+    if "other_s" not in frame or not (number > 1).any():
+        return pd.Series(0.0, index=frame.index)
+    first = ~pd.concat([frame["run"].astype(str), number], axis=1).duplicated()
+    other = frame["other_s"] - compile_seconds(sweep)
+    usual = other.where(~first).groupby(frame["run"], observed=True).transform("median")
+    again = (other - usual).clip(lower=0.0).where(first & (number > 1), 0.0).fillna(0.0)
+    return again.groupby(frame["run"], observed=True).cumsum()
+
+
+def compile_seconds(sweep: Sweep) -> pd.Series[float]:
+    """[rows of sweep.iterations] seconds of compiling; timing.csv has them for older runs."""
+    frame = sweep.iterations
+    known = frame.get("compile_s", pd.Series(np.nan, index=frame.index)).astype(float)
+    if known.notna().all() or "iteration" not in frame:
+        return known.fillna(0.0)
+    timing = sweep.timing
+    if not {"process", "iteration", "compile_s"} <= set(timing):
+        return known.fillna(0.0)
+    rows = timing[timing["process"].astype(str) == AGENT]
+    found = pd.Series(rows["compile_s"].to_numpy(float), index=_places(rows)).reindex(
+        _places(frame)
+    )
+    return known.fillna(pd.Series(found.to_numpy(), index=frame.index)).fillna(0.0)
+
+
+def starts(sweep: Sweep) -> pd.Series[int]:
+    """[rows of sweep.iterations] how often the run had started or gone on by then, from 1.
+
+    Every process of an agent compiles, for microseconds at least, before its first iteration and
+    at no other time.
+    """
+    frame = sweep.iterations
+    begins = (compile_seconds(sweep) > 0) | ~frame["run"].duplicated()
+    return begins.astype(int).groupby(frame["run"], observed=True).cumsum()
+
+
+def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
+    """[rows of sweep.iterations] without the first `warmup` after each start or resumption."""
+    groups = [sweep.iterations["run"], starts(sweep)]
+    place = sweep.iterations.groupby(groups, observed=True).cumcount()
+    return place >= warmup
+
+
+def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
+    """The iterations after the warm-up; notes the runs that have none.
+
+    The warm-up is the first `warmup` iterations after each start of a run, and after it went on.
+    The times are without compiling, unless `compiling` leaves it in.
+
+    Raises:
+        BadInputError: no run has an iteration after the warm-up.
+    """
+    frame = clock(sweep, compiling=compiling)[counted_rows(sweep, warmup)]
+    short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]
+    if len(short) == len(sweep.runs):
+        raise BadInputError(
+            f"--warmup {warmup} leaves no iteration of any run; the longest has "
+            f"{sweep.iterations.groupby('run', observed=True).size().max()}: use a smaller K"
+        )
+    if short:
+        sweep.note(f"Runs without an iteration after the warm-up of {warmup}: {listed(short)}")
+    return frame
+
+
+def timing_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
+    """The rows of sweep.timing whose time lies after the warm-up, without the compiler's time.
+
+    A sampler's row begins where its rollout before was handed over, so its first rows after the
+    warm-up still tell of waiting for the warm-up's end, and of waiting for the compiler: one row in
+    lock-step, one more for each round of lag or free slot. They are left out.
+
+    Args:
+        sweep: the runs.
+        warmup: the number of iterations that are left out; 0 leaves in every row.
+        compiling: leave the compiler's time in.
+    """
+    frame = sweep.timing
+    if not len(frame):
+        return frame
+    if "compile_s" in frame and not compiling:
+        took = frame["compile_s"].astype(float).fillna(0.0)
+        frame = frame.assign(total_s=frame["total_s"] - took, compile_s=0.0)
+    if not warmup:
+        return frame
+    rows = sweep.iterations
+    start = pd.Series(starts(sweep).where(counted_rows(sweep, warmup)).to_numpy(), _places(rows))
+    frame = frame.assign(start=start.reindex(_places(frame)).to_numpy()).dropna(subset=["start"])
+    own = frame.groupby(["run", "process", "start"], observed=True).cumcount()
+    ahead = {}  # the rollouts that a sampler may have started before the warm-up ended
+    for run in sweep.runs:
+        lag, slots = run.config.get("sampler.max_lag", 0), run.config.get("sampler.slots", "null")
+        ahead[run.name] = 1 + int(
+            (slots if isinstance(slots, int) else 1) if lag == "null" else lag
+        )
+    sampler = frame["process"].astype(str) != AGENT
+    late = ~sampler | (own >= frame["run"].astype(str).map(ahead))
+    there = set(frame.loc[sampler & late, "run"])
+    short = [run for run in dict.fromkeys(frame.loc[sampler, "run"]) if run not in there]
+    if short:
+        sweep.note(
+            "The samplers' shares count waiting for the end of the warm-up, as these runs are too "
+            f"short to leave it out: {listed(short)}"
+        )
+    return frame[late | frame["run"].isin(short)].drop(columns="start")
+
+
+def _places(frame: pd.DataFrame) -> pd.MultiIndex:
+    return pd.MultiIndex.from_arrays([frame["run"].astype(str), frame["iteration"]])
+
+
+THOUSAND = 1000
+LOCK_STEP, OVERLAPPED, FREE = "lock-step", "overlapped", "free-running"
+
+
+class Unit(NamedTuple):
+    """The number of environment steps that seconds are given for, with its words."""
+
+    steps: int
+    words: str
+
+
+def unit_of(sweep: Sweep) -> Unit:
+    """The nominal round, `batch_size`, where all runs have the same; else a thousand steps."""
+    sizes = set(sweep.values("batch_size"))
+    size = sizes.pop()
+    if not sizes and isinstance(size, int):
+        return Unit(size, f"round of {size:,} steps")
+    return Unit(THOUSAND, f"{THOUSAND:,} steps")
+
+
+def steps_of(sweep: Sweep) -> pd.Series[float]:
+    """[rows of sweep.iterations] the environment steps of each iteration.
+
+    Where rows are missing, it is the mean over the iterations since the row before.
+    """
+    frame = sweep.iterations
+    require(frame, "env_steps", "iteration")
+    counts = frame[["env_steps", "iteration"]]
+    since = counts.groupby(frame["run"], observed=True).diff().fillna(counts)
+    return since["env_steps"] / since["iteration"]
+
+
+def steps_per_iteration(sweep: Sweep, frame: pd.DataFrame, by: str) -> dict[Scalar, list[float]]:
+    """The mean steps of an iteration of each run, at each value of `by`, in ascending order."""
+    rows = steps_of(sweep).loc[frame.index].groupby(frame["run"], observed=True).mean()
+    values = {run.name: run.config.get(by, "null") for run in sweep.runs}
+    found: dict[Scalar, list[float]] = {}
+    for run, steps in rows.items():
+        found.setdefault(values[str(run)], []).append(float(steps))
+    return {value: sorted(found[value]) for value in sorted(found, key=sort_key)}
+
+
+def seconds_per_run(
+    sweep: Sweep, frame: pd.DataFrame, column: str, *, busy: bool = False
+) -> dict[str, FloatArray]:
+    """The seconds of `unit_of(sweep)` steps in each iteration of each run; their mean is exact.
+
+    Args:
+        sweep: the runs.
+        frame: the rows of sweep.iterations that count.
+        column: `iteration_s`, `learn_s` or `collect_s`, see `_collection`.
+        busy: of `collect_s`, leave out what free-running samplers wait.
+
+    The mean of the values is the run's seconds over its steps: R = sum(seconds) / sum(steps). An
+    iteration's value is R plus what its seconds differ from R times its steps, over the mean steps.
+    """
+    require(frame, column)
+    unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]
+    seconds = frame[column].astype(float)
+    if column == "collect_s":
+        seconds, steps = _collection(sweep, frame, steps, busy=busy)
+    rows = pd.DataFrame({"run": frame["run"], "seconds": seconds, "steps": steps}).dropna()
+    found = {}
+    for run, mine in rows.groupby("run", observed=True):
+        took, number = mine["seconds"].to_numpy(float), mine["steps"].to_numpy(float)
+        rate = took.sum() / number.sum()
+        found[str(run)] = unit * (rate + (took - rate * number) / number.mean())
+    return found
+
+
+def _collection(
+    sweep: Sweep, frame: pd.DataFrame, steps: pd.Series[float], *, busy: bool
+) -> tuple[pd.Series[float], pd.Series[float]]:
+    """[rows] the seconds that collecting took in each iteration, and the steps that it gave.
+
+    In lock-step `collect_s`; with overlap `collect_max_s`, as the slowest sampler holds up a round.
+    Free-running it is the throughput, steps that arrived by wall clock: all of the iteration, in
+    which the learned and the dropped steps arrived, and in which samplers also wait for free slots.
+
+    Without that waiting (`busy`), a rollout is a sampler's share of a nominal round, so n samplers
+    collect `batch_size` steps in the mean time of a rollout.
+    """
+    seconds = frame["collect_s"].astype(float)
+    names = frame["run"].astype(str)
+    mode = names.map({run.name: mode_of(run) for run in sweep.runs})
+    sizes = pd.Series({run.name: run.config.get("batch_size", math.nan) for run in sweep.runs})
+    slowest = frame.get("collect_max_s", pd.Series(math.nan, index=frame.index)).astype(float)
+    old = names[(mode == OVERLAPPED) & slowest.isna() & seconds.notna()]
+    if len(old):
+        sweep.note(
+            "Collection is the mean over the samplers, which hides a slow one, in runs without "
+            f"the column collect_max_s: {listed(list(dict.fromkeys(old)))}"
+        )
+    free = mode == FREE
+    dropped = frame.get("dropped_steps", pd.Series(0.0, index=frame.index)).fillna(0.0)
+    alone = seconds * steps / names.map(sizes).astype(float)
+    whole = frame["iteration_s"].astype(float).where(seconds.notna())
+    seconds = seconds.mask(mode == OVERLAPPED, slowest.fillna(seconds))
+    if busy:
+        return seconds.mask(free, alone), steps
+    return seconds.mask(free, whole), steps.mask(free, steps + dropped)
+
+
+def mode_of(run: Run) -> str:
+    """How a run's samplers and its agent take turns."""
+    lag = run.config.get("sampler.max_lag", 0)
+    return FREE if lag == "null" else OVERLAPPED if lag else LOCK_STEP
+
+
+def measure_seconds(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:
+    """The cells of `seconds_per_run`; where runs repeat, with the spread that all cells share."""
+    return share_spread(sweep, measure(sweep, seconds_per_run(sweep, frame, column), by))

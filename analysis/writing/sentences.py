@@ -1,0 +1,201 @@
+"""Sentences about what a figure is made of, and its table as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import pandas as pd
+
+from walle.analysis.loading.directories import DamagedError, read_json
+from walle.analysis.measuring import wall_clock
+from walle.analysis.measuring.design import changing_together, sort_key
+from walle.analysis.measuring.groups import Cell, blocks_of
+from walle.analysis.runs import Sweep
+from walle.analysis.writing.format import counted, listed, table_digits, with_range
+
+SAME = 0.01  # lengths that differ by less are the same
+FEW_LANES = 8
+
+
+def account(sweep: Sweep) -> list[str]:
+    """Sentences about the runs: how many were used, which were left out and why, the notes."""
+    used, out = len(sweep.runs), len(sweep.left_out)
+    text = [f"{used} of {used + out} runs used."]
+    text += [f"Left out: {run.name}: {run.reason}." for run in sweep.left_out]
+    return text + [f"{note}." for note in sweep.notes]
+
+
+def ended(sentence: object) -> str:
+    """The sentence with a full stop, unless it ends in a mark already."""
+    text = str(sentence)
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+def of_line(line: str, phrase: str) -> str:
+    """The phrase, after the line's label where the figure has several lines."""
+    return f"{line}: {phrase}" if line else phrase
+
+
+def for_line(line: str, sentence: str) -> str:
+    """The sentence, with the line that it is about where the figure has several lines."""
+    return f"For {line}: {sentence}" if line else sentence[:1].upper() + sentence[1:]
+
+
+def also_differ(sweep: Sweep, by: str) -> list[str]:
+    """Sentences about the keys that change together with those that a figure names."""
+    said = []
+    for key, others in changing_together(sweep, by).items():
+        texts = []
+        for other in others:
+            values = sorted(set(sweep.values(other)), key=sort_key)
+            texts.append(f"{other} ({listed([str(value) for value in values], most=3)})")
+        said.append(f"With {key} also differ: {listed(texts)}.")
+    return said
+
+
+def machine(sweep: Sweep) -> list[str]:
+    """The launcher's sentences about unequal cores and other programs, over all launches."""
+    found: list[str] = []
+    for path in sweep.paths:
+        try:
+            launches = read_json(path / "manifest.json").get("launches", [])
+            found += [note for one in launches for note in one.get("machine", {}).get("notes", [])]
+        except (DamagedError, AttributeError, TypeError) as error:
+            found.append(f"What {path.name} says of the machine cannot be read: {error}.")
+    return list(dict.fromkeys(found))
+
+
+def repeats_label(cells: Iterable[Cell]) -> str:
+    """`3 seeds`, or `2 to 3 seeds` when the cells of a line have different numbers of runs."""
+    counts = sorted({(cell.runs, cell.repeats) for cell in cells})
+    return counts[0][1] if len(counts) == 1 else f"{counts[0][0]} to {counts[-1][1]}"
+
+
+def warmup_sentence(warmup: int) -> str:
+    """A sentence that says how many iterations are left out."""
+    if not warmup:
+        return "No warm-up: every iteration counts."
+    which = "iteration" if warmup == 1 else f"{warmup} iterations"
+    return f"Warm-up: the first {which} of each run is left out."
+
+
+def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) -> list[str]:
+    """Sentences about the steps that seconds are for, iterations of other lengths, and blocks."""
+    unit = wall_clock.unit_of(sweep)
+    steps = wall_clock.steps_per_iteration(sweep, iterations, by)
+    said = f"All seconds are per {unit.words}"
+    every = [number for numbers in steps.values() for number in numbers]
+    if max(every) >= (1 + SAME) * min(every):
+        texts = {v: dict.fromkeys(f"{x:,.0f}" for x in numbers) for v, numbers in steps.items()}
+        each = ", ".join(f"{' or '.join(text)} at {by}={v}" for v, text in texts.items())
+        said += f", as iterations differ in their steps: {each}"
+    blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
+    paired = (
+        f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with the "
+        "first one within each block, and the median over the blocks counts."
+    )
+    return [f"{said}.", *([paired] if len(blocks) > 1 else [])]
+
+
+def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
+    """A sentence about what the seconds of collection are of runs that are free-running."""
+    names = {name for cell in cells for name in cell.names}
+    if not any(
+        wall_clock.mode_of(run) == wall_clock.FREE for run in sweep.runs if run.name in names
+    ):
+        return []
+    return [
+        "Free-running, collection is timed by the wall clock: the seconds in which so many steps "
+        "arrived, with all waiting of the samplers."
+    ]
+
+
+def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
+    """Sentences about the lanes of a sampler at each value of `sampler.n`, and where few are."""
+    if by != "sampler.n":
+        return []
+    runs = {run.name: run for run in sweep.runs}
+    known = [(cell, own) for cell in cells if (own := runs[cell.names[0]].lanes)]
+    if not known:
+        return []
+    of_line: dict[str, list[str]] = {}
+    for cell, own in known:
+        of_line.setdefault(cell.line, []).append(f"{lanes_text(own)} at n={cell.by}")
+    lines_of: dict[str, list[str]] = {}
+    for line, texts in of_line.items():
+        lines_of.setdefault(", ".join(texts), []).append(line)
+    named = [
+        text + (f" ({listed(names, joint='; ')})" if len(lines_of) > 1 else "")
+        for text, names in lines_of.items()
+    ]
+    said = [f"Lanes a sampler: {'; '.join(named)}."]
+    if few := sorted({cell.by for cell, own in known if own[0] < FEW_LANES}, key=sort_key):
+        said.append(
+            f"At n={', '.join(map(str, few))} a sampler has fewer than {FEW_LANES} lanes. A call "
+            "of the policy costs nearly the same for few lanes as for many, so the speedup has a "
+            "ceiling that the law calls serial: use more sampler.lanes to measure the samplers "
+            "alone."
+        )
+    return said
+
+
+def lanes_text(own: tuple[int, int] | None) -> str:
+    """`16`, or `2 to 3` where samplers differ in their lanes; '' where that is unknown."""
+    return " to ".join(str(number) for number in dict.fromkeys(own or ()))
+
+
+def sample(warmup: int, cells: Iterable[Cell]) -> list[str]:
+    """Sentences about the sample: the warm-up, and the points whose intervals are over one run."""
+    cells = list(cells)
+    said = [warmup_sentence(warmup)]
+    if shared := [cell for cell in cells if cell.own]:
+        kinds = list(dict.fromkeys(cell.dof for cell in shared))
+        most = counted(int(max(kinds)), "degree")
+        said.append(
+            f"Intervals take one relative variance of repeats for all points ({most} of freedom)."
+            if len(kinds) == 1
+            else "Intervals take one relative variance of repeats for the points within the cores "
+            f"and one for those beyond ({' and '.join(f'{dof:.0f}' for dof in kinds)} degrees of "
+            "freedom)."
+        )
+    if single := sum(cell.runs == 1 and not cell.own for cell in cells):
+        said.append(
+            f"Where a point has one run only ({counted(single, 'point')}), its interval is over "
+            "the run's iterations and says nothing about other seeds."
+        )
+    return said
+
+
+def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Drops `line` (or the given columns) where all rows have the same value."""
+    lone = [c for c in columns or ("line",) if table[c].nunique() == 1]
+    return table.drop(columns=lone)
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as text: intervals in brackets, four significant digits, nan as an empty cell.
+
+    Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
+    """
+
+    def text(value: object, low: float = math.nan, high: float = math.nan) -> str:
+        if isinstance(value, bool) or type(value).__name__ == "bool":
+            return "yes" if value else ""
+        if isinstance(value, float):
+            missing = math.isnan(value) and math.isnan(low)
+            return "" if missing else with_range((value, low, high), table_digits)
+        return str(value)
+
+    bounds = {c + end for c in table.columns for end in ("_low", "_high")}
+    columns = {
+        name: [name, f"{name}_low", f"{name}_high"] if f"{name}_low" in table else [name]
+        for name in table.columns
+        if name not in bounds
+    }
+    return pd.DataFrame(
+        {
+            name: [text(*values) for values in zip(*(table[c] for c in parts), strict=True)]
+            for name, parts in columns.items()
+        }
+    )

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.analysis.synthetic import Job, set_columns, write_sweep
+from walle.analysis import iteration_time, speedup
+from walle.analysis.drawing import labels
+from walle.analysis.drawing.labels import identical_groups, identical_label
+from walle.analysis.runs import load
+
+
+def test_lines_stand_beside_their_ticks() -> None:
+    places = {1: 1.0, 2: 2.0}
+    assert labels.aside(places, 0, 1) == places
+    assert labels.aside(places, 0, 2) == pytest.approx({1: 0.95, 2: 1.95})
+    assert labels.aside(places, 1, 2) == pytest.approx({1: 1.05, 2: 2.05})
+    assert labels.aside({1: 1.0, 16: 16.0, 2: 2.0}, 1, 2)[1] == pytest.approx(1 + 0.7 / 2 / 2)
+    logs = labels.aside({1: 1.0, 4: 4.0}, 1, 2, log=True)
+    assert logs == pytest.approx({1: 4**0.05, 4: 4**1.05})
+
+
+@pytest.mark.parametrize("script", [speedup, iteration_time])
+def test_six_lines_are_two_in_each_of_three_panels(tmp_path: Path, script: object) -> None:
+    jobs = [
+        Job(n=n, seed=seed, env=env, algo=algo, iterations=4)
+        for env in ("A-v0", "Bb-v0", "Ccc-v0")
+        for algo in ("a2c", "ppo")
+        for n in (1, 2)
+        for seed in (0, 1)
+    ]
+    study = script.study(load(write_sweep(tmp_path / "s", jobs)))  # type: ignore[attr-defined]
+    panels = study.figure.axes
+    assert [area.get_title() for area in panels] == ["A-v0", "Bb-v0", "Ccc-v0"]
+    for area in panels:
+        names = {str(line.get_label()) for line in area.get_lines()}
+        assert {"a2c (2 seeds)", "ppo (2 seeds)"} <= names
+        marks = [line for line in area.get_lines() if line.get_marker() in "os"]
+        places = [line.get_xdata()[0] for line in marks if len(line.get_xdata())]
+        assert len(places) == len(set(places))  # no marker hides another one
+
+
+def test_no_law_is_drawn_where_more_samplers_are_no_faster(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=seed, iterations=4) for n in (1, 2) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        set_columns(root / str(number), collect_s=1.0 + 0.1 * job.n + 0.01 * job.seed)
+    study = speedup.study(load(root))
+    (axes,) = study.figure.axes
+    assert not any("law" in str(line.get_label()) for line in axes.get_lines())
+    assert not [line for line in axes.get_lines() if len(line.get_xdata()) == 100]
+    assert any("at its bound, 100% [" in text for text in study.sentences)
+
+
+def test_copies_of_a_run_count_once(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(), Job(n=2), Job(n=2, seed=1)])
+    shutil.copytree(root / "1", root / "3")
+    shutil.copytree(root / "1", root / "4")
+    sweep = load(root)
+    assert [run.name for run in sweep.runs] == ["0", "1", "2"]
+    why = "the settings and the seed of 1: no repeat of it"
+    assert sweep.left_out == [("3", why), ("4", why)]
+    assert speedup.study(sweep).table["repeats"].tolist() == ["1 seed", "2 seeds"]
+
+
+def test_of_copies_the_completed_one_stays(tmp_path: Path) -> None:
+    jobs = [Job(state="interrupted"), Job(), Job(seed=1)]
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    assert [run.name for run in sweep.runs] == ["1", "2"]
+
+
+def test_what_learnt_the_same_by_hand() -> None:
+    a, b = np.array([[1.0, np.nan], [2.0, 5.0]]), np.array([[1.0, np.nan], [2.0, 6.0]])
+    learnt = {
+        "n = 1": {0: a, 1: b},
+        "n = 2": {0: a[:1], 1: b},  # as far as the shorter one goes
+        "n = 4": {0: b, 1: b},
+        "n = 8": {2: a},  # shares no seed
+        "n = 16": {1: b},
+    }
+    assert identical_groups(learnt) == [["n = 1", "n = 2", "n = 16"], ["n = 4"], ["n = 8"]]
+    assert identical_label(["n = 1"]) == "n = 1"
+    assert identical_label(["n = 1", "n = 2"]) == "n = 1; n = 2, identical"
+    assert identical_label(["1", "2", "4", "8"]) == "1; …; 8, identical"

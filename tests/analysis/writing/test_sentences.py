@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.analysis.synthetic import Job, write_sweep
+from walle.analysis import compare, iteration_time, lag, returns, speedup, time_percentage
+from walle.analysis.runs import load
+from walle.analysis.writing import sentences
+
+
+def test_a_sentence_ends_once() -> None:
+    assert [sentences.ended(text) for text in ("a", "a.", "a?")] == ["a.", "a.", "a?"]
+
+
+def test_the_label_of_a_line_stands_before_a_sentence() -> None:
+    assert sentences.of_line("", "It is so.") == "It is so."
+    assert sentences.of_line("Hopper-v5", "It is so.") == "Hopper-v5: It is so."
+    assert sentences.for_line("a2c", "It is so.") == "For a2c: It is so."
+    assert sentences.for_line("", "it is so.") == "It is so."
+
+
+def test_the_warm_up_in_words() -> None:
+    assert sentences.warmup_sentence(0) == "No warm-up: every iteration counts."
+    assert "the first 3 iterations of each run" in sentences.warmup_sentence(3)
+
+
+def test_lanes_name_their_lines_and_the_machine_is_told(tmp_path: Path) -> None:
+    jobs = [Job(n=n, algo=algo, iterations=3) for algo in ("a2c", "ppo") for n in (1, 2)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number in (2, 3):
+        file = root / str(number) / "run.json"
+        file.write_text(file.read_text().replace('"lanes": 64', '"lanes": 12'))
+    note = "The cores were unequal before the first job: core 1 took up to 30% longer."
+    (root / "manifest.json").write_text(json.dumps({"launches": [{"machine": {"notes": [note]}}]}))
+    said = speedup.study(load(root)).sentences
+    assert "Lanes a sampler: 64 at n=1, 32 at n=2 (a2c); 12 at n=1, 6 at n=2 (ppo)." in said
+    assert note in said
+
+
+def test_every_sentence_begins_with_a_capital_letter_and_ends(tmp_path: Path) -> None:
+    """Of all scripts, over two algorithms whose names begin with a small letter."""
+    jobs = [
+        Job(n=n, seed=seed, env=env, algo=algo, iterations=5, max_lag=lag)
+        for env in ("A-v0", "CartPole-v1")
+        for algo, lag in (("a2c", 0), ("ppo", 1))
+        for n in (1, 2)
+        for seed in (0, 1)
+    ]
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    studies = [
+        script.study(sweep)
+        for script in (speedup, iteration_time, time_percentage, returns, lag, compare)
+    ]
+    texts = [text for study in studies for text in study.sentences] + sentences.account(sweep)
+    assert len(texts) > 30
+    assert [t for t in texts if not (t[0].isupper() or t[0].isdigit()) or t[-1] != "."] == []

@@ -1,0 +1,44 @@
+"""How many workers a sweep gets from Slurm, and with how many cores."""
+
+from pathlib import Path
+
+import pytest
+
+from walle.launcher.allocation import Need
+from walle.launcher.composing import Job
+from walle.launcher.identity import Identity
+from walle.launcher.planning import Plan
+from walle.launcher.records import Manifest
+from walle.launcher.settings import SlurmConf, WalleLauncherConf
+from walle.launcher.workers.slurm_backend import SlurmBackend, worker_cores
+
+
+def plan(cores, swept=("seed",), *, exclusive=False, jobs=4):
+    found = [
+        Job(f"seed={n}", {}, Path(str(n)), Identity(n, (), "", {}), Need(cores))
+        for n in range(jobs)
+    ]
+    return Plan(found, {}, list(range(jobs)), [], Manifest(swept, {}, (), ()), exclusive)
+
+
+def workers(of, exclusive=None, **settings):
+    backend = object.__new__(SlurmBackend)
+    backend._slurm = SlurmConf(**settings)
+    backend._settings = WalleLauncherConf(backend="slurm", exclusive=exclusive)
+    return backend._count(of), worker_cores(of, backend._slurm)
+
+
+@pytest.mark.parametrize(
+    ("of", "settings", "expected"),
+    [
+        (plan(1), {}, (4, 1)),
+        (plan(1), {"cores": 3}, (2, 3)),
+        (plan(1), {"workers": 1}, (1, 1)),
+        (plan(None, exclusive=True), {}, (4, None)),  # each takes a whole node
+        (plan(None, exclusive=True), {"exclusive": True}, (1, None)),
+        (plan(2, ("sampler.n", "seed"), exclusive=True), {}, (1, None)),  # times are compared
+        (plan(2, ("sampler.n", "seed"), exclusive=True), {"workers": 3}, (3, None)),
+    ],
+)
+def test_workers_and_their_cores(of, settings, expected):
+    assert workers(of, **settings) == expected

@@ -1,0 +1,248 @@
+"""The check of the machine around a sweep that measures time: timed, printed and recorded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from walle.launcher.planning import Plan
+from walle.launcher.records import write_manifest
+from walle.system.format import count_text, ranges_text
+from walle.system.machine import busy_s
+from walle.system.run_files import read_status
+
+log = logging.getLogger(__name__)
+
+PIECES = 20  # of work for each core, about 0.05 s each
+MOST_PIECES = 400  # on all cores together: machines with more than 20 cores do fewer on each
+FEWEST_PIECES = 3
+UNEQUAL = 0.1  # a core that is a tenth slower than the fastest one is reported
+# More cores kept busy by others than this are reported; the kernel's own work is the second number.
+BUSY_CORES, BUSY_SHARE = 0.1, 0.01
+
+
+class CoreSpeeds(NamedTuple):
+    """A check of all cores.
+
+    Attributes:
+        work_s: the median of the seconds of a piece of work on each core.
+        others_busy: the mean number of these cores that other programs kept busy meanwhile; None
+            where the kernel does not show it.
+    """
+
+    work_s: dict[int, float]
+    others_busy: float | None
+
+    def as_record(self) -> dict[str, Any]:
+        """These measurements in the form stored in manifest.json."""
+        cores = {str(core): round(seconds, 6) for core, seconds in self.work_s.items()}
+        others = None if self.others_busy is None else round(self.others_busy, 3)
+        return {"work_s": cores, "others_busy": others}
+
+
+class OthersClock:
+    """Counts the processor time that other programs use on some cores."""
+
+    def __init__(
+        self,
+        cores: Sequence[int],
+        busy: Callable[[Sequence[int]], float | None] = busy_s,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Starts to count.
+
+        Args:
+            cores: the cores to watch.
+            busy: seconds that the cores were busy since the machine started, summed.
+            now: seconds on a monotonic clock.
+        """
+        self._cores, self._busy, self._now = cores, busy, now
+        self._busy_s, self._start_s = busy(cores), now()
+
+    def others_busy(self, own_s: float) -> float | None:
+        """The mean number of cores that other programs kept busy; None if it is not known.
+
+        Args:
+            own_s: processor seconds of the work that is not counted.
+        """
+        busy, elapsed_s = self._busy(self._cores), self._now() - self._start_s
+        if busy is None or self._busy_s is None or elapsed_s <= 0:
+            return None
+        return max(0.0, (busy - self._busy_s - own_s) / elapsed_s)
+
+
+def time_on(core: int) -> float:
+    """Seconds that one piece of work takes on a core; leaves this thread pinned to it."""
+    os.sched_setaffinity(0, {core})
+    start_s, total = time.perf_counter(), 0
+    for number in range(500_000):  # stays in the core's own cache
+        total += number * number % 7
+    return time.perf_counter() - start_s
+
+
+def core_speeds(
+    cores: Sequence[int],
+    stop: Collection[int] = (),
+    time_one: Callable[[int], float] = time_on,
+    clock: Callable[[Sequence[int]], OthersClock] = OthersClock,
+) -> CoreSpeeds | None:
+    """Times the same work on one core after the other, several times round.
+
+    Args:
+        cores: to check.
+        stop: the check ends early when something is in it.
+        time_one: seconds of a piece of work on a core.
+        clock: counts the time of other programs.
+
+    Returns:
+        The speeds; None if it ended early.
+    """
+    times_s: dict[int, list[float]] = {core: [] for core in cores}
+    allowed = os.sched_getaffinity(0)
+    others, own_s = clock(cores), time.thread_time()
+    try:
+        for _ in range(max(FEWEST_PIECES, min(PIECES, MOST_PIECES // len(cores)))):
+            for core in cores:
+                if stop:
+                    return None
+                times_s[core].append(time_one(core))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    work_s = {core: median(seconds) for core, seconds in times_s.items()}
+    return CoreSpeeds(work_s, others.others_busy(time.thread_time() - own_s))
+
+
+class MachineCheck:
+    """Checks the cores before the first and after the last job of a launch.
+
+    The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`), and `notes`,
+    sentences on what makes the sweep's times uncertain.
+    """
+
+    def __init__(
+        self,
+        sweep: Path,
+        plan: Plan,
+        cores: Sequence[int],
+        *,
+        enabled: bool,
+        check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
+    ) -> None:
+        """Checks nothing yet.
+
+        Args:
+            sweep: the sweep's directory.
+            plan: the jobs of the launch.
+            cores: of the sweep.
+            enabled: whether to time the cores; notes on the jobs are written anyway.
+            check: times the cores; ends early when its second argument is not empty.
+        """
+        self._sweep, self._plan, self._cores = sweep, plan, cores
+        self._enabled, self._check = enabled, check
+        self._before: CoreSpeeds | None = None
+        self._logged: set[str] = set()
+
+    def before(self, stop: Collection[int]) -> None:
+        """Times the cores before the first job; ends early when something is in `stop`."""
+        if self._enabled:
+            log.info(f"timing the same work on {count_text(len(self._cores), 'core')}")
+            self._before = self._check(self._cores, stop)
+            self._record(None)
+
+    def after(self, stop: Collection[int]) -> None:
+        """Times the cores again, and warns of what was not equal, steady or quiet."""
+        after = self._check(self._cores, stop) if self._enabled else None
+        if self._enabled or self._plan.exclusive:
+            self._record(after)
+
+    def _record(self, after: CoreSpeeds | None) -> None:
+        jobs = [self._plan.jobs[index] for index in self._plan.order]
+        ran = {job.num: read_status(job.directory) for job in jobs} if self._plan.exclusive else {}
+        others = {num: status.get("others_busy") for num, status in ran.items()}
+        cores = {num: len(status.get("cores") or []) for num, status in ran.items()}
+        notes = machine_notes(self._before, after, others, cores)
+        checks = {"before": self._before, "after": after}
+        records = {when: speeds.as_record() for when, speeds in checks.items() if speeds}
+        self._plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
+        write_manifest(self._sweep, self._plan.manifest)
+        for note in notes:
+            if note not in self._logged:
+                self._logged.add(note)
+                log.warning(note)
+
+
+def machine_notes(
+    before: CoreSpeeds | None,
+    after: CoreSpeeds | None,
+    others: Mapping[int, float | None],
+    cores: Mapping[int, int],
+) -> list[str]:
+    """Sentences for the user; empty where all cores were equal, steady and free.
+
+    Args:
+        before: the check before the first job.
+        after: the check after the last job.
+        others: for each job, the mean number of its cores that other programs kept busy.
+        cores: the number of cores of each job.
+    """
+    checks = [("before the first job", before), ("after the last job", after)]
+    return [
+        *(note for when, speeds in checks if speeds for note in _unequal(speeds, when)),
+        *(_changed(before, after) if before and after else ()),
+        *(note for when, speeds in checks if speeds for note in _busy(speeds, when)),
+        *_busy_jobs(others, cores),
+    ]
+
+
+def is_busy(others_busy: float | None, cores: int) -> bool:
+    """True when other programs took more of the cores than a quiet machine's do."""
+    return others_busy is not None and others_busy > BUSY_CORES + BUSY_SHARE * cores
+
+
+def _unequal(speeds: CoreSpeeds, when: str) -> Iterator[str]:
+    fastest_s, slowest_s = min(speeds.work_s.values()), max(speeds.work_s.values())
+    slow = [core for core, seconds in speeds.work_s.items() if seconds > fastest_s * (1 + UNEQUAL)]
+    if slow:
+        yield (
+            f"The cores were unequal {when}: {_named(slow)} took up to "
+            f"{slowest_s / fastest_s - 1:.0%} longer than the fastest core for the same work."
+        )
+
+
+def _changed(before: CoreSpeeds, after: CoreSpeeds) -> Iterator[str]:
+    common = before.work_s.keys() & after.work_s.keys()
+    ratios = {core: after.work_s[core] / before.work_s[core] for core in common}
+    changed = {c: r for c, r in ratios.items() if not 1 / (1 + UNEQUAL) <= r <= 1 + UNEQUAL}
+    if changed:
+        span = dict.fromkeys(f"{end(changed.values()):.2f}" for end in (min, max))
+        yield (
+            f"The speed of cores changed during the sweep: after the last job {_named(changed)} "
+            f"took {' to '.join(span)} times as long as before the first."
+        )
+
+
+def _busy(speeds: CoreSpeeds, when: str) -> Iterator[str]:
+    if is_busy(speeds.others_busy, len(speeds.work_s)):
+        yield (
+            f"The machine was not quiet {when}: other programs kept {speeds.others_busy:.2f} of "
+            f"its {count_text(len(speeds.work_s), 'core')} busy."
+        )
+
+
+def _busy_jobs(others: Mapping[int, float | None], cores: Mapping[int, int]) -> Iterator[str]:
+    busy = {job: number or 0.0 for job, number in others.items() if is_busy(number, cores[job])}
+    if busy:
+        yield (
+            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(others)} ran "
+            f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
+            "job's cores busy."
+        )
+
+
+def _named(cores: Collection[int]) -> str:
+    return f"{'core' if len(cores) == 1 else 'cores'} {ranges_text(cores)}"

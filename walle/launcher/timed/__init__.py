@@ -1,1 +1,0 @@
-"""Measured times that can be compared: the order of jobs, and how fast and how quiet cores are."""

@@ -1,0 +1,119 @@
+// Updates of DQN: the action values on each minibatch, then their slow copy where that is due.
+//
+// The loss, the target and the step size are those of walle/algos/off_policy/dqn.py.
+
+#pragma once
+
+#include "replay.hpp"
+
+struct ValueNetwork {
+  const int *widths;  // of the layers, the inputs first
+  int layers, activation, minibatch, shards;
+};
+
+struct DQNSettings {
+  float gamma, tau, rate, max_grad_norm;  // the last is infinite without a bound
+  double falls_for;                       // updates until the step size is 0; may be infinite
+  int is_double, target_interval;
+};
+
+class DQN : public ReplayUpdates {
+  static constexpr int METRICS = 2;  // of an update, in the order of DQNMetrics
+
+ public:
+  DQN(const ValueNetwork &n, const DQNSettings &settings)
+      : ReplayUpdates(n.minibatch, n.shards, n.widths[0], 1,
+                      MLP(n.widths, n.layers, Activation(n.activation), 0).end()),
+        settings_(settings),
+        choices_(n.widths[n.layers]),
+        values_(n.widths, n.layers, Activation(n.activation), 0),
+        state_(values_.end()),
+        target_(zeros(values_.end())),
+        best_(BLOCK) {}
+
+  void load_state(float *const *fields) override {
+    load_train_state(state_, fields, &values_, 1);
+    pack(fields[4], target_.get(), &values_, 1);
+    std::memcpy(&updates_, fields[5], sizeof updates_);
+  }
+
+  void store_state(float *const *fields) override {
+    store_train_state(state_, fields, &values_, 1);
+    unpack(target_.get(), fields[4], &values_, 1);
+    std::memcpy(fields[5], &updates_, sizeof updates_);
+  }
+
+  bool run(const float *rows, const float *, long count, Team *team, float *metrics) override {
+    const DQNSettings &s = settings_;
+    const long size = values_.end();
+    for (; count--; rows += minibatch_ * row_size(), metrics += METRICS) {
+      values_.prepare_backward(state_.parameters());
+      const float *found = shards_.sum(size + NUMBERS, team, [&](int shard, float *to) {
+        by_blocks(shard, [&](int first, int count, bool add) {
+          add_gradient(rows + first * row_size(), count, add, to);
+        });
+      });
+      if (!found) return false;
+      for (int n = 0; n < METRICS; n++) metrics[n] = found[size + n] / float(minibatch_);
+      const float norm = std::sqrt(squares(found, size));
+      const double left = std::max(0.0, 1 - double(updates_) / s.falls_for);
+      state_.step(found, float(s.rate * left), clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));
+      if (++updates_ % s.target_interval == 0)
+        polyak_update(target_.get(), state_.parameters(), size, s.tau);
+    }
+    return true;
+  }
+
+ private:
+  // y = r + γ c max_a Q'(s', a), or, double, r + γ c Q'(s', argmax_a Q(s', a)), into `targets_`.
+  void find_targets(const float *rows, int count) {
+    for (int i = 0; i < count; i++) obs_.read_row(i, transition(rows + i * row_size()).next_obs);
+    if (settings_.is_double) {
+      values_.forward(obs_.panels, state_.parameters(), count);
+      for (int i = 0; i < count; i++) best_[i] = best_choice(i);
+    }
+    values_.forward(obs_.panels, target_.get(), count);
+    for (int i = 0; i < count; i++) {
+      const Transition t = transition(rows + i * row_size());
+      const int choice = settings_.is_double ? best_[i] : best_choice(i);
+      targets_[i] = t.reward + settings_.gamma * t.continues * values_.output().at(i, choice);
+    }
+  }
+
+  // The first choice of the largest value in a row of the output; a NaN counts as the largest.
+  int best_choice(int row) const {
+    int best = 0;
+    for (int k = 1; k < choices_; k++) {
+      const float value = values_.output().at(row, k), most = values_.output().at(row, best);
+      if (value > most || (value != value && most == most)) best = k;
+    }
+    return best;
+  }
+
+  // The slope of the Huber loss of the chosen actions' values.
+  void add_gradient(const float *rows, int count, bool add, float *to) {
+    find_targets(rows, count);
+    for (int i = 0; i < count; i++) obs_.read_row(i, rows + i * row_size());
+    values_.forward(obs_.panels, state_.parameters(), count);
+    const Panels &error_of = values_.output_error();
+    apply(error_of, error_of, count, [](Vector, Vector) { return Vector{}; });
+    float losses = 0, values = 0;
+    for (int i = 0; i < count; i++) {
+      const int choice = int(*transition(rows + i * row_size()).action);
+      const float value = values_.output().at(i, choice), error = value - targets_[i];
+      const float slope = clamp(error, -1.0f, 1.0f);
+      error_of.at(i, choice) = slope / float(minibatch_);
+      losses += slope * (error - 0.5f * slope), values += value;
+    }
+    values_.backward(obs_.panels, add, to, count);
+    add_numbers(to + values_.end(), losses, values, add);
+  }
+
+  DQNSettings settings_;
+  int choices_;
+  MLP values_;
+  TrainState state_;
+  Floats target_;
+  std::vector<int> best_;  // of a block, the actions that the learning network chooses
+  long updates_ = 0;
+};

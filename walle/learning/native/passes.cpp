@@ -1,0 +1,344 @@
+// Passes over a round's rows in minibatches: gradient steps on a policy, a critic, or both.
+//
+// The losses are those of PPO, A2C, PPO-KL and value functions in walle/algos/on_policy; the order
+// of shards is that of walle/learning/step.py. walle/learning/native/passes.py calls the functions
+// at the end.
+
+#include <algorithm>
+
+#include "adam.hpp"
+#include "estimates.hpp"
+#include "policies.hpp"
+#include "shards.hpp"
+
+namespace {
+
+struct Networks {
+  const int *policy, *critic;  // widths of their layers, the inputs first
+  int policy_layers, critic_layers;  // 0 without the network
+  int activation;
+  int kind;           // of the policy's distributions
+  const int *counts;  // of the choices in each entry of an action, for CATEGORICAL
+  int actions;        // entries of an action
+};
+
+// What a policy minimises, with the importance ratio ρ, all means over a minibatch:
+enum Objective {
+  CLIP = 0,             // -min(ρ A, clip(ρ) A) - c_h H
+  POLICY_GRADIENT = 1,  // -A log π - c_h H
+  KL_PENALTY = 2,       // -ρ A + β k + η max(0, k - 2 target)², where k = E[KL(old || new)]
+};
+
+struct Loss {
+  int objective;
+  float clip, value_weight, value_clip, entropy_weight;
+  float eta, kl_target;
+  int noise_is_learned;
+};
+
+struct AdamSettings {
+  double beta1, beta2, epsilon;
+  double max_grad_norm;  // infinite without a bound
+};
+
+// What may differ from one pass to the next.
+struct Pass {
+  long minibatch;
+  float rate, kl_limit, beta;
+};
+
+// Numbers of a minibatch, in the order of NAMES in passes.py.
+enum Number { LOSS, GRAD_NORM, KL, CLIP_FRACTION, POLICY_LOSS, VALUE_LOSS, ENTROPY, NUMBERS };
+
+class Passes {
+ public:
+  Passes(const Networks &n, const Loss &loss, const AdamSettings &adam, int shards)
+      : loss_(loss),
+        settings_(adam),
+        obs_(n.policy_layers ? n.policy[0] : n.critic[0]),
+        policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
+        distribution_(n.policy_layers
+                          ? make_distribution(n.kind, policy_, n.counts, n.actions,
+                                              loss.noise_is_learned)
+                          : nullptr),
+        own_(distribution_ ? distribution_->parameters() : 0),
+        own_at_(policy_.end()),
+        critic_(n.critic, n.critic_layers, Activation(n.activation),
+                own_at_ + (own_ ? Panels::padded(own_) : 0)),
+        has_critic_(n.critic_layers > 0),
+        size_(critic_.end()),
+        shards_(shards, size_ + NUMBERS),
+        parameters_(zeros(size_)),
+        adam_(size_, adam.beta1, adam.beta2) {}
+
+  // Floats that learners exchange at most in a round of so many states.
+  long exchanged(long states) const { return std::max(shards_.size(), states); }
+
+  const Spent &spent() const { return shards_.spent; }
+
+  void load_state(const float *vector, const float *mean, const float *square, float steps) {
+    pack(vector, parameters_.get());
+    pack(mean, adam_.mean());
+    pack(square, adam_.square());
+    steps_ = steps;
+  }
+
+  void store_state(float *vector, float *mean, float *square) {
+    unpack(parameters_.get(), vector);
+    unpack(adam_.mean(), mean);
+    unpack(adam_.square(), square);
+  }
+
+  // To be called once for a round, whose arrays must stay until its last estimate.
+  void begin_round(const Round &round, const Returns &returns) {
+    round_ = round, returns_ = returns;
+    prepared_.prepare(round, returns);
+  }
+
+  // Advantages and targets by the current critic, whose values the learners divide; false if the
+  // team broke.
+  bool estimate(Team *team, const Estimates &to) {
+    const Round &round = round_;
+    const long blocks = (round.states_count + BLOCK - 1) / BLOCK;
+    long block = 0, end = blocks;
+    values_.resize(team ? 0 : round.states_count);
+    float *values = values_.data();
+    if (team) {
+      team->turn = 1 - team->turn;
+      values = team->rows[team->turn];
+      block = team->first(blocks), end = team->end(blocks);
+    }
+    const double began = seconds_now();
+    for (; block < end; block++) {
+      const long first = block * BLOCK;
+      const int count = int(std::min(round.states_count - first, long(BLOCK)));
+      obs_.read(round.states, round.states_count, nullptr, first, count);
+      critic_.forward(obs_.panels, parameters_.get(), count);
+      for (int i = 0; i < count; i++) values[first + i] = critic_.output().at(i, 0);
+    }
+    shards_.spent.divided += seconds_now() - began;
+    if (team && !shards_.meet(team)) return false;
+    ::estimate(round, returns_, prepared_, values, to);
+    return true;
+  }
+
+  // Steps on the minibatches of `order` until the KL divergence of one exceeds the limit: that step
+  // is left out. Writes the numbers of each minibatch, of that one too. Returns the number of
+  // steps, or -1 if the team broke.
+  long run(const Rows &rows, const long *order, const Pass &pass, Team *team, float *numbers) {
+    long taken = 0;
+    for (long first = 0; first < rows.count; first += pass.minibatch, numbers += NUMBERS, taken++) {
+      const Minibatch batch = {rows, order, first, std::min(pass.minibatch, rows.count - first)};
+      if (!find_gradient(batch, pass.beta, team, numbers)) return -1;
+      if (numbers[KL] > pass.kl_limit) break;
+      step(numbers[GRAD_NORM], pass.rate);
+    }
+    return taken;
+  }
+
+ private:
+  // The gradient of a minibatch, and its numbers; false if the team broke.
+  bool find_gradient(const Minibatch &batch, float beta, Team *team, float *numbers) {
+    policy_.prepare_backward(parameters_.get());
+    critic_.prepare_backward(parameters_.get());
+    if (distribution_) distribution_->prepare(&parameters_[own_at_]);
+    float excess = 0;
+    for (;;) {
+      kl_weight_ = beta + 2 * loss_.eta * excess;
+      gradient_ = shards_.sum(size_ + NUMBERS, team, [&](int shard, float *to) {
+        const long begin = batch.size * shard / shards_.count();
+        const long end = batch.size * (shard + 1) / shards_.count();
+        shard_gradient(batch, begin, end, to, to + size_);
+      });
+      if (!gradient_) return false;
+      std::copy(gradient_ + size_, gradient_ + size_ + NUMBERS, numbers);
+      // The slope of the squared excess is known only after a look at all rows. Few minibatches
+      // exceed, so the first look assumes that this one does not.
+      const float above = numbers[KL] - 2 * loss_.kl_target;
+      if (loss_.objective != KL_PENALTY || excess > 0 || !(above > 0)) break;
+      excess = above;
+    }
+    if (loss_.objective == KL_PENALTY) {
+      const float penalty = beta * numbers[KL] + loss_.eta * excess * excess;
+      numbers[POLICY_LOSS] += penalty, numbers[LOSS] += penalty;
+    }
+    numbers[GRAD_NORM] = std::sqrt(squares(gradient_, size_));
+    return true;
+  }
+
+  void step(float norm, float rate) {
+    const AdamSettings &s = settings_;
+    const double root = std::sqrt(1 - std::pow(s.beta2, ++steps_));
+    const double corrected = rate * root / (1 - std::pow(s.beta1, steps_));
+    const float scale = clamp(float(s.max_grad_norm) / (norm + 1e-6f), 0.0f, 1.0f);
+    adam_.step(parameters_.get(), gradient_, scale, float(corrected), float(s.epsilon * root));
+  }
+
+  // The part of some rows in the gradient and in the numbers of a minibatch. Writes every entry of
+  // `gradient` exactly once: another core read its lines last, so a store can retire in the
+  // background, whereas zeroing them first would stall for as long as an Adam step.
+  void shard_gradient(const Minibatch &batch, long begin, long end, float *gradient,
+                      float *means) {
+    const Rows &rows = batch.rows;
+    const float weight = 1.0f / float(batch.size);
+    if (begin == end) std::memset(gradient, 0, sizeof(float) * size_);
+    if (distribution_) distribution_->begin_shard();
+    Vector sums[NUMBERS] = {};
+    for (bool add = false; begin < end; begin += BLOCK, add = true) {
+      const int block = int(std::min(end - begin, long(BLOCK)));
+      const long first = batch.first + begin;
+      obs_.read(rows.obs, rows.count, batch.order, first, block);
+      prefetch(batch, first, block);
+      if (distribution_) {
+        distribution_->read(batch, first, block);
+        policy_.forward(obs_.panels, parameters_.get(), block);
+        for (int i = 0; i < block; i += LANES)
+          add_policy_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
+        policy_.backward(obs_.panels, add, gradient, block);
+      }
+      if (has_critic_) {
+        critic_.forward(obs_.panels, parameters_.get(), block);
+        for (int i = 0; i < block; i += LANES)
+          add_value_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
+        critic_.backward(obs_.panels, add, gradient, block);
+      }
+    }
+    if (distribution_) distribution_->gradient(gradient + own_at_);
+    for (int n = 0; n < NUMBERS; n++) means[n] = sum(sums[n]) * weight;
+    means[LOSS] = means[POLICY_LOSS] + loss_.value_weight * means[VALUE_LOSS] -
+                  loss_.entropy_weight * means[ENTROPY];
+  }
+
+  // Prefetches what the losses of a block read: rows in a random order are not in the cache.
+  static void prefetch(const Minibatch &batch, long first, int block) {
+    const Rows &rows = batch.rows;
+    if (!batch.order) return;
+    for (int i = 0; i < block; i++)
+      for (const float *column : {rows.log_prob, rows.advantage, rows.target, rows.value})
+        __builtin_prefetch(column + batch.order[first + i]);
+  }
+
+  // The objective of `count` rows, which begin at `row` of the block, and its slopes at the
+  // policy's output.
+  void add_policy_loss(const Minibatch &batch, long first, int row, int count, float weight,
+                       Vector *numbers) {
+    const IntVector there = first_lanes(count);
+    const Densities now = distribution_->densities(batch, first, row, count);
+    const Vector advantage = batch.column(batch.rows.advantage, first, count);
+    Vector slope = -advantage * weight;
+    if (loss_.objective == POLICY_GRADIENT) {
+      numbers[POLICY_LOSS] -= only(there, now.log_prob) * advantage;
+    } else {
+      const Vector log_ratio =
+          only(there, now.log_prob - batch.column(batch.rows.log_prob, first, count));
+      const Vector ratio = exp(log_ratio), clipped = clamp(ratio, 1 - loss_.clip, 1 + loss_.clip);
+      if (loss_.objective == CLIP) {
+        const IntVector is_clipped = clipped * advantage < ratio * advantage;  // not where NaN
+        const Vector change = ratio - 1.0f, one = broadcast(1.0f);
+        slope = is_clipped ? Vector{} : -ratio * advantage * weight;
+        numbers[KL] += change - log_ratio;
+        numbers[CLIP_FRACTION] +=
+            (change > loss_.clip) | (change < -loss_.clip) ? one : Vector{};
+        numbers[POLICY_LOSS] -= (is_clipped ? clipped : ratio) * advantage;
+      } else {
+        slope = -ratio * advantage * weight;
+        numbers[KL] += only(there, now.kl);
+        numbers[POLICY_LOSS] -= ratio * advantage;
+      }
+    }
+    numbers[ENTROPY] += only(there, now.entropy);
+    distribution_->slopes(batch, first, row, count, slope, loss_.entropy_weight * weight,
+                          kl_weight_ * weight);
+  }
+
+  // The squared errors, or the larger ones of these and of the clipped values'; and their slopes.
+  void add_value_loss(const Minibatch &batch, long first, int row, int count, float weight,
+                      Vector *numbers) {
+    const float limit = loss_.value_clip;
+    const Vector target = batch.column(batch.rows.target, first, count);
+    const Vector value = critic_.output().column(row, count, 0);
+    Vector counted = value - target, slope = counted;
+    if (limit < INFINITY) {
+      const Vector old = batch.column(batch.rows.value, first, count), change = value - old;
+      const Vector near_error = old + clamp(change, -limit, limit) - target;
+      const IntVector is_near = counted * counted < near_error * near_error;
+      const IntVector moves = (change < limit) & (change > -limit);
+      slope = is_near ? (moves ? near_error : Vector{}) : counted;
+      counted = is_near ? near_error : counted;
+    }
+    critic_.output_error().set_column(row, count, 0, 2 * loss_.value_weight * weight * slope);
+    numbers[VALUE_LOSS] += counted * counted;
+  }
+
+  void pack(const float *vector, float *packed) const {
+    const float *own = policy_.pack(vector, packed);
+    std::copy(own, own + own_, packed + own_at_);
+    critic_.pack(own + own_, packed);
+  }
+
+  void unpack(const float *packed, float *vector) const {
+    const float *own = packed + own_at_;
+    critic_.unpack(packed, std::copy(own, own + own_, policy_.unpack(packed, vector)));
+  }
+
+  Loss loss_;
+  AdamSettings settings_;
+  Block obs_;
+  MLP policy_;
+  std::unique_ptr<Distribution> distribution_;  // null without a policy
+  int own_;      // parameters of the distribution itself
+  long own_at_;  // where they begin
+  MLP critic_;
+  bool has_critic_;
+  long size_;  // of all parameters
+  Shards shards_;
+  const float *gradient_ = nullptr;  // of the last minibatch
+  Floats parameters_;
+  Adam adam_;
+  double steps_ = 0;
+  float kl_weight_ = 0;  // the slope of the objective along the KL divergence
+  Round round_{};
+  Returns returns_{};
+  Prepared prepared_;
+  std::vector<float> values_;  // of all states, without a team
+};
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+Passes *passes_new(const Networks *networks, const Loss *loss, const AdamSettings *adam,
+                   int shards) {
+  return new Passes(*networks, *loss, *adam, shards);
+}
+
+void passes_delete(Passes *passes) { delete passes; }
+
+long passes_exchanged(const Passes *passes, long states) { return passes->exchanged(states); }
+
+void passes_load(Passes *passes, const float *vector, const float *mean, const float *square,
+                 float steps) {
+  passes->load_state(vector, mean, square, steps);
+}
+
+void passes_store(Passes *passes, float *vector, float *mean, float *square) {
+  passes->store_state(vector, mean, square);
+}
+
+void passes_spent(const Passes *passes, Spent *to) { *to = passes->spent(); }
+
+void passes_begin_round(Passes *passes, const Round *round, const Returns *returns) {
+  passes->begin_round(*round, *returns);
+}
+
+int passes_estimate(Passes *passes, Team *team, const Estimates *to) {
+  return passes->estimate(team, *to);
+}
+
+long passes_run(Passes *passes, const Rows *rows, const long *order, const Pass *pass, Team *team,
+                float *numbers) {
+  return passes->run(*rows, order, *pass, team, numbers);
+}
+}
+#pragma GCC visibility pop

@@ -1,0 +1,468 @@
+"""Passes over a round's rows in C++ (`passes.cpp`): policies and critics of fully connected layers.
+
+The numbers are those of the algorithms' losses in PyTorch, except for rounding. Nothing runs in
+Python between the minibatches, and several learners meet inside the library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.native.library import ACTIVATIONS, address, ints, load, structure, widths
+from walle.learning.optimizer import Result
+from walle.learning.sharing.team import ALONE, Exchange, Team
+from walle.nets.critics import Critic
+from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
+from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy
+
+NAMES = ("loss", "grad_norm", "kl", "clip_fraction", "policy_loss", "value_loss", "entropy")
+CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`
+KINDS: dict[type, int] = {
+    GaussianPolicy: 0,
+    StateScalePolicy: 1,
+    CategoricalPolicy: 2,
+    MultiCategoricalPolicy: 2,
+    BernoulliPolicy: 3,
+}
+# Each objective of `passes.cpp`, and the names of the numbers that PyTorch returns for it.
+OBJECTIVES = {"clip": 0, "policy_gradient": 1, "kl_penalty": 2}
+INFO = {
+    "clip": NAMES,
+    "policy_gradient": ("loss", "grad_norm", "policy_loss", "value_loss", "entropy"),
+    "kl_penalty": ("loss", "grad_norm", "kl", "policy_loss", "entropy"),
+}
+
+
+class Loss(NamedTuple):
+    """The loss of a minibatch, where passes end, and how `Passes.improve` estimates advantages.
+
+    Attributes:
+        objective: a key of `OBJECTIVES`; ignored without a policy.
+        clip: ε of PPO.
+        value_weight: c_v.
+        value_clip: bounds a value's change; None does not.
+        entropy_weight: c_h.
+        eta: η, the weight of the squared excess of the KL divergence.
+        kl_target: half of the KL divergence above which there is an excess.
+        noise_is_learned: whether log standard deviations that are parameters have a gradient.
+        kl_limit: passes end before a step at a larger KL divergence; None never ends them.
+        gamma: γ.
+        gae_lambda: λ.
+        correction: of lag, a key of `CORRECTIONS`.
+        normalize_advantages: over the round.
+    """
+
+    objective: str = "clip"
+    clip: float = 0.2
+    value_weight: float = 1.0
+    value_clip: float | None = None
+    entropy_weight: float = 0.0
+    eta: float = 0.0
+    kl_target: float = 0.0
+    noise_is_learned: bool = True
+    kl_limit: float | None = None
+    gamma: float = 1.0
+    gae_lambda: float = 1.0
+    correction: str = "none"
+    normalize_advantages: bool = False
+
+
+class Columns(NamedTuple):
+    """The columns of N rows; a value function needs `obs` and `target` only.
+
+    Attributes:
+        obs: [N, O].
+        action: [N, *A] float32, or int64 of discrete actions.
+        log_prob: [N] of the action under the policy before the passes.
+        advantage: [N].
+        target: [N] of the values.
+        value: [N] estimate before the passes, for `value_clip`.
+        dist: [N, D] distributions of the policy before the passes, for a KL penalty.
+    """
+
+    obs: Tensor
+    action: Tensor | None = None
+    log_prob: Tensor | None = None
+    advantage: Tensor | None = None
+    target: Tensor | None = None
+    value: Tensor | None = None
+    dist: Tensor | None = None
+
+
+class Learned(NamedTuple):
+    """The result of `Passes.improve`.
+
+    Attributes:
+        result: new parameters, Adam's state and the numbers.
+        value: [N] estimates of the first critic.
+        target: [N] the first critic's targets.
+    """
+
+    result: Result
+    value: Tensor
+    target: Tensor
+
+
+class Orders(NamedTuple):
+    """Random orders of a round's rows.
+
+    Attributes:
+        rows: [E, N] the rows' numbers in each order.
+        states: E + 1 states of the generator: before each order, and after the last.
+    """
+
+    rows: Tensor
+    states: list[Tensor]
+
+    @classmethod
+    def draw(cls, epochs: int, count: int, generator: torch.Generator) -> Orders:
+        """Draws E orders of N rows."""
+        rows, states = torch.empty(epochs, count, dtype=torch.int64), [generator.get_state()]
+        for order in rows:
+            torch.randperm(count, generator=generator, out=order)
+            states.append(generator.get_state())
+        return cls(rows, states)
+
+
+_Networks = structure(
+    "Networks",
+    policy=POINTER(c_int),
+    critic=POINTER(c_int),
+    policy_layers=c_int,
+    critic_layers=c_int,
+    activation=c_int,
+    kind=c_int,
+    counts=POINTER(c_int),
+    actions=c_int,
+)
+_Loss = structure(
+    "Loss",
+    objective=c_int,
+    **dict.fromkeys(("clip", "value_weight", "value_clip", "entropy_weight"), c_float),
+    **dict.fromkeys(("eta", "kl_target"), c_float),
+    noise_is_learned=c_int,
+)
+_Adam = structure(
+    "AdamSettings", **dict.fromkeys(("beta1", "beta2", "epsilon", "max_grad_norm"), c_double)
+)
+_Returns = structure(
+    "Returns", gamma=c_float, gae_lambda=c_float, correction=c_int, normalize=c_int
+)
+_Round = structure(
+    "Round",
+    **dict.fromkeys(("states", "needs_final", "ended", "reward", "continues", "ratio"), c_void_p),
+    **dict.fromkeys(("steps", "lanes", "states_count"), c_long),
+)
+_Estimates = structure("Estimates", **dict.fromkeys(("value", "advantage", "target"), c_void_p))
+_Rows = structure("Rows", **dict.fromkeys(Columns._fields, c_void_p), count=c_long)
+_Pass = structure("Pass", minibatch=c_long, rate=c_float, kl_limit=c_float, beta=c_float)
+_TYPES: dict[str, Any] = {
+    "new": (c_void_p, (*[c_void_p] * 3, c_int)),
+    "delete": (None, [c_void_p]),
+    "exchanged": (c_long, (c_void_p, c_long)),
+    "load": (None, (*[c_void_p] * 4, c_float)),
+    "store": (None, [c_void_p] * 4),
+    "spent": (None, [c_void_p] * 2),
+    "begin_round": (None, [c_void_p] * 3),
+    "estimate": (c_int, [c_void_p] * 3),
+    "run": (c_long, [c_void_p] * 6),
+}
+
+
+class Passes:
+    """Gradient steps on a policy, a critic or both, in passes over the rows of a round.
+
+    Attributes:
+        team: the learners that divide values and minibatches.
+    """
+
+    def __init__(
+        self,
+        policy: Any,
+        critic: Critic | None,
+        activation: str,
+        loss: Loss,
+        settings: AdamSettings,
+        shards: int = 1,
+    ) -> None:
+        """Compiles and loads the library.
+
+        Args:
+            policy: an instance of a class in `KINDS`; None fits a critic alone.
+            critic: of the same observations; None improves a policy alone.
+            activation: a key of `ACTIVATIONS`.
+            loss: of a minibatch.
+            settings: of Adam, and the bound of the gradient's norm.
+            shards: into how many parts a minibatch is divided, at least 1.
+
+        Raises:
+            CompilerError: there is no compiler that compiles it.
+        """
+        self.team: Team = ALONE
+        self._library = load("passes", _TYPES)
+        nets = [net for net in (policy, critic) if net is not None]
+        sizes = [[] if net is None else widths(net.layout) for net in (policy, critic)]
+        self._obs_dim, self._size = max(sizes)[0], sum(net.layout.size for net in nets)
+        self._policy, self._has_critic = policy, critic is not None
+        self._names = INFO[loss.objective] if policy else NAMES[:2]
+        self._kind, self._counts = _distribution(policy)
+        networks = _Networks(
+            *(*map(ints, sizes), *(max(0, len(x) - 1) for x in sizes), ACTIVATIONS[activation]),
+            *(self._kind, ints(self._counts), len(self._counts)),
+        )
+        bounds = [
+            math.inf if x is None else x
+            for x in (loss.value_clip, settings.max_grad_norm, loss.kl_limit)
+        ]
+        weights = _Loss(
+            *(OBJECTIVES[loss.objective], loss.clip, loss.value_weight, bounds[0]),
+            *(loss.entropy_weight, loss.eta, loss.kl_target, loss.noise_is_learned),
+        )
+        adam = _Adam(*settings[:3], bounds[1])
+        new = byref(networks), byref(weights), byref(adam)
+        self._learner = self._library.passes_new(*new, shards)
+        self._returns = _Returns(
+            *(loss.gamma, loss.gae_lambda),
+            *(CORRECTIONS[loss.correction], loss.normalize_advantages),
+        )
+        self._kl_limit = bounds[2]
+        self._ahead: Orders | None = None
+
+    def __del__(self) -> None:
+        """Frees the library's memory."""
+        if hasattr(self, "_learner"):  # else the library was not loaded
+            self._library.passes_delete(self._learner)
+
+    def join_team(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        self.team = team
+
+    def draw_ahead(self, epochs: int, count: int, generator: torch.Generator) -> None:
+        """Draws the orders of the next passes over N rows; leaves the generator as it is."""
+        copy = torch.Generator()
+        copy.set_state(generator.get_state())
+        self._ahead = Orders.draw(epochs, count, copy)
+
+    def improve(
+        self,
+        vector: Tensor,
+        state: AdamState,
+        experience: Any,
+        *,
+        recompute: bool = False,
+        **settings: Any,
+    ) -> Learned:
+        """Estimates advantages by the critic and passes over the round; see `minimise`.
+
+        Args:
+            vector: [P] the first parameters.
+            state: Adam's state before the first step.
+            experience: a `walle.algos.on_policy.experience.Experience`, float32 on the CPU.
+            recompute: whether every epoch has advantages of its own critic, or all the first's.
+            settings: the keyword arguments of `minimise`.
+        """
+        x, count = experience, experience.reward.numel()
+        x = type(x)(*(None if each is None else each.contiguous() for each in x))
+        # All tensors are made before the passes. Between them torch's code is not in the cache, and
+        # every call takes ten times as long.
+        first, later = torch.empty(3, count), torch.empty(2, count)
+        estimates = (first, later) if recompute else (first, first)
+        obs, action, log_prob = x.states[:count], x.action.flatten(0, 1), x.log_prob.flatten()
+        rows = [
+            self._rows(Columns(obs, action, log_prob, each[-2], each[-1], first[0]))
+            for each in estimates
+        ]
+        places = [self._places(each) for each in estimates]
+        self._begin(x)
+
+        def rows_of(epoch: int, exchange: Exchange | None) -> Any:
+            again = epoch > 0
+            if (recompute or not again) and not self.estimate(places[again], exchange):
+                return None
+            return rows[again]
+
+        # There are at most as many unseen successors as steps.
+        result = self._passes(vector, state, rows_of, count, 2 * count, **settings)
+        return Learned(result, first[0], first[2])
+
+    def minimise(self, vector: Tensor, state: AdamState, data: Columns, **settings: Any) -> Result:
+        """Passes over the rows of `data` in minibatches; see `Optimizer.minimise`.
+
+        Args:
+            vector: [P] the first parameters.
+            state: Adam's state before the first step.
+            data: the rows, on the CPU.
+            settings: `epochs`, the most passes; `minibatch_size`, whose last one of an epoch may
+                be smaller; `learning_rate` of Adam; `generator`, which draws the orders; and
+                `beta`, the weight of a KL penalty.
+        """
+        data = Columns._make(None if x is None else x.contiguous() for x in data)
+        rows, count = self._rows(data), len(data.obs)
+        return self._passes(vector, state, lambda *_: rows, count, 0, **settings)
+
+    def _passes(
+        self,
+        vector: Tensor,
+        state: AdamState,
+        rows_of: Callable[[int, Exchange | None], Any],
+        count: int,
+        states: int,
+        *,
+        epochs: int,
+        minibatch_size: int,
+        learning_rate: float,
+        generator: torch.Generator,
+        beta: float = 0.0,
+    ) -> Result:
+        whole, minibatches = minibatch_size >= count, -(-count // minibatch_size)
+        numbers = torch.empty(epochs * minibatches, len(NAMES))
+        orders = None if whole else self._orders(epochs, count, generator)
+        begin, to = 0 if orders is None else orders.rows.data_ptr(), numbers.data_ptr()
+        settings = _Pass(minibatch_size, learning_rate, self._kl_limit, beta)
+        before = [x.contiguous() for x in (vector, state.mean, state.square)]
+        after = [torch.empty_like(x) for x in before]
+        pointers = [address(x, (self._size,)) for x in before]
+        self._library.passes_load(self._learner, *pointers, float(state.steps))
+        taken, epoch, stopped = 0, 0, False
+        exchanged = self._library.passes_exchanged(self._learner, states)
+        with self.team.exchange(exchanged) as exchange:
+            while epoch < epochs and not stopped:
+                rows = rows_of(epoch, exchange)
+                if rows is None:
+                    break  # leaving raises what broke the team
+                order = None if whole else begin + 8 * count * epoch
+                steps = self.run(rows, order, settings, exchange, to)
+                if steps < 0:
+                    break
+                epoch, taken, stopped = epoch + 1, taken + steps, steps < minibatches
+                to += 4 * len(NAMES) * steps
+        self._library.passes_store(self._learner, *map(address, after))
+        if orders is not None:  # as if they had been drawn one by one
+            generator.set_state(orders.states[epoch])
+        means = dict(zip(NAMES, numbers[: taken + stopped].mean(0).tolist(), strict=True))
+        adam = AdamState(after[1], after[2], state.steps + taken)
+        info = {name: means[name] for name in self._names}
+        return Result(after[0], adam, info, taken, stopped)
+
+    def _orders(self, epochs: int, count: int, generator: torch.Generator) -> Orders:
+        """The orders drawn ahead, if the generator would draw the same ones now; else new ones."""
+        ahead, self._ahead = self._ahead, None
+        if (
+            ahead is not None
+            and ahead.rows.shape == (epochs, count)
+            and torch.equal(ahead.states[0], generator.get_state())
+        ):
+            return ahead
+        return Orders.draw(epochs, count, generator)
+
+    def _begin(self, x: Any) -> None:
+        """Prepares the estimates of an experience, whose tensors must be contiguous and stay.
+
+        Raises:
+            TypeError: a tensor has another dtype than the library's.
+            ValueError: a tensor has another shape than the others.
+        """
+        steps, count = x.reward.shape, x.reward.numel() + int(x.needs_final_obs.sum())
+        round_ = _Round(
+            address(x.states, (count, self._obs_dim)),
+            *(address(flags, steps, torch.bool) for flags in (x.needs_final_obs, x.ended)),
+            *(address(column, steps) for column in (x.reward, x.continues)),
+            *(None if x.ratio is None else address(x.ratio, steps), *steps, count),
+        )
+        self._library.passes_begin_round(self._learner, byref(round_), byref(self._returns))
+
+    def _places(self, estimates: Tensor) -> Any:
+        """The struct of estimates: values, advantages, targets [3, N], or [2, N] without values."""
+        return _Estimates(*[None] * (3 - len(estimates)), *map(address, estimates))
+
+    def _rows(self, x: Columns) -> Any:
+        """The struct of rows, whose tensors must be contiguous and stay.
+
+        Raises:
+            TypeError: a column has another dtype than the library's.
+            ValueError: a column is missing, or has another shape than N rows need.
+        """
+        rows, discrete = len(x.obs), self._kind >= 2
+        shapes: dict[str, tuple[int, ...]] = {"obs": (rows, self._obs_dim)}
+        if self._policy is not None:
+            shapes |= {"action": (rows, len(self._counts)), "log_prob": (rows,)}
+            shapes["advantage"] = (rows,)
+        if self._has_critic:
+            shapes["target"] = (rows,)
+        if x.value is not None:
+            shapes["value"] = (rows,)
+        if x.dist is not None:
+            shapes["dist"] = (rows, sum(self._counts) if discrete else 2 * len(self._counts))
+        pointers: dict[str, int] = {}
+        for name, shape in shapes.items():
+            column = getattr(x, name)
+            if column is None:
+                raise ValueError(f"{name}: expected the shape {shape}, got no tensor")
+            column = column.unsqueeze(-1) if name == "action" and column.dim() == 1 else column
+            dtype = torch.int64 if name == "action" and discrete else torch.float32
+            pointers[name] = address(column, shape, dtype)
+        return _Rows(**pointers, count=rows)
+
+    def estimate(self, to: Any, exchange: Exchange | None) -> bool:
+        """Writes values, advantages and targets of the round by the library's critic.
+
+        Args:
+            to: the struct of where they go.
+            exchange: of the team.
+
+        Returns:
+            Whether the team is whole; if not, nothing was written.
+        """
+        return bool(self._library.passes_estimate(self._learner, _reference(exchange), byref(to)))
+
+    def run(
+        self,
+        rows: Any,
+        order: int | None,
+        settings: Any,
+        exchange: Exchange | None,
+        numbers: int,
+    ) -> int:
+        """Steps on each minibatch, until the KL divergence of one is too large.
+
+        Args:
+            rows: the struct of a round's rows.
+            order: address of the rows' numbers [N]; None takes the rows as they come.
+            settings: of the pass.
+            exchange: of the team.
+            numbers: where those of the minibatches go, [M, I].
+
+        Returns:
+            The number of steps; fewer than minibatches if one was left out, -1 if the team broke.
+        """
+        pass_ = byref(rows), order, byref(settings), _reference(exchange), numbers
+        return int(self._library.passes_run(self._learner, *pass_))
+
+    def spent(self) -> tuple[float, float]:
+        """Seconds since the start in work that the learners divide, and in waiting for others."""
+        spent = (c_double * 2)()
+        self._library.passes_spent(self._learner, spent)
+        return spent[0], spent[1]
+
+
+def _distribution(policy: Any) -> tuple[int, list[int]]:
+    """The kind, and the choices in each entry of an action: 1 if continuous or a switch."""
+    kind = KINDS.get(type(policy), 0) if policy is not None else 0
+    if isinstance(policy, MultiCategoricalPolicy):
+        return kind, policy.counts
+    if isinstance(policy, CategoricalPolicy):
+        return kind, [policy.dist_params_size]
+    if isinstance(policy, GaussianPolicy):
+        return kind, [1] * policy.action_dim
+    return kind, [1] * (policy.dist_params_size if policy else 0)
+
+
+def _reference(exchange: Exchange | None) -> Any:
+    return None if exchange is None else byref(exchange)

@@ -1,0 +1,342 @@
+// Distributions of actions: their densities, and the slopes that a loss has at a policy's output.
+//
+// The formulas are those of walle/nets/policies.py and discrete_policies.py. All work on up to LANES
+// rows at a time; lanes beyond these rows hold garbage, which callers mask.
+
+#pragma once
+
+#include <memory>
+
+#include "mlp.hpp"
+
+// The columns of a round's `count` rows.
+struct Rows {
+  const float *obs;    // [N, O]
+  const void *action;  // [N, A]: float, or long where actions are discrete
+  const float *log_prob, *advantage, *target, *value;  // [N]
+  const float *dist;   // [N, D] the old policy's distributions; null without a KL penalty
+  long count;
+};
+
+struct Minibatch {
+  const Rows &rows;
+  const long *order;  // null takes the rows as they come
+  long first, size;
+
+  long row(long i) const { return order ? order[i] : i; }
+
+  // A column's entries in the rows from `first` on, at most LANES.
+  Vector column(const float *of, long first, int count, long width = 1, long col = 0) const {
+    float found[LANES] = {};
+    for (int i = 0; i < count; i++) found[i] = of[row(first + i) * width + col];
+    return load(found);
+  }
+};
+
+// log π(a|s), the entropy, and KL(old || new) if there are old distributions.
+struct Densities {
+  Vector log_prob, entropy, kl;
+};
+
+constexpr double HALF_LOG_2_PI = 0.9189385332046727;
+
+// A policy's distributions; `output` is its network's.
+class Distribution {
+ public:
+  virtual ~Distribution() = default;
+
+  // Parameters of the distribution itself, which lie behind the network's.
+  virtual int parameters() const { return 0; }
+
+  // To be called for new parameters, and before each shard.
+  virtual void prepare(const float *) {}
+  virtual void begin_shard() {}
+
+  // Reads the actions of a block of rows.
+  virtual void read(const Minibatch &, long, int) {}
+
+  // At `count` rows, whose numbers begin at `first` in the minibatch's order and at `row` in the
+  // block.
+  virtual Densities densities(const Minibatch &batch, long first, int row, int count) = 0;
+
+  // Writes the slopes at the output of the rows of the last `densities`; those along log π differ
+  // from row to row, those along the negative entropy and the KL divergence do not.
+  virtual void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
+                      float of_entropy, float of_kl) = 0;
+
+  // Writes the gradient of `parameters`.
+  virtual void gradient(float *) const {}
+};
+
+// Independent Gaussians, whose log standard deviations are parameters.
+class Gaussian : public Distribution {
+ public:
+  Gaussian(const MLP &policy, int actions, bool noise_is_learned)
+      : policy_(policy),
+        noise_is_learned_(noise_is_learned),
+        actions_(actions),
+        width_(Panels::padded(actions)),
+        action_(actions),
+        inverse_std_(zeros(width_)),
+        log_std_(zeros(width_)),
+        log_std_slope_(zeros(width_)) {}
+
+  int parameters() const override { return actions_; }
+
+  void prepare(const float *parameters) override {
+    log_density_ = entropy_ = 0;
+    for (int a = 0; a < actions_; a++) {
+      const float log_std = log_std_[a] = parameters[a];
+      inverse_std_[a] = std::exp(-log_std);
+      log_density_ -= log_std + HALF_LOG_2_PI;
+      entropy_ += log_std + 0.5 + HALF_LOG_2_PI;
+    }
+  }
+
+  void begin_shard() override { std::memset(log_std_slope_.get(), 0, sizeof(float) * width_); }
+
+  void read(const Minibatch &batch, long first, int rows) override {
+    action_.read(static_cast<const float *>(batch.rows.action), batch.rows.count, batch.order,
+                 first, rows);
+  }
+
+  Densities densities(const Minibatch &batch, long first, int row, int count) override {
+    const Panels &mean = policy_.output(), &slope = policy_.output_error();
+    Vector squares[LANES] = {};
+    for (int i = 0; i < count; i++)
+      for (int a = 0; a < width_; a += LANES) {
+        const Vector action = load(&action_.panels.at(row + i, a));
+        const Vector z = (action - load(&mean.at(row + i, a))) * load(&inverse_std_[a]);
+        store(&slope.at(row + i, a), z);
+        squares[i] += z * z;
+      }
+    const Vector log_prob = float(log_density_) - 0.5f * row_sums(squares);
+    Vector kl{};
+    for (int a = 0; batch.rows.dist && a < actions_; a++) {
+      const Change c = change(batch, first, row, count, a);
+      kl += log_std_[a] - c.old_log_std + 0.5f * (c.ratio + c.distance * c.distance - 1.0f);
+    }
+    return {log_prob, broadcast(float(entropy_)), kl};
+  }
+
+  void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
+              float of_entropy, float of_kl) override {
+    const Panels &slope = policy_.output_error();
+    for (int i = 0; i < count; i++)
+      for (int a = 0; a < width_; a += LANES) {
+        const Vector z = load(&slope.at(row + i, a));
+        store(&slope.at(row + i, a), of_log_prob[i] * z * load(&inverse_std_[a]));
+        store(&log_std_slope_[a],
+              load(&log_std_slope_[a]) + of_log_prob[i] * (z * z - 1.0f) - of_entropy);
+      }
+    for (int a = 0; batch.rows.dist && a < actions_; a++) {
+      const Change c = change(batch, first, row, count, a);
+      const Vector of_log_std = 1.0f - c.ratio - c.distance * c.distance;
+      const Vector of_mean = of_kl * c.distance * inverse_std_[a];
+      slope.set_column(row, count, a, slope.column(row, count, a) + of_mean);
+      log_std_slope_[a] += of_kl * sum(only(first_lanes(count), of_log_std));
+    }
+  }
+
+  void gradient(float *to) const override {
+    for (int i = 0; i < width_; i++)
+      to[i] = noise_is_learned_ && i < actions_ ? log_std_slope_[i] : 0.0f;
+  }
+
+ private:
+  // From the old distribution to the new one: (μ - μ_old) / σ and (σ_old / σ)².
+  struct Change {
+    Vector distance, ratio, old_log_std;
+  };
+
+  Change change(const Minibatch &batch, long first, int row, int count, int a) const {
+    const int width = 2 * actions_;
+    const Vector mean = batch.column(batch.rows.dist, first, count, width, a);
+    const Vector log_std = batch.column(batch.rows.dist, first, count, width, actions_ + a);
+    return {(policy_.output().column(row, count, a) - mean) * inverse_std_[a],
+            exp(2.0f * (log_std - log_std_[a])), log_std};
+  }
+
+  const MLP &policy_;
+  bool noise_is_learned_;
+  int actions_, width_;
+  Block action_;
+  Floats inverse_std_, log_std_, log_std_slope_;  // the padding of the first is 0
+  double log_density_ = 0, entropy_ = 0;          // log π at the mean, and H
+};
+
+// Independent Gaussians, whose means and log standard deviations are the output.
+class StateScaleGaussian : public Distribution {
+ public:
+  StateScaleGaussian(const MLP &policy, int actions) : policy_(policy), actions_(actions) {}
+
+  Densities densities(const Minibatch &batch, long first, int row, int count) override {
+    Densities found{};
+    for (int a = 0; a < actions_; a++) {
+      const Entry x = entry(batch, first, row, count, a);
+      found.log_prob -= 0.5f * x.z * x.z + x.log_std + float(HALF_LOG_2_PI);
+      found.entropy += x.log_std + float(0.5 + HALF_LOG_2_PI);
+      found.kl += x.log_std - x.old_log_std + 0.5f * (x.ratio + x.distance * x.distance - 1.0f);
+    }
+    return found;
+  }
+
+  void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
+              float of_entropy, float of_kl) override {
+    const Panels &slope = policy_.output_error();
+    for (int a = 0; a < actions_; a++) {
+      const Entry x = entry(batch, first, row, count, a);
+      const Vector of_mean = of_log_prob * x.z + of_kl * x.distance;
+      const Vector of_log_std = of_log_prob * (x.z * x.z - 1.0f) - of_entropy +
+                                of_kl * (1.0f - x.ratio - x.distance * x.distance);
+      slope.set_column(row, count, a, of_mean * x.inverse_std);
+      slope.set_column(row, count, actions_ + a, x.is_free ? of_log_std : Vector{});
+    }
+  }
+
+ private:
+  struct Entry {
+    Vector log_std, inverse_std, z;
+    IntVector is_free;                    // where the bounds leave the log standard deviation alone
+    Vector distance, ratio, old_log_std;  // from the old distribution, as for `Gaussian`
+  };
+
+  Entry entry(const Minibatch &batch, long first, int row, int count, int a) const {
+    constexpr float LOG_STD_MIN = -20, LOG_STD_MAX = 2;
+    const Rows &rows = batch.rows;
+    const Panels &output = policy_.output();
+    const Vector mean = output.column(row, count, a), raw = output.column(row, count, actions_ + a);
+    Entry x{};
+    x.log_std = clamp(raw, LOG_STD_MIN, LOG_STD_MAX), x.inverse_std = exp(-x.log_std);
+    x.is_free = (raw >= LOG_STD_MIN) & (raw <= LOG_STD_MAX);
+    const float *actions = static_cast<const float *>(rows.action);
+    x.z = (batch.column(actions, first, count, actions_, a) - mean) * x.inverse_std;
+    if (!rows.dist) return x;
+    const int width = 2 * actions_;
+    x.old_log_std = batch.column(rows.dist, first, count, width, actions_ + a);
+    x.distance = (mean - batch.column(rows.dist, first, count, width, a)) * x.inverse_std;
+    x.ratio = exp(2.0f * (x.old_log_std - x.log_std));
+    return x;
+  }
+
+  const MLP &policy_;
+  int actions_;
+};
+
+// Independent choices. Entry a of an action is one of counts[a], whose logits are adjacent outputs;
+// or, without counts, a switch: its output is the logit of 1, and that of 0 is 0.
+class Categorical : public Distribution {
+ public:
+  Categorical(const MLP &policy, const int *counts, int entries)
+      : policy_(policy), are_switches_(!counts) {
+    for (int a = 0; a < entries; a++) {
+      const int first = entries_.empty() ? 0 : entries_.back().end;
+      entries_.push_back({first, first + (are_switches_ ? 2 : counts[a])});
+    }
+    const int choices = entries_.back().end;
+    outputs_ = are_switches_ ? entries : choices;
+    for (Floats *each : {&log_p_, &p_, &old_log_p_, &old_p_}) *each = zeros(choices * LANES);
+    entropy_ = zeros(entries * LANES);
+  }
+
+  Densities densities(const Minibatch &batch, long first, int row, int count) override {
+    const Panels &output = policy_.output();
+    log_softmax([&](int col) { return output.column(row, count, col); }, log_p_, p_);
+    if (batch.rows.dist)
+      log_softmax(
+          [&](int col) { return batch.column(batch.rows.dist, first, count, outputs_, col); },
+          old_log_p_, old_p_);
+    Densities found{};
+    for (size_t a = 0; a < entries_.size(); a++) {
+      const IntVector action = chosen(batch, first, count, int(a));
+      Vector entropy{};
+      for (int k = entries_[a].first; k < entries_[a].end; k++) {
+        const Vector log_p = at(log_p_, k), old_p = at(old_p_, k);
+        found.log_prob += only(action == k, log_p);
+        entropy -= at(p_, k) * log_p;
+        if (batch.rows.dist) found.kl += old_p * (at(old_log_p_, k) - log_p);
+      }
+      store(&entropy_[a * LANES], entropy);
+      found.entropy += entropy;
+    }
+    return found;
+  }
+
+  void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
+              float of_entropy, float of_kl) override {
+    for (size_t a = 0; a < entries_.size(); a++) {
+      const IntVector action = chosen(batch, first, count, int(a));
+      const Vector entropy = at(entropy_, int(a)), one = broadcast(1.0f);
+      for (int k = entries_[a].first; k < entries_[a].end; k++) {
+        if (output_of(k) < 0) continue;
+        const Vector p = at(p_, k);
+        Vector slope = of_log_prob * (only(action == k, one) - p) +
+                       of_entropy * p * (at(log_p_, k) + entropy);
+        if (batch.rows.dist) slope += of_kl * (p - at(old_p_, k));
+        policy_.output_error().set_column(row, count, output_of(k), slope);
+      }
+    }
+  }
+
+ private:
+  struct Entry {
+    int first, end;  // of its choices among those of all entries
+  };
+
+  static Vector at(const Floats &of, int i) { return load(&of[i * LANES]); }
+
+  // The output that is the logit of a choice; -1 if that is 0.
+  int output_of(int choice) const {
+    return !are_switches_ ? choice : choice % 2 ? choice / 2 : -1;
+  }
+
+  // The choice of the rows' actions in entry `a`, among those of all entries.
+  IntVector chosen(const Minibatch &batch, long first, int count, int a) const {
+    const long *actions = static_cast<const long *>(batch.rows.action);
+    IntVector found = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
+    for (int i = 0; i < count; i++)
+      found[i] = int(actions[batch.row(first + i) * long(entries_.size()) + a]) + entries_[a].first;
+    return found;
+  }
+
+  // Writes the choices' log probabilities and probabilities; `logit(output)` has LANES rows.
+  template <class Logit>
+  void log_softmax(Logit logit, const Floats &log_p, const Floats &p) const {
+    for (const Entry &entry : entries_) {
+      Vector most = broadcast(-INFINITY), total{};
+      for (int k = entry.first; k < entry.end; k++) {
+        const Vector z = output_of(k) < 0 ? Vector{} : logit(output_of(k));
+        store(&log_p[k * LANES], z);
+        most = z > most ? z : most;
+      }
+      for (int k = entry.first; k < entry.end; k++) {
+        const Vector z = at(log_p, k) - most, e = exp(z);
+        store(&log_p[k * LANES], z), store(&p[k * LANES], e);
+        total += e;
+      }
+      Vector log_total;
+      for (int i = 0; i < LANES; i++) log_total[i] = std::log(total[i]);
+      for (int k = entry.first; k < entry.end; k++) {
+        store(&log_p[k * LANES], at(log_p, k) - log_total);
+        store(&p[k * LANES], at(p, k) / total);
+      }
+    }
+  }
+
+  const MLP &policy_;
+  bool are_switches_;
+  int outputs_;
+  std::vector<Entry> entries_;
+  Floats log_p_, p_, old_log_p_, old_p_, entropy_;  // LANES rows of each choice, and of each entry
+};
+
+enum Kind { GAUSSIAN = 0, STATE_SCALE = 1, CATEGORICAL = 2, SWITCHES = 3 };
+
+inline std::unique_ptr<Distribution> make_distribution(int kind, const MLP &policy,
+                                                       const int *counts, int actions,
+                                                       bool noise_is_learned) {
+  if (kind == CATEGORICAL) return std::make_unique<Categorical>(policy, counts, actions);
+  if (kind == SWITCHES) return std::make_unique<Categorical>(policy, nullptr, actions);
+  if (kind == STATE_SCALE) return std::make_unique<StateScaleGaussian>(policy, actions);
+  return std::make_unique<Gaussian>(policy, actions, noise_is_learned);
+}

@@ -1,0 +1,37 @@
+// Updates from a replay buffer; walle/learning/native/replay_updates.py calls the functions.
+
+#include "ddpg.hpp"
+#include "dqn.hpp"
+#include "sac.hpp"
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+ReplayUpdates *replay_new_sac(const Networks *networks, const Update *update,
+                              float target_entropy) {
+  return new SAC(*networks, *update, target_entropy);
+}
+
+ReplayUpdates *replay_new_ddpg(const Networks *networks, const Update *update, int updates,
+                               const Smoothing *smoothing) {
+  return new DDPG(*networks, *update, smoothing, updates);
+}
+
+ReplayUpdates *replay_new_dqn(const ValueNetwork *network, const DQNSettings *settings) {
+  return new DQN(*network, *settings);
+}
+
+void replay_delete(ReplayUpdates *updates) { delete updates; }
+
+long replay_exchanged(const ReplayUpdates *updates) { return updates->exchanged(); }
+
+void replay_load(ReplayUpdates *updates, float *const *fields) { updates->load_state(fields); }
+
+void replay_store(ReplayUpdates *updates, float *const *fields) { updates->store_state(fields); }
+
+int replay_run(ReplayUpdates *updates, const float *rows, const float *noise, long blocks,
+               Team *team, float *metrics) {
+  return updates->run(rows, noise, blocks, team, metrics);
+}
+}
+#pragma GCC visibility pop

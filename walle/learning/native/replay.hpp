@@ -1,0 +1,233 @@
+// The common part of updates from a replay buffer, and of a policy with critics and slow copies.
+
+#pragma once
+
+#include <algorithm>
+
+#include "adam.hpp"
+#include "shards.hpp"
+
+// Parameters with Adam's state, the fields of a TrainState of walle/learning/off_policy_updates.py.
+class TrainState {
+ public:
+  explicit TrainState(long size) : parameters_(zeros(size)), adam_(size, 0.9, 0.999) {}
+
+  float *parameters() { return parameters_.get(); }
+  float *mean() { return adam_.mean(); }
+  float *square() { return adam_.square(); }
+  float decay[2] = {1, 1};  // β₁ᵗ and β₂ᵗ after t steps
+
+  // One step with a gradient times `scale`.
+  void step(const float *gradient, float rate, float scale = 1.0f) {
+    decay[0] *= 0.9f, decay[1] *= 0.999f;
+    const double root = std::sqrt(1 - double(decay[1]));
+    adam_.step(parameters(), gradient, scale, float(rate * root / (1 - double(decay[0]))),
+               float(1e-8 * root));
+  }
+
+ private:
+  Floats parameters_;
+  Adam adam_;
+};
+
+// (1 - τ) θ' + τ θ, into θ'.
+inline void polyak_update(float *slow, const float *parameters, long size, float tau) {
+  for (long i = 0; i < size; i += LANES) {
+    const Vector x = load(slow + i);
+    store(slow + i, x + tau * (load(parameters + i) - x));
+  }
+}
+
+// A row of a minibatch; see Transitions in walle/learning/replay.py.
+struct Transition {
+  const float *obs, *action, *next_obs;
+  float reward, continues;
+};
+
+// An algorithm's blocks of updates.
+class ReplayUpdates {
+ public:
+  virtual ~ReplayUpdates() = default;
+
+  // The fields are the leaves of the algorithm's state in Python, in their order.
+  virtual void load_state(float *const *fields) = 0;
+  virtual void store_state(float *const *fields) = 0;
+
+  // Takes blocks of updates on minibatches [K, B, W] with noise [K, M, B, A] each, and writes the
+  // metrics of each block. Returns whether the team is whole.
+  virtual bool run(const float *rows, const float *noise, long blocks, Team *team,
+                   float *metrics) = 0;
+
+  // Floats that learners exchange at most.
+  long exchanged() const { return shards_.size(); }
+
+ protected:
+  static constexpr int NUMBERS = 2;  // behind a gradient: its loss and another mean
+
+  // `longest` is the number of parameters of the largest gradient.
+  ReplayUpdates(int minibatch, int shards, int obs_size, int actions, long longest)
+      : minibatch_(minibatch),
+        actions_(actions),
+        obs_size_(obs_size),
+        obs_(obs_size),
+        targets_(BLOCK),
+        shards_(shards, longest + NUMBERS) {}
+
+  // Calls `function(first row, rows, whether there were rows before)` for the blocks of a shard.
+  template <class Function>
+  void by_blocks(int shard, Function function) const {
+    const int begin = minibatch_ * shard / shards_.count();
+    const int end = minibatch_ * (shard + 1) / shards_.count();
+    for (int first = begin; first < end; first += BLOCK)
+      function(first, least(BLOCK, end - first), first > begin);
+  }
+
+  static void add_numbers(float *to, float first, float second, bool add) {
+    to[0] = first + (add ? to[0] : 0.0f);
+    to[1] = second + (add ? to[1] : 0.0f);
+  }
+
+  long row_size() const { return 2 * obs_size_ + actions_ + 2; }
+
+  Transition transition(const float *row) const {
+    const float *action = row + obs_size_, *next_obs = action + actions_;
+    return {row, action, next_obs, next_obs[obs_size_], next_obs[obs_size_ + 1]};
+  }
+
+  void load_train_state(TrainState &state, float *const *from, const MLP *nets, int count) {
+    float *const to[] = {state.parameters(), state.mean(), state.square()};
+    for (int part = 0; part < 3; part++) pack(from[part], to[part], nets, count);
+    std::copy(from[3], from[3] + 2, state.decay);
+  }
+
+  void store_train_state(TrainState &state, float *const *to, const MLP *nets, int count) {
+    float *const from[] = {state.parameters(), state.mean(), state.square()};
+    for (int part = 0; part < 3; part++) unpack(from[part], to[part], nets, count);
+    std::copy(state.decay, state.decay + 2, to[3]);
+  }
+
+  static void pack(const float *from, float *to, const MLP *nets, int count) {
+    for (int k = 0; k < count; k++) from = nets[k].pack(from, to);
+  }
+
+  static void unpack(const float *from, float *to, const MLP *nets, int count) {
+    for (int k = 0; k < count; k++) to = nets[k].unpack(from, to);
+  }
+
+  int minibatch_, actions_, obs_size_;
+  Block obs_;
+  std::vector<float> targets_;  // of a block
+  Shards shards_;
+};
+
+struct Networks {
+  const int *policy, *critic;  // widths of their layers, the inputs first
+  int policy_layers, critic_layers;
+  int activation;
+  int critics, actions;
+  int minibatch, shards;
+};
+
+struct Update {
+  float gamma, tau, rate;
+};
+
+class ActorCritic : public ReplayUpdates {
+ protected:
+  ActorCritic(const Networks &n, const Update &update)
+      : ReplayUpdates(n.minibatch, n.shards, n.policy[0], n.actions, longest(n)),
+        update_(update),
+        pair_(obs_size_ + actions_),
+        pair_error_(obs_size_ + actions_),
+        action_(actions_),
+        row_of_pair_(obs_size_ + actions_),
+        policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
+        critics_(make_critics(n)),
+        policy_state_(policy_size()),
+        critic_state_(critic_size()),
+        critic_target_(zeros(critic_size())) {}
+
+  long policy_size() const { return policy_.end(); }
+  long critic_size() const { return critics_.back().end(); }
+
+  // r + γ c Q' for a block of rows, into `targets_`.
+  virtual void find_targets(const float *rows, const float *noise, int count) = 0;
+
+  // Moves the critics towards their targets on a minibatch. Writes the sum of their mean squared
+  // errors and their mean value. Returns whether the team is whole.
+  bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) {
+    const float *found = shards_.sum(critic_size() + NUMBERS, team, [&](int shard, float *to) {
+      by_blocks(shard, [&](int first, int count, bool add) {
+        add_critic_gradient(rows + first * row_size(), noise + long(first) * actions_, count, add,
+                            to);
+      });
+    });
+    if (!found) return false;
+    numbers[0] = found[critic_size()] / float(minibatch_);
+    numbers[1] = found[critic_size() + 1] / float(minibatch_ * int(critics_.size()));
+    critic_state_.step(found, update_.rate);
+    prepare_critics();
+    return true;
+  }
+
+  // To be called for new parameters.
+  void prepare_critics() {
+    for (MLP &critic : critics_) critic.prepare_backward(critic_state_.parameters(), 0);
+  }
+
+  void add_critic_gradient(const float *rows, const float *noise, int count, bool add, float *to) {
+    find_targets(rows, noise, count);
+    for (int i = 0; i < count; i++) pair_.read_row(i, rows + i * row_size());
+    float squares = 0, values = 0;
+    for (MLP &critic : critics_) {
+      critic.forward(pair_.panels, critic_state_.parameters(), count);
+      for (int i = 0; i < count; i++) {
+        const float value = critic.output().at(i, 0), error = value - targets_[i];
+        critic.output_error().at(i, 0) = 2 * error / float(minibatch_);
+        squares += error * error, values += value;
+      }
+      critic.backward(pair_.panels, add, to, count);
+    }
+    add_numbers(to + critic_size(), squares, values, add);
+  }
+
+  // The critics' smallest value of a row; NaN if any of them is NaN.
+  float least_value(int i) const {
+    float least = critics_[0].output().at(i, 0);
+    for (const MLP &critic : critics_) {
+      const float value = critic.output().at(i, 0);
+      if (value < least || value != value) least = value;
+    }
+    return least;
+  }
+
+  // A row of `pair_`, what critics see: an observation and an action.
+  void write_pair(int i, const float *obs, const Panels &actions) {
+    std::copy(obs, obs + obs_size_, row_of_pair_.begin());
+    for (int a = 0; a < actions_; a++) row_of_pair_[obs_size_ + a] = actions.at(i, a);
+    pair_.read_row(i, row_of_pair_.data());
+  }
+
+  Update update_;
+  Block pair_, pair_error_, action_;
+  std::vector<float> row_of_pair_;
+  MLP policy_;
+  std::vector<MLP> critics_;  // their parameters lie one after the other
+  TrainState policy_state_, critic_state_;
+  Floats critic_target_;
+
+ private:
+  // The size of the larger gradient.
+  static long longest(const Networks &n) {
+    const MLP policy(n.policy, n.policy_layers, Activation(n.activation), 0);
+    return std::max(policy.end(), make_critics(n).back().end());
+  }
+
+  static std::vector<MLP> make_critics(const Networks &n) {
+    std::vector<MLP> critics;
+    for (int k = 0; k < n.critics; k++)
+      critics.emplace_back(n.critic, n.critic_layers, Activation(n.activation),
+                           k ? critics.back().end() : 0);
+    return critics;
+  }
+};

@@ -1,0 +1,161 @@
+// Updates of SAC: the critics, then the policy, the temperature and the critics' slow copies.
+//
+// The same stages as in walle/algos/off_policy/sac.py, whose docstrings have the equations.
+
+#pragma once
+
+#include "replay.hpp"
+
+class SAC : public ActorCritic {
+  static constexpr float LOG_STD_MIN = -20, LOG_STD_MAX = 2;
+  static constexpr float HALF_LOG_2_PI = 0.91893853f, LOG_2 = 0.6931472f;
+  static constexpr int METRICS = 5;  // of an update, in the order of SACMetrics
+
+ public:
+  SAC(const Networks &networks, const Update &update, float target_entropy)
+      : ActorCritic(networks, update),
+        target_entropy_(target_entropy),
+        log_temperature_(LANES),
+        log_prob_(BLOCK),
+        std_noise_(BLOCK * actions_),
+        rows_of_least_(critics_.size()) {}
+
+  void load_state(float *const *fields) override {
+    const int count = int(critics_.size());
+    load_train_state(policy_state_, fields, &policy_, 1);
+    load_train_state(critic_state_, fields + 4, critics_.data(), count);
+    prepare_critics();
+    *log_temperature_.parameters() = *fields[8];
+    *log_temperature_.mean() = *fields[9];
+    *log_temperature_.square() = *fields[10];
+    std::copy(fields[11], fields[11] + 2, log_temperature_.decay);
+    pack(fields[12], critic_target_.get(), critics_.data(), count);
+  }
+
+  void store_state(float *const *fields) override {
+    const int count = int(critics_.size());
+    store_train_state(policy_state_, fields, &policy_, 1);
+    store_train_state(critic_state_, fields + 4, critics_.data(), count);
+    *fields[8] = *log_temperature_.parameters();
+    *fields[9] = *log_temperature_.mean();
+    *fields[10] = *log_temperature_.square();
+    std::copy(log_temperature_.decay, log_temperature_.decay + 2, fields[11]);
+    unpack(critic_target_.get(), fields[12], critics_.data(), count);
+  }
+
+  bool run(const float *rows, const float *noise, long count, Team *team,
+           float *metrics) override {
+    const long draws = long(minibatch_) * actions_;
+    for (; count--; rows += minibatch_ * row_size(), noise += 2 * draws, metrics += METRICS) {
+      temperature_ = std::exp(*log_temperature_.parameters());
+      float critic[NUMBERS], policy[NUMBERS];
+      if (!move_critics(rows, noise, team, critic)) return false;
+      if (!move_policy(rows, noise + draws, team, policy)) return false;
+      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), update_.tau);
+      const float found[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
+      std::copy(found, found + METRICS, metrics);
+    }
+    return true;
+  }
+
+ private:
+  // y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')).
+  void find_targets(const float *rows, const float *noise, int count) override {
+    for (int i = 0; i < count; i++)
+      obs_.read_row(i, transition(rows + i * row_size()).next_obs);
+    act(noise, count);
+    for (int i = 0; i < count; i++)
+      write_pair(i, transition(rows + i * row_size()).next_obs, action_.panels);
+    for (MLP &critic : critics_) critic.forward(pair_.panels, critic_target_.get(), count);
+    for (int i = 0; i < count; i++) {
+      const Transition t = transition(rows + i * row_size());
+      const float soft = least_value(i) - temperature_ * log_prob_[i];
+      targets_[i] = t.reward + update_.gamma * t.continues * soft;
+    }
+  }
+
+  // The policy's step, then the temperature's; writes the loss and the mean log density.
+  bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
+    policy_.prepare_backward(policy_state_.parameters());
+    const float *found = shards_.sum(policy_size() + NUMBERS, team, [&](int shard, float *to) {
+      by_blocks(shard, [&](int first, int count, bool add) {
+        add_policy_gradient(rows + first * row_size(), noise + long(first) * actions_, count, add,
+                            to);
+      });
+    });
+    if (!found) return false;
+    numbers[0] = found[policy_size()] / float(minibatch_);
+    numbers[1] = found[policy_size() + 1] / float(minibatch_);
+    policy_state_.step(found, update_.rate);
+    float slope[LANES] = {-(numbers[1] + target_entropy_)};  // of -log α (log π + H̄)
+    log_temperature_.step(slope, update_.rate);
+    return true;
+  }
+
+  // The slope of E[α log π(a|s) - min_k Q_k(s, a)].
+  void add_policy_gradient(const float *rows, const float *noise, int count, bool add, float *to) {
+    for (int i = 0; i < count; i++) obs_.read_row(i, rows + i * row_size());
+    act(noise, count);
+    for (int i = 0; i < count; i++) write_pair(i, rows + i * row_size(), action_.panels);
+    for (MLP &critic : critics_) critic.forward(pair_.panels, critic_state_.parameters(), count);
+    float loss = 0, log_probs = 0;
+    const float weight = 1 / float(minibatch_);
+    for (std::vector<int> &rows : rows_of_least_) rows.clear();
+    for (int i = 0; i < count; i++) {
+      const float least = least_value(i);
+      loss += temperature_ * log_prob_[i] - least, log_probs += log_prob_[i];
+      size_t k = 0;  // of equal critics the first one counts
+      while (critics_[k].output().at(i, 0) != least && k + 1 < critics_.size()) k++;
+      rows_of_least_[k].push_back(i);
+    }
+    const Panels &mean = policy_.output(), &slope = policy_.output_error();
+    for (size_t k = 0; k < critics_.size(); k++) {  // a row has the slope of one critic alone
+      const std::vector<int> &rows = rows_of_least_[k];
+      critics_[k].select(rows);
+      for (size_t j = 0; j < rows.size(); j++) critics_[k].output_error().at(int(j), 0) = -weight;
+      critics_[k].input_error(pair_error_.panels, int(rows.size()));
+      for (size_t j = 0; j < rows.size(); j++)
+        for (int a = 0; a < actions_; a++)
+          slope.at(rows[j], a) = pair_error_.panels.at(int(j), obs_size_ + a);
+    }
+    for (int i = 0; i < count; i++)
+      for (int a = 0; a < actions_; a++) {
+        const float action = action_.panels.at(i, a), raw = mean.at(i, actions_ + a);
+        // The slope of log π along u, where a = tanh u, is 2 tanh u.
+        const float of_u = slope.at(i, a) * (1 - action * action) +
+                           2 * temperature_ * action * weight;
+        const bool is_free = raw >= LOG_STD_MIN && raw <= LOG_STD_MAX;
+        slope.at(i, a) = of_u;
+        slope.at(i, actions_ + a) =
+            is_free ? of_u * std_noise_[i * actions_ + a] - temperature_ * weight : 0.0f;
+      }
+    policy_.backward(obs_.panels, add, to, count);
+    add_numbers(to + policy_size(), loss, log_probs, add);
+  }
+
+  // Actions tanh(μ + σ ε) at the observations in `obs_`, and their log densities.
+  void act(const float *noise, int count) {
+    policy_.forward(obs_.panels, policy_state_.parameters(), count);
+    const Panels &dist = policy_.output();
+    for (int i = 0; i < count; i++) {
+      float log_prob = 0;
+      for (int a = 0; a < actions_; a++, noise++) {
+        const float log_std = clamp(dist.at(i, actions_ + a), LOG_STD_MIN, LOG_STD_MAX);
+        const float std_noise = std::exp(log_std) * *noise, u = dist.at(i, a) + std_noise;
+        std_noise_[i * actions_ + a] = std_noise;
+        // tanh u, and softplus(-2 u) = max(-2 u, 0) + log(1 + e), by one exponential that is small
+        const float e = std::exp(-2 * std::fabs(u));
+        action_.panels.at(i, a) = std::copysign((1 - e) / (1 + e), u);
+        const float softplus = std::fmax(-2 * u, 0.0f) + std::log1p(e);
+        log_prob -= 0.5f * *noise * *noise + log_std + HALF_LOG_2_PI;
+        log_prob -= 2 * (LOG_2 - u - softplus);
+      }
+      log_prob_[i] = log_prob;
+    }
+  }
+
+  float target_entropy_, temperature_ = 1;
+  TrainState log_temperature_;  // in the first of LANES numbers
+  std::vector<float> log_prob_, std_noise_;
+  std::vector<std::vector<int>> rows_of_least_;  // of a block, for each critic
+};
