@@ -12,19 +12,13 @@ _ABSENT = object()
 
 
 class Identity(NamedTuple):
-    """What identifies a job in a sweep's directory or on a command line.
+    """What identifies a job in a sweep's directory or on a command line."""
 
-    Attributes:
-        num: the job's number in the sweep; -1 before it has one.
-        overrides: the job's overrides.
-        config_hash: the hash of `config`.
-        config: the config's leaves without the keys of `hash_ignore`; resolved, except references
-            to environment variables.
-    """
-
-    num: int
-    overrides: tuple[str, ...]
-    config_hash: str
+    num: int  # the job's number in the sweep; -1 before it has one
+    overrides: tuple[str, ...]  # the job's overrides
+    config_hash: str  # the hash of `config`
+    # the config's leaves without the keys of `hash_ignore`; resolved, except references to
+    # environment variables
     config: Flat
 
 
@@ -52,11 +46,6 @@ def assign_numbers(
 ) -> list[int]:
     """Gives every wanted job the number of the known job that it equals, or a new number.
 
-    Args:
-        known: the jobs of the directory.
-        wanted: the jobs of this launch.
-        first_free: the smallest number for a new job.
-
     Raises:
         ConfigChangedError: a known job has the same overrides and another config.
     """
@@ -82,10 +71,7 @@ def refuse_other_base(
 ) -> None:
     """Checks that the wanted jobs extend the known sweep.
 
-    Args:
-        known: the jobs of the directory.
-        wanted: the jobs of this launch.
-        swept: names of the overrides along which the sweep's jobs differ, now or earlier.
+    `swept` names the overrides along which the sweep's jobs differ, now or earlier.
 
     Raises:
         ConfigChangedError: a key that is not swept has changed. The text shows the difference.

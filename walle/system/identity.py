@@ -32,23 +32,18 @@ def comparable_leaves(
 ) -> Flat:
     """The leaves of a composed config by which jobs and runs are recognised.
 
+    References to environment variables stay as they are written: no file of the sweep then holds
+    the value, which may be a secret, and another value makes no other job.
+
     Args:
         resolved: the task's part of the config, with its references resolved.
         written: the same with its references.
         ignore: dotted keys to leave out, with all keys below them.
     """
-    return with_references(flatten(resolved, ignore), flatten(written, ignore))
-
-
-def with_references(resolved: Flat, written: Flat) -> Flat:
-    """The resolved leaves, but those that refer to an environment variable as they were written.
-
-    No file of the sweep then holds the value, which may be a secret, and another value does not
-    make another job.
-    """
+    references = flatten(written, ignore)
     return {
-        path: written[path] if "${oc.env:" in str(written.get(path)) else value
-        for path, value in resolved.items()
+        path: references[path] if "${oc.env:" in str(references.get(path)) else value
+        for path, value in flatten(resolved, ignore).items()
     }
 
 

@@ -30,14 +30,7 @@ class Results:
     def __init__(
         self, study: Study, sweep: Path, context: HydraContext, config: DictConfig
     ) -> None:
-        """Writes nothing yet.
-
-        Args:
-            study: the study.
-            sweep: the directory to write into.
-            context: holds Hydra's loader.
-            config: the sweep's.
-        """
+        """Writes nothing yet."""
         self._study, self._sweep = study, sweep
         self._context, self._config = context, config
         self._written: int | None = None
