@@ -12,7 +12,7 @@ from walle.errors import CompileError, ConfigError
 from walle.learning import step
 from walle.learning.native.library import CompilerError
 from walle.learning.sharing.team import ALONE
-from walle.parts import make_algorithm, make_problem
+from walle.training import make_algorithm, make_problem
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -11,7 +11,7 @@ from walle.algos.on_policy.trpo import TRPO
 from walle.config import compose
 from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
 from walle.nets.factory import NetSettings
-from walle.parts import make_problem
+from walle.training import make_problem
 
 SMALL = (
     "env=hopper",

@@ -12,7 +12,7 @@ from walle.config import compose
 from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
 from walle.learning.trees import leaves
 from walle.nets.factory import NetSettings
-from walle.parts import make_problem
+from walle.training import make_problem
 
 SMALL = (
     "net.policy_hidden=[16,16]",

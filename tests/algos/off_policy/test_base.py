@@ -6,12 +6,11 @@ from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
-from walle.agent.replay_files import ReplayFiles
+from walle.agent.checkpoint import ReplayFiles
 from walle.algos.off_policy.base import DueUpdates, _steps_of
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 NAMES = ("ddpg", "td3", "sac")
 SMALL = (
