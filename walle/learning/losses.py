@@ -18,11 +18,15 @@ def ppo_clip(
     `kl` is the estimate E[(ρ - 1) - log ρ] (Schulman 2020, "Approximating KL divergence").
     """
     log_ratio = log_prob - old_log_prob
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - clip, 1 + clip)
-    loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+    ratio = log_ratio.detach().exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip) * advantage
+    is_clipped = clipped < ratio * advantage
+    # A clipped sample has no gradient. It must not pass through exp, which may be infinite: 0 times
+    # infinity would be NaN.
+    kept = torch.where(is_clipped, 0.0, log_ratio).exp() * advantage
+    loss = -torch.where(is_clipped, clipped, kept).mean()
     info = {
-        "kl": (ratio - 1 - log_ratio).mean(),
+        "kl": (ratio - 1 - log_ratio.detach()).mean(),
         "clip_fraction": ((ratio - 1).abs() > clip).to(ratio.dtype).mean(),
     }
     return loss, info

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from tests.algos.on_policy.test_ppo import stale, trained
@@ -75,6 +76,26 @@ def test_each_correction_weighs_advantages_as_it_says():
     assert (other_target - target).abs().max() > 0.01
     steps = x.reward, x.continues, x.ended, *experience.values(value_of, x)
     torch.testing.assert_close((other_target, advantage), returns.vtrace(*steps, ratio, 0.9, 0.8))
+
+
+def test_a_normalised_advantage_of_weight_zero_pushes_nothing():
+    small = ("env=hopper", "batch_size=64", "sampler.lanes=8", "algo.normalize_advantages=true")
+    algorithm, rollout = trained(0, *small)
+    ratio = torch.linspace(0.5, 1.5, 64).view(8, 8)
+    ratio[2:4] = 0.0
+    x = algorithm.normalizers.experience(rollout)
+    for correction in ("truncated", "vtrace"):
+        algorithm.settings.correction = correction
+        weighted = algorithm.estimates(x._replace(ratio=ratio), lambda obs: obs.sum(1)).advantage
+        assert (weighted[2:4] == 0).all()
+        assert (weighted[:2] != 0).all()
+        alike, plain = (
+            algorithm.estimates(x._replace(ratio=r), lambda obs: obs.sum(1)).advantage
+            for r in (torch.ones(8, 8), None)
+        )
+        torch.testing.assert_close(alike, plain)
+    assert weighted.mean().item() == pytest.approx(0, abs=1e-6)
+    assert weighted.std().item() == pytest.approx(1, rel=1e-4)
 
 
 def test_only_lagging_experience_is_corrected():

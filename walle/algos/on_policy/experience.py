@@ -138,7 +138,7 @@ class Normalizers:
         self._normalized = native.normalized
 
     def experience(self, rollout: Rollout) -> Experience:
-        """Normalises a rollout with the observation moments that the samplers used."""
+        """Normalises a rollout with the newest moments; under lag the samplers had older ones."""
         ended = rollout.ended
         raw_reward = rollout.reward * self._reward_scale
         reward = self._rewards(raw_reward, ended, rollout.lane, rollout.begins)
