@@ -1,7 +1,7 @@
 """Settings of single algorithms in a sweep, such as `ppo.clip=0.1`, on their way to the launcher.
 
 Hydra accepts a key that its config lacks with plus signs alone, so they are put there. The launcher
-then makes `algo.clip=0.1` of it, in the jobs with algo=ppo (walle.launcher.overrides.choices).
+then makes `algo.clip=0.1` of it, in the jobs with algo=ppo (walle.launcher.choices).
 """
 
 from __future__ import annotations

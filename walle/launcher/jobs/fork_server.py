@@ -99,7 +99,7 @@ def _prepare(link: Connection) -> job.HydraState | None:
         link.send(traceback.format_exc())
         return None
     gc.collect()
-    gc.freeze()  # the forks share these pages as long as no collection touches them
+    gc.freeze()  # the forks share these pages until a collection touches them
     link.send(None)
     return state
 
