@@ -119,7 +119,7 @@ def warm_up(overrides: Sequence[str]) -> dict[str, float]:
     import torch
 
     from walle.config import compose
-    from walle.parts import make_algorithm, make_problem
+    from walle.training import make_algorithm, make_problem
 
     torch.set_num_threads(1)
     config = compose(["sampler=serial", *overrides, "algo.compile=true"])

@@ -10,14 +10,12 @@ from tests.conftest import SMALL, read
 from walle import algos
 from walle.agent import checkpoint
 from walle.agent.progress import describe
-from walle.algos.compiling import Compiling
+from walle.algos import engines
 from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
-from walle.config.remarks import crowded, late_episodes
 from walle.errors import ConfigError, WorkerError
-from walle.parts import make_problem
 from walle.system.locks import DirectoryLost
-from walle.training import RunResult, train
+from walle.training import RunResult, crowded, late_episodes, make_problem, train
 
 TIMES = {
     "wall_s",
@@ -113,13 +111,13 @@ def test_overlap_lags_by_exactly_one_and_saves_time(run):
 
 @pytest.mark.parametrize("sampler", ["sampler=serial", "sampler.n=2"])
 def test_compiling_is_neither_collecting_nor_learning(run, monkeypatch, sampler):
-    compiling = Compiling.run
+    choose = engines.choose
 
-    def slowly(self):
+    def slowly(*arguments):
         time.sleep(3)
-        return compiling(self)
+        return choose(*arguments)
 
-    monkeypatch.setattr(Compiling, "run", slowly)
+    monkeypatch.setattr(engines, "choose", slowly)
     _, directory = run("env=cartpole", sampler)
     first = read(directory / "iterations.csv")[0]
     assert float(first["other_s"]) > 2  # on a busy machine the samplers still collect for a while
@@ -216,7 +214,7 @@ def test_a_run_that_ends_before_its_episodes_says_so():
 
 
 def test_more_samplers_than_cores_are_told(monkeypatch):
-    monkeypatch.setattr("walle.config.remarks.usable_cores", lambda: [0, 1])
+    monkeypatch.setattr("walle.training.usable_cores", lambda: [0, 1])
     assert crowded(compose(["sampler.n=2"])) is None
     assert crowded(compose(["sampler.n=8", "env=slow"])) is None
     assert crowded(compose(["sampler=serial"])) is None
@@ -317,7 +315,7 @@ def test_a_directory_deleted_under_a_run_ends_it(tmp_path, monkeypatch, algo, ro
     config = compose(
         [
             *(setting for setting in SMALL if "epochs" not in setting),
-            *(*algo, "algo.compile=false", "sampler=serial", "sampler.n=1"),
+            *(*algo, "algo.compile=false", "sampler=serial"),
             *("env=gym", "env.id=Pendulum-v1", "checkpoint.every=256"),
         ]
     )

@@ -23,14 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
 from walle.launcher.fast_compose import fast_loader
-from walle.launcher.identity import (
-    Identity,
-    as_json,
-    comparable_leaves,
-    config_hash,
-    flatten,
-    same,
-)
+from walle.launcher.identity import Identity, same
+from walle.system.identity import as_json, comparable_leaves, config_hash, flatten
 
 MESSAGES_SHOWN = 10
 

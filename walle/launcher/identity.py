@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-Flat = dict[str, Any]
+from walle.system.identity import Flat, as_json
+
 _ABSENT = object()
 
 
@@ -26,54 +26,9 @@ class ConfigChangedError(ValueError):
     """The directory holds a sweep of another config."""
 
 
-def flatten(config: Mapping[str, Any], ignore: Collection[str] = ()) -> Flat:
-    """`{"a": {"b": 1}, "c": [2]}` becomes `{"a.b": 1, "c": [2]}`.
-
-    `ignore` names dotted keys to leave out, with all keys below them.
-    """
-
-    def leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for key, value in node.items():
-            path = f"{prefix}{key}"
-            if path in ignore:
-                continue
-            if isinstance(value, Mapping) and value:
-                yield from leaves(value, f"{path}.")
-            else:
-                yield path, value
-
-    return dict(leaves(config, ""))
-
-
-def comparable_leaves(
-    resolved: Mapping[str, Any], written: Mapping[str, Any], ignore: Collection[str]
-) -> Flat:
-    """The leaves of a composed config by which jobs and runs are recognised.
-
-    References to environment variables stay as they are written: no file of the sweep then holds
-    the value, which may be a secret, and another value makes no other job. `ignore` names dotted
-    keys to leave out, with all keys below them.
-    """
-    references = flatten(written, ignore)
-    return {
-        path: references[path] if "${oc.env:" in str(references.get(path)) else value
-        for path, value in flatten(resolved, ignore).items()
-    }
-
-
-def config_hash(flat: Flat) -> str:
-    """16 hexadecimal digits: equal for equal leaves, whatever their order."""
-    return hashlib.sha256(as_json(flat).encode()).hexdigest()[:16]
-
-
 def same(a: Any, b: Any) -> bool:
     """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
     return as_json(a) == as_json(b)
-
-
-def as_json(value: Any) -> str:
-    """The value as JSON with sorted keys; types that JSON lacks as their `str`."""
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def common_part(configs: Sequence[Flat]) -> Flat:

@@ -23,7 +23,7 @@ from walle.launcher import composing
 from walle.launcher.choices import ChoiceSettings
 from walle.launcher.composing import Composed, Job, PlanError
 from walle.launcher.fast_compose import fast_loader
-from walle.launcher.identity import Flat, as_json, assign_numbers, flatten, refuse_other_base
+from walle.launcher.identity import assign_numbers, refuse_other_base
 from walle.launcher.messages import job_label
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
@@ -31,6 +31,7 @@ from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
 from walle.system.format import count_text
+from walle.system.identity import Flat, as_json, flatten
 from walle.system.run_files import has_checkpoint, read_status
 from walle.timing import timestamp
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.errors import cause_text
-from walle.launcher.identity import Flat, Identity, common_part
+from walle.launcher.identity import Identity, common_part
 from walle.system.files import write_atomically
+from walle.system.identity import Flat
 from walle.system.run_files import read_status
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"

@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from walle.launcher.composing import written_values
-from walle.launcher.identity import Flat, flatten, same
+from walle.launcher.identity import same
 from walle.system.files import write_atomically
+from walle.system.identity import Flat, flatten
 from walle.tuning.space import plain, text
 from walle.tuning.study import ERROR, JOBS, OVERRIDES, SEARCH, SWEEP, Study
 
