@@ -32,7 +32,7 @@ from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown, spread
 from benchmarks.turns import rotated
 from walle.envs.mujoco.compiling import compile_model
-from walle.envs.mujoco.timers import clock_variable
+from walle.envs.mujoco.physics import clock_variable
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 
 TASKS = (

@@ -94,6 +94,8 @@ def run_case(overrides: Sequence[str]) -> str:
     with tempfile.TemporaryDirectory() as directory:
         own = {override.partition("=")[0] for override in overrides}
         common = [override for override in COMMON if override.partition("=")[0] not in own]
+        if "sampler=serial" not in overrides:  # else the column `sampler` would depend on speeds
+            common.append("sampler.balance=false")
         command = [sys.executable, "-m", "walle.run", *overrides, *common]
         command += ["logger.progress=quiet", f"hydra.run.dir={directory}"]
         subprocess.run(command, check=True)

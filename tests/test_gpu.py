@@ -7,8 +7,7 @@ from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.config import compose
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 pytestmark = [
     pytest.mark.gpu,

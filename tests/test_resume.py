@@ -22,7 +22,7 @@ from walle.agent import checkpoint
 from walle.agent.agent import Agent
 from walle.algos.compiling import Compiling
 from walle.config import compose as compose_anew
-from walle.config.places import example_directory
+from walle.config.files import example_directory
 from walle.training import train
 
 compose = cache(lambda *overrides: compose_anew(list(overrides)))
@@ -83,8 +83,9 @@ class Case(NamedTuple):
 
     @property
     def overrides(self):
-        how = (f"sampler.max_lag={self.lag}", *COLLECT[self.collect], *self.more)
-        samplers = () if "sampler=serial" in self.more else ("sampler.n=2",)
+        how = (*COLLECT[self.collect], *self.more)
+        serial = "sampler=serial" in self.more
+        samplers = () if serial else ("sampler.n=2", f"sampler.max_lag={self.lag}")
         return [*TASKS[self.task], f"algo={self.algo}", *SMALL, *QUICK[self.algo], *samplers, *how]
 
     def __str__(self):
@@ -204,7 +205,7 @@ def check(case, tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=samplers)
 
 
-SERIAL = ("sampler=serial", "sampler.n=1")
+SERIAL = ("sampler=serial",)
 THREE = ("sampler.n=3",)
 ONE_LEARNER = ("learner.n=1",)
 COVERING = [
@@ -261,7 +262,7 @@ def test_an_environment_that_cannot_go_on_begins_new_episodes_and_says_so(tmp_pa
     killed_run(overrides, tmp_path)
     capsys.readouterr()
     resume(overrides, tmp_path)
-    assert "sampler-0 begins new episodes: the state of this environment" in capsys.readouterr().out
+    assert "sampler-0 starts new episodes: the state of this environment" in capsys.readouterr().out
     iterations, episodes = read(tmp_path / "iterations.csv"), read(tmp_path / "episodes.csv")
     assert [row["iteration"] for row in iterations] == [str(n + 1) for n in range(ROUNDS)]
     assert len(episodes) == int(iterations[-1]["episodes"]) > 0

@@ -13,11 +13,9 @@ from walle.agent.progress import describe
 from walle.algos.compiling import Compiling
 from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
-from walle.config.remarks import crowded, late_episodes
 from walle.errors import ConfigError, WorkerError
-from walle.parts import make_problem
 from walle.system.locks import DirectoryLost
-from walle.training import RunResult, train
+from walle.training import RunResult, crowded, late_episodes, make_problem, train
 
 TIMES = {
     "wall_s",
@@ -216,7 +214,7 @@ def test_a_run_that_ends_before_its_episodes_says_so():
 
 
 def test_more_samplers_than_cores_are_told(monkeypatch):
-    monkeypatch.setattr("walle.config.remarks.usable_cores", lambda: [0, 1])
+    monkeypatch.setattr("walle.training.usable_cores", lambda: [0, 1])
     assert crowded(compose(["sampler.n=2"])) is None
     assert crowded(compose(["sampler.n=8", "env=slow"])) is None
     assert crowded(compose(["sampler=serial"])) is None
@@ -317,7 +315,7 @@ def test_a_directory_deleted_under_a_run_ends_it(tmp_path, monkeypatch, algo, ro
     config = compose(
         [
             *(setting for setting in SMALL if "epochs" not in setting),
-            *(*algo, "algo.compile=false", "sampler=serial", "sampler.n=1"),
+            *(*algo, "algo.compile=false", "sampler=serial"),
             *("env=gym", "env.id=Pendulum-v1", "checkpoint.every=256"),
         ]
     )

@@ -8,6 +8,7 @@ import pytest
 
 from walle.agent.run_directory import FAILURE, Status, remove_refused, set_aside_previous
 from walle.errors import WorkerError
+from walle.launcher.records import is_done
 from walle.system.locks import RUN_LOCK, run_directory
 from walle.system.run_files import read_status, set_aside, update_status
 
@@ -57,6 +58,13 @@ def test_a_run_that_a_launcher_started_keeps_the_launchers_hash_and_fields(tmp_p
     status = read_status(tmp_path)
     assert (status["config_hash"], status["attempts"]) == ("sweep", 3)
     assert (status["oversubscribed"], status["error"]) == (True, "why")
+
+
+def test_a_complete_run_records_its_result_for_a_launcher_that_was_killed(tmp_path):
+    with run_directory(tmp_path) as locked:
+        Status(locked, "own", again=False).end_with(None, value=3.5)
+    assert is_done(read_status(tmp_path), "own")
+    assert read_status(tmp_path)["return_value"] == 3.5
 
 
 TRACEBACK = (

@@ -24,7 +24,7 @@ from walle.algos.on_policy.ppo import PPO
 from walle.config.loading import compose
 from walle.errors import CompileError, ConfigError
 from walle.learning import gradient_steps
-from walle.parts import make_algorithm, make_problem
+from walle.training import make_algorithm, make_problem
 
 
 def test_auto_compiles_what_repays_half_of_it(monkeypatch):

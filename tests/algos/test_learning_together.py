@@ -12,7 +12,7 @@ from walle.config import compose
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.nets.factory import NetSettings
-from walle.parts import make_problem
+from walle.training import make_problem
 
 SMALL = (
     "env=hopper",

@@ -13,7 +13,7 @@ from walle.learning.gradient_steps import leaves
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.nets.factory import NetSettings
-from walle.parts import make_problem
+from walle.training import make_problem
 
 SMALL = (
     "net.policy_hidden=[16,16]",

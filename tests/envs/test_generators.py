@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from walle.envs.mujoco.generators import WIDTH, PackedGenerators, pack, unpack
+from walle.envs.saving import PackedGenerators, pack, unpack
 
 
 def generators(*seeds):
@@ -25,7 +25,7 @@ def test_a_generator_of_another_kind_is_refused():
 def test_rows_are_packed_anew_only_where_a_generator_has_drawn():
     both, packed = generators(0, 1), PackedGenerators(2)
     first = packed.rows(both).copy()
-    assert first.shape == (2, WIDTH)
+    assert first.shape == (2, 6)
     for generator in both:
         generator.random()
     assert (packed.rows(both) == first).all()  # nobody said that they have drawn

@@ -13,8 +13,8 @@ from walle.envs import EnvSpec, make_lanes
 from walle.envs.gymnasium_lanes import GymnasiumLanes
 from walle.envs.mujoco import physics
 from walle.envs.mujoco.lanes import MujocoLanes
-from walle.envs.mujoco.locomotion import HalfCheetah, Hopper
 from walle.envs.mujoco.registry import TASKS, make_mujoco_lanes, why_not
+from walle.envs.mujoco.tasks import HalfCheetah, Hopper
 from walle.errors import ConfigError
 
 

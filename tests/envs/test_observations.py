@@ -85,7 +85,7 @@ def test_a_batch_of_dictionaries_gives_the_rows_of_each():
     np.testing.assert_array_equal(one[0], found[1])
     np.testing.assert_array_equal(rows.rows(found)[0], found)
     for wrong in ({"v": np.zeros(2)}, {"v": np.zeros(2), "i": np.zeros((3, 3))}, np.zeros(4)):
-        with pytest.raises(ConfigError, match=r"an observation has .* give one of its"):
+        with pytest.raises(ConfigError, match=r"an observation has .* pass one of its"):
             rows.rows(wrong)
 
 

@@ -33,7 +33,7 @@ def test_the_way_to_save_an_environment_is_the_first_that_goes_on_exactly(spec, 
 
 def test_why_a_state_cannot_be_saved_is_told():
     unsaved = probe.probe(EnvSpec(LOCKED, {"leaves": 3}), seed=0).unsaved
-    assert "the same actions gave another observation than before" in unsaved
+    assert "the same actions led to another observation than before" in unsaved
 
 
 def test_an_episode_that_depends_on_the_one_before_cannot_be_replayed(monkeypatch):

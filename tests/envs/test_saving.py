@@ -109,13 +109,13 @@ def test_an_episode_begins_again_from_its_seed_or_its_generator(seed):
     env = make_env(CARTPOLE)
     env.reset(seed=1)
     episode = saving.EpisodeReplay()
-    episode.begins(env, seed)
+    episode.start(env, seed)
     expected = env.reset(seed=seed)[0]
     for action in (0, 1, 1):
-        episode.acts(np.int64(action))
+        episode.add(np.int64(action))
     again, other = saving.EpisodeReplay.of(episode.state() + b"\0" * 9), make_env(CARTPOLE)
     other.reset(seed=2)
-    assert again.begin(other).tobytes() == expected.tobytes()
+    assert again.replay_start(other).tobytes() == expected.tobytes()
     assert other.np_random.random() == env.np_random.random()
     assert [(type(a), a) for a in again.actions(np.zeros((), np.int64))] == [
         (np.int64, 0),
@@ -138,7 +138,9 @@ def test_a_replay_that_does_not_find_the_way_back_is_refused():
         theirs.restore(ours.state())
         for _ in range(steps):
             ours.step(np.zeros((1, 1), np.float32))
-    with pytest.raises(RestoreError, match=r"Locked-v0 cannot go on in lane 7: .*np_random only"):
+    with pytest.raises(
+        RestoreError, match=r"Locked-v0 cannot continue in lane 7: .*np_random only"
+    ):
         theirs.restore(ours.state())
 
 

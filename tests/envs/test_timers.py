@@ -7,7 +7,7 @@ import pytest
 
 STEPS = """
 import mujoco
-from walle.envs.mujoco.timers import stop_timers
+from walle.envs.mujoco.physics import stop_timers
 
 model = mujoco.MjModel.from_xml_string("<mujoco/>")
 

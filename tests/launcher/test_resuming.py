@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 
@@ -53,6 +54,35 @@ def test_four_of_six_jobs_fail_each_in_its_way_and_only_these_run_again(six):
     assert [row["return_value"] for row in six.index()] == ["0", "10", "20", "30", "40", "50"]
     assert six.status(1)["attempts"] == 2
     assert (six.out / "1" / "attempts" / "1" / "status.json").exists()
+
+
+OWN_RECORD = """
+        import json
+        directory = Path(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+        status = json.loads((directory / "status.json").read_text())
+        record = {"state": "completed", "return_value": 7}
+        (directory / "status.json").write_text(json.dumps(status | record))
+        time.sleep(600)
+"""
+
+
+def test_a_job_that_recorded_its_end_before_its_launcher_was_killed_is_done(app):
+    text = (app.directory / "app.py").read_text()
+    text = text.replace('\n        raise ValueError("the cause")\n', OWN_RECORD, 1)
+    (app.directory / "app.py").write_text(text)
+    sweep = ("job=1,2", "do=raise", "name=x", "hydra.launcher.cores=[0]")
+    launcher = app.start(*sweep)
+    status = app.out / "0" / "status.json"
+    app.wait_until(lambda: status.exists() and "completed" in status.read_text())
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    app.ran()
+    (app.directory / "healed").touch()
+    code, output = app.run(*sweep)
+    assert code == 0, output
+    assert "2 jobs in out, 1 done already" in output
+    assert app.ran() == [2]
+    assert [row["return_value"] for row in app.index()] == ["7", "20"]
 
 
 @pytest.mark.slow

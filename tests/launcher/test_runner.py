@@ -8,6 +8,19 @@ import signal
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
+
+from walle.launcher.allocation import Allocator, Need
+from walle.launcher.composing import Job
+from walle.launcher.identity import Identity
+from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.planning import Plan
+from walle.launcher.records import Manifest
+from walle.launcher.resources import Resources
+from walle.launcher.runner import Runner
+from walle.launcher.screen import Screen
+from walle.launcher.settings import WalleLauncherConf
+from walle.system.run_files import read_status, update_status
 
 
 def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
@@ -178,3 +191,19 @@ def test_returned_values_that_cannot_travel_fail_the_job_alone(app):
     assert [row["state"] for row in app.index()] == ["completed", "failed"]
     assert "#0 returned a set, which JSON cannot hold" in output
     assert "#1 job=1: failed: PicklingError: Cannot pickle" in output
+
+
+def test_a_worker_does_not_run_a_job_again_that_completed_before_its_worker_was_killed(tmp_path):
+    class Reclaimed(Allocator):
+        def next(self):
+            grant = super().next()
+            return grant and grant._replace(again=True)
+
+    job = Job("", OmegaConf.create(), tmp_path, Identity(0, (), "hash", {}), Need())
+    plan = Plan([job], {}, [0], [], Manifest((), {}, (), ()), exclusive=False)
+    update_status(tmp_path, state="completed", config_hash="hash", return_value=1.5)
+    before = read_status(tmp_path)
+    allocator = Reclaimed([Need()], [0], Resources([0], []))
+    runner = Runner(plan, allocator, WalleLauncherConf(), pytest.fail, Screen(1, 0))
+    assert runner.run([], []) == {0: Verdict("completed")}
+    assert read_status(tmp_path) == before

@@ -13,8 +13,8 @@ from walle.learning.off_policy_updates import (
     adam_update,
     polyak_update,
 )
-from walle.parts import make_algorithm, make_problem
 from walle.system.files import cache_directory
+from walle.training import make_algorithm, make_problem
 
 SMALL = (
     "env=hopper",

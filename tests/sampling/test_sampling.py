@@ -1,14 +1,14 @@
 """What is reported about samplers that are replaced."""
 
-from walle.sampling.sampling import News, Replacement, begins_new_episodes
+from walle.sampling.sampling import EventLog, Replacement
 
 
 def test_news_are_kept_until_somebody_listens():
-    news, heard = News(), []
-    news.say("first")
+    news, heard = EventLog(), []
+    news.report("first")
     news.replaced("sampler-1", 4, "sampler-1 (pid 7) was killed by SIGKILL")
     news.listen(heard.append)
-    news.say("last")
+    news.report("last")
     first, replacement, last = heard
     assert (first, last) == ("first", "last")
     assert (replacement.sampler, replacement.round) == ("sampler-1", 4)
@@ -17,10 +17,10 @@ def test_news_are_kept_until_somebody_listens():
 
 
 def test_news_pass_from_one_to_the_other():
-    ours, theirs, heard = News(), News(), []
-    ours.say("early")
-    ours.listen(theirs.tell)
-    ours.say("late")
+    ours, theirs, heard = EventLog(), EventLog(), []
+    ours.report("early")
+    ours.listen(theirs.report)
+    ours.report("late")
     theirs.listen(heard.append)
     assert heard == ["early", "late"]
 
@@ -29,4 +29,10 @@ def test_a_replacement_is_one_line():
     found = Replacement("sampler-1", "now", 4, "(pid 7) exited with 3")
     assert found.line == "sampler-1 (pid 7) exited with 3; a new one repeats round 4"
     assert found._replace(exact=False).line.endswith("the run is not the same bit for bit)")
-    assert begins_new_episodes("sampler-1").startswith("sampler-1 begins new episodes: ")
+
+
+def test_lanes_that_cannot_continue_are_one_line():
+    events, lines = EventLog(), []
+    events.listen(lines.append)
+    events.started_anew("sampler-1")
+    assert lines[0].startswith("sampler-1 starts new episodes: the state of this environment")

@@ -20,11 +20,11 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
         role: "train" or "evaluate", which draw from disjoint random streams.
 
     Raises:
-        ConfigError: the environment does not exist, or `spec` asks for what walle cannot give.
+        ConfigError: the environment does not exist, or walle cannot simulate it as `spec` asks.
     """
     from walle.envs.transforms import RescaledActions, TimeFeature
 
-    base = _simulated(spec, lanes, seed, role)
+    base = _simulation(spec, lanes, seed, role)
     if spec.action != "raw":
         base = RescaledActions(base, rescale=spec.action == "rescale")
     if spec.time_feature:
@@ -32,8 +32,8 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     return base
 
 
-def _simulated(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> Lanes:
-    """The simulation by the backend asked for, or by the fastest one that gives equal results."""
+def _simulation(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> Lanes:
+    """The simulation by `spec.backend`; "auto" is the fastest one with Gymnasium's results."""
     if spec.backend in ("mujoco", "auto"):
         from walle.envs.mujoco.registry import make_mujoco_lanes, why_not
 

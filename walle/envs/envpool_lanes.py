@@ -1,9 +1,9 @@
 """Lanes that EnvPool runs: Weng et al. 2022, "EnvPool: a highly parallel RL environment engine".
 
 EnvPool draws initial states with its own generators and brings its own MuJoCo, so its environment
-is the same task as Gymnasium's of the same id, but gives other numbers. That is why
-`env.backend=auto` never takes it. Every lane has its own seed, and a lane gave the same results in
-pools of any size, so a run stays bit-identical for every `sampler.n`.
+is the same task as Gymnasium's of the same id with other numbers. Therefore `env.backend=auto`
+never chooses it. Every lane has its own seed, and its results are the same in pools of any size, so
+that a run stays bit-identical for every `sampler.n`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,14 @@ class EnvpoolLanes:
         # EnvPool takes seeds of 31 bits.
         seeds = [env_seed(seed, lane, role) >> 1 for lane in self._lanes]
         self._pool = _make_pool(spec, seeds)
-        self.observation_space = _flat_observations(spec, self._pool.observation_space)
         where = f"env.backend=envpool: {spec.id}"
+        space = self._pool.observation_space
+        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+            raise ConfigError(
+                f"{where} has observations {space}; walle takes one-dimensional Box observations"
+                " from EnvPool"
+            )
+        self.observation_space = space
         self.action_space = self.env_action_space = supported_actions(
             self._pool.action_space, where, "use env.backend=gymnasium with a wrapper"
         )
@@ -56,13 +62,13 @@ class EnvpoolLanes:
         return len(self._lanes)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Begins a new episode in every lane; returns [L, O].
+        """Starts a new episode in every lane; returns [L, O].
 
         Raises:
             ConfigError: seeds were given; EnvPool takes them only when the pool is made.
         """
         if seeds is not None:
-            raise ConfigError("env.backend=envpool cannot begin an episode from a seed of its own")
+            raise ConfigError("env.backend=envpool cannot start an episode from a new seed")
         obs: AnyArray = self._pool.reset()[0].copy()
         return obs
 
@@ -80,12 +86,12 @@ class EnvpoolLanes:
         return Step(following, reward, terminated, truncated, obs)
 
     def state(self) -> None:
-        """Nothing: EnvPool keeps its state to itself."""
+        """None: EnvPool does not expose its state."""
 
     def restore(self, state: StateArray) -> None:  # noqa: ARG002
-        """Refuses: see `state`."""
+        """Raises: there is no `state`."""
         raise ConfigError(
-            "env.backend=envpool cannot go on from a saved state; use env.backend=auto"
+            "env.backend=envpool cannot continue from a saved state; use env.backend=auto"
         )
 
     def close(self) -> None:
@@ -101,23 +107,6 @@ def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
             f"env.backend=envpool needs a package that is missing ({error.name}); "
             "install walle[envpool], or use env.backend=auto"
         ) from None
-    _check(spec, envpool)
-    limit = {} if spec.episode_limit is None else {"max_episode_steps": spec.episode_limit}
-    try:
-        return envpool.make(
-            spec.id,
-            env_type="gymnasium",
-            num_envs=len(seeds),
-            num_threads=1,
-            seed=seeds,
-            **limit,
-            **spec.kwargs,
-        )
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: EnvPool says: {error}") from error
-
-
-def _check(spec: EnvSpec, envpool: Any) -> None:
     if spec.id not in envpool.list_all_envs():
         raise ConfigError(
             f"env.backend=envpool: EnvPool has no env.id={spec.id!r}; "
@@ -135,12 +124,16 @@ def _check(spec: EnvSpec, envpool: Any) -> None:
         if name not in known:
             hint = f"EnvPool's {spec.id} has no such argument; {nearest(name, known)}"
             raise ConfigError(f"env.kwargs.{name}: {hint}")
-
-
-def _flat_observations(spec: EnvSpec, space: gym.Space[Any]) -> gym.spaces.Box:
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        return space
-    raise ConfigError(
-        f"env.backend=envpool: {spec.id} has observations {space}; walle takes one-dimensional Box "
-        "observations from EnvPool"
-    )
+    limit = {} if spec.episode_limit is None else {"max_episode_steps": spec.episode_limit}
+    try:
+        return envpool.make(
+            spec.id,
+            env_type="gymnasium",
+            num_envs=len(seeds),
+            num_threads=1,
+            seed=seeds,
+            **limit,
+            **spec.kwargs,
+        )
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: EnvPool reports: {error}") from error

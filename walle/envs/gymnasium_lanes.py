@@ -29,7 +29,7 @@ class GymnasiumLanes:
     moves = False
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
-        """Builds one environment per entry of `lanes`.
+        """Makes an environment for each of `lanes`.
 
         Raises:
             ConfigError: the environment is unknown, needs a package that is missing, refuses its
@@ -44,7 +44,7 @@ class GymnasiumLanes:
         self.env_action_space = supported_actions(
             first.action_space,
             _name(first),
-            "wrap the environment (gymnasium.wrappers.TransformAction) to give it one of them",
+            "wrap the environment (gymnasium.wrappers.TransformAction) to change that",
         )
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
         self.action_space, self._first_action = from_zero(self.env_action_space)
@@ -67,7 +67,7 @@ class GymnasiumLanes:
         return len(self._lanes)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Begins a new episode in every lane; returns [L, O]."""
+        """Starts a new episode in every lane; returns [L, O]."""
         if seeds is not None:
             self._seeds = list(seeds)
         for i, env in enumerate(self._envs):
@@ -78,8 +78,11 @@ class GymnasiumLanes:
     def _reset_lane(self, i: int, env: gym.Env[Any, Any]) -> AnyArray:
         try:
             if self._saving == "replay":
-                self._episodes[i].begins(env, self._seeds[i])
-            obs = self._checked(i, _first_of_pair(env.reset(seed=self._seeds[i])))
+                self._episodes[i].start(env, self._seeds[i])
+            pair = env.reset(seed=self._seeds[i])
+            if not (isinstance(pair, tuple) and len(pair) == 2):
+                raise RolloutError(f"reset() must return (observation, info), got {pair!r}")  # noqa: TRY301
+            obs = self._checked(i, pair[0])
         except Exception as error:
             self._blame(error, i)
             raise
@@ -87,8 +90,8 @@ class GymnasiumLanes:
         return obs
 
     def _blame(self, error: Exception, i: int) -> None:
-        place = f"in lane {self._lanes[i]} at step {self._steps}"
-        error.add_note(f"raised by {_name(self._envs[i])} {place}")
+        where = f"in lane {self._lanes[i]} at step {self._steps}"
+        error.add_note(f"raised by {_name(self._envs[i])} {where}")
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
@@ -97,7 +100,7 @@ class GymnasiumLanes:
         action = np.asarray(action, self._action_dtype)
         for i, env in enumerate(self._envs):
             if self._saving == "replay":
-                self._episodes[i].acts(action[i])
+                self._episodes[i].add(action[i])
             obs, ended = self._step_lane(i, env, action[i])
             if ended:
                 any_ended = True
@@ -107,14 +110,17 @@ class GymnasiumLanes:
         final_obs = self._final_obs if any_ended else None
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
 
-    def _step_lane(self, i: int, env: gym.Env[Any, Any], action: Any) -> tuple[AnyArray, bool]:
+    def _step_lane(self, i: int, env: Any, action: Any) -> tuple[AnyArray, bool]:
         if self._moved:
             action = action + self._first_action
         total = 0.0
         for _ in range(self._frame_skip):
             try:
                 obs, reward, terminated, truncated, _ = env.step(action)
-                total += self._real(i, reward)
+                if type(reward) is not float and np.iscomplexobj(reward):
+                    # float() would take the real part
+                    raise self._complex(i, f"reward of {reward}")  # noqa: TRY301
+                total += float(reward)
             except Exception as error:
                 self._blame(error, i)
                 raise
@@ -130,7 +136,7 @@ class GymnasiumLanes:
         """The observation, its shape checked: NumPy would repeat a single entry to any length."""
         if np.shape(obs) != self._obs.shape[1:]:
             raise RolloutError(
-                f"the environment gave an observation of shape {np.shape(obs)} in lane "
+                f"the environment returned an observation of shape {np.shape(obs)} in lane "
                 f"{self._lanes[i]} at step {self._steps}, but its observation_space has shape "
                 f"{self._obs.shape[1:]}: return observations of that shape from reset and step"
             )
@@ -139,14 +145,9 @@ class GymnasiumLanes:
         checked: AnyArray = obs
         return checked
 
-    def _real(self, i: int, reward: Any) -> float:
-        if type(reward) is not float and np.iscomplexobj(reward):
-            raise self._complex(i, f"reward of {reward}")  # float() takes the real part
-        return float(reward)
-
     def _complex(self, i: int, what: str) -> RolloutError:
         return RolloutError(
-            f"the environment gave a complex {what} in lane {self._lanes[i]} at step "
+            f"the environment returned a complex {what} in lane {self._lanes[i]} at step "
             f"{self._steps}: return real numbers, such as the real part or the absolute value"
         )
 
@@ -178,25 +179,21 @@ class GymnasiumLanes:
                 loaded = saving.load(row, self._envs[i])
                 self._envs[i].close()
                 self._envs[i] = loaded
-            else:
-                self._replay(i, row)
+                continue
+            size = self._obs[i].nbytes
+            episode = self._episodes[i] = saving.EpisodeReplay.of(row[size:])
+            obs = episode.replay_start(self._envs[i])
+            dtype = self._action_dtype or self.action_space.dtype
+            for action in episode.actions(np.zeros(self.action_space.shape or (), dtype)):
+                obs, _ = self._step_lane(i, self._envs[i], action)
+            self._obs[i] = obs
+            if self._obs[i].tobytes() != row[:size]:
+                raise RestoreError(
+                    f"{_name(self._envs[i])} cannot continue in lane {self._lanes[i]}: the same"
+                    " actions led to another observation than before; an environment must draw from"
+                    " np_random only"
+                )
         self._seeds = [None] * len(self)
-
-    def _replay(self, i: int, state: bytes) -> None:
-        """Begins lane i's episode again and repeats its actions."""
-        size = self._obs[i].nbytes
-        episode = self._episodes[i] = saving.EpisodeReplay.of(state[size:])
-        obs = episode.begin(self._envs[i])
-        dtype = self._action_dtype or self.action_space.dtype
-        like = np.zeros(self.action_space.shape or (), dtype)
-        for action in episode.actions(like):
-            obs, _ = self._step_lane(i, self._envs[i], action)
-        self._obs[i] = obs
-        if self._obs[i].tobytes() != state[:size]:
-            raise RestoreError(
-                f"{_name(self._envs[i])} cannot go on in lane {self._lanes[i]}: the same actions "
-                "gave another observation than before; an environment must draw from np_random only"
-            )
 
     def close(self) -> None:
         """Closes every environment."""
@@ -207,7 +204,7 @@ class GymnasiumLanes:
 def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     """One environment as `spec` describes it, its observations flattened to one dimension.
 
-    Without `pack`, observations with images stay as the environment gives them.
+    Without `pack`, observations with images stay as the environment returns them.
 
     Raises:
         ConfigError: Gymnasium cannot make it; the message names the setting to change.
@@ -228,28 +225,17 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         reason = missing_class(spec.id) or str(error).strip().splitlines()[0]
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
-        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} says: {error}") from error
-    if not has_image(env.observation_space):
-        return _flattened(env)
-    if spec.time_feature:
-        raise ConfigError(
-            f"env.time_feature=true with {spec.id}, whose observations hold images; use "
-            "env.time_feature=false"
-        )
-    return _Packed(env) if pack else env
-
-
-def _first_of_pair(found: Any) -> AnyArray:
-    if not (isinstance(found, tuple) and len(found) == 2):
-        raise RolloutError(f"reset() must return (observation, info), got {found!r}")
-    obs: AnyArray = found[0]
-    return obs
-
-
-def _flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
+    if has_image(space):
+        if spec.time_feature:
+            raise ConfigError(
+                f"env.time_feature=true with {spec.id}, whose observations hold images; use "
+                "env.time_feature=false"
+            )
+        return _Packed(env) if pack else env
     check_no_hidden_image(space, _name(env))
     if not space.is_np_flattenable:
         raise ConfigError(
@@ -269,8 +255,8 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     def observation(self, observation: Any) -> Any:
         if _has_complex(observation):  # flattening would take the real part
             raise RolloutError(
-                "the environment gave a complex observation: return real numbers, such as the real "
-                "part or the absolute value"
+                "the environment returned a complex observation: return real numbers, such as the"
+                " real part or the absolute value"
             )
         return gym.spaces.flatten(self.env.observation_space, observation)
 

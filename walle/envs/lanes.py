@@ -25,7 +25,7 @@ class EnvSpec:
         id: a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME"
             for the `walle.envs.mujoco.robot.Robot`, the class or the function of that name.
         kwargs: the environment's own constructor arguments.
-        backend: "mujoco", "gymnasium" or "envpool"; "auto" takes the fastest of them that gives
+        backend: "mujoco", "gymnasium" or "envpool"; "auto" takes the fastest of them with
             Gymnasium's results.
         frame_skip: environment steps per action, rewards summed.
         episode_limit: environment steps before truncation; None keeps the registered limit.
@@ -34,7 +34,7 @@ class EnvSpec:
         time_feature: append t / episode_limit (t / 1000 without a limit) to the observation.
         hidden: `kwargs` with `${oc.env:NAME}` where they have the value of an environment variable,
             for messages; None if they have none.
-        saving: how a Gymnasium environment's state is taken out: "pickle", or "replay" of the
+        saving: how a Gymnasium environment's state is saved: "pickle", or "replay" of the
             episode's actions; "none" if neither works. `walle.envs.saving` finds out.
     """
 
@@ -56,8 +56,11 @@ class EnvSpec:
             settings: the group; its `kwargs` may refer to environment variables.
             kwargs: the same arguments with the variables' values.
         """
-        names = [each.name for each in fields(cls) if hasattr(settings, each.name)]
-        known = {name: getattr(settings, name) for name in names}
+        known = {
+            field.name: getattr(settings, field.name)
+            for field in fields(cls)
+            if hasattr(settings, field.name)
+        }
         hidden = None if kwargs == settings.kwargs else settings.kwargs
         return cls(**{**known, "kwargs": kwargs, "hidden": hidden})
 
@@ -68,7 +71,7 @@ class EnvSpec:
 
 
 class Step(NamedTuple):
-    """What one step of L lanes gave. The arrays belong to the lanes and live until the next step.
+    """The results of one step of L lanes, in arrays that the lanes reuse at the next step.
 
     Attributes:
         obs: [L, *O] what the policy sees next: where an episode ended, the next one's first.
@@ -87,11 +90,11 @@ class Step(NamedTuple):
 
 
 class Lanes(Protocol):
-    """L environments that step together. A lane whose episode ends begins the next one itself.
+    """L environments that step together. A lane whose episode ends starts the next one itself.
 
     Attributes:
         observation_space: the observations of one lane, one-dimensional; `walle.types.layout_of`
-            tells what they hold.
+            describes their entries.
         action_space: the actions of one lane; a discrete one starts at 0.
         env_action_space: the environment's own, before it is rescaled or counted from 0.
         episode_limit: environment steps after which an episode is truncated, if any.
@@ -108,7 +111,7 @@ class Lanes(Protocol):
         """The number of lanes, L."""
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Begins a new episode in every lane; returns the first observations, [L, *O].
+        """Starts a new episode in every lane; returns the first observations, [L, *O].
 
         The first call seeds each lane's random stream. A later call continues the streams, or
         seeds them again from `seeds`, which has one integer a lane.
@@ -120,19 +123,19 @@ class Lanes(Protocol):
     def state(self) -> StateArray | None:
         """All that the lanes' future depends on, a row of bytes a lane: [L, W].
 
-        None if these lanes cannot give it. Any lanes of the same environment, however many, go on
-        from any of these rows as these lanes would.
+        None if it cannot be saved. Any lanes of the same environment, however many, continue from
+        any of these rows as these lanes would.
         """
 
     def restore(self, state: StateArray) -> None:
-        """Goes on from [L, W] rows of `state`, which may have zeros at their ends.
+        """Continues from [L, W] rows of `state`, which may have zeros at their ends.
 
         Raises:
-            RestoreError: the environment does not go on from there as it did before.
+            RestoreError: the environment does not continue as it did before.
         """
 
     def close(self) -> None:
-        """Frees what the lanes hold."""
+        """Frees the lanes' resources."""
 
 
 def supported_actions(space: gym.Space[Any], where: str, cure: str) -> ActionSpace:

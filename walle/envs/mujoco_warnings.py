@@ -36,8 +36,8 @@ def catch_mujoco_warnings() -> MujocoWarnings:
     """Diverts MuJoCo's warnings, in this process and from now on, into the object returned.
 
     MuJoCo has one callback a process, so all callers share one object. A callback that another
-    program installed stays in place and keeps receiving the warnings; so this object gets none,
-    as it does where MuJoCo is not installed.
+    program installed stays in place and keeps receiving the warnings; so this object receives none,
+    as where MuJoCo is not installed.
     """
     try:
         import mujoco

@@ -14,7 +14,7 @@ from walle.types import LEAST_PIXELS, AnyArray, FloatArray, Image, ObsLayout
 
 
 def image_of(space: gym.Space[Any]) -> Image | None:
-    """The image that a space holds, as Stable-Baselines3 knows one; None for another space.
+    """The image that a space holds, by the rule of Stable-Baselines3; None for another space.
 
     An image is a Box of uint8 from 0 to 255 with two dimensions, or with three, of which the
     smallest is the channels and stands first or last. It has `LEAST_PIXELS` a side at least.
@@ -105,19 +105,20 @@ class ObservationRows(gym.spaces.Box):
         if numbers:
             vector = np.concatenate(numbers)
             if not np.isfinite(vector).all():
+                number = vector[~np.isfinite(vector)][0]
                 raise RolloutError(
-                    f"the environment gave an observation with {vector[~np.isfinite(vector)][0]}; "
-                    "a policy cannot learn from it: clip or mask it in the environment"
+                    f"the environment returned an observation with {number}; a policy cannot learn"
+                    " from it: clip or mask it in the environment"
                 )
             self.layout.vectors(row)[:] = vector
-        begin = 4 * self.layout.vector
+        start = 4 * self.layout.vector
         for picture in pictures:
-            row[begin : begin + picture.size] = picture
-            begin += picture.size
+            row[start : start + picture.size] = picture
+            start += picture.size
         return row
 
     def rows(self, obs: Any) -> tuple[AnyArray, bool]:
-        """The rows [N, W] of a batch of observations, and whether one observation was given.
+        """The rows [N, W] of a batch of observations, and whether `obs` is a single observation.
 
         A batch has a further dimension in front of every entry. Rows [W] and [N, W] are taken too.
 
@@ -136,11 +137,11 @@ class ObservationRows(gym.spaces.Box):
         if not all(v.shape[1:] == s and v.ndim for v, s in zip(values, shapes, strict=True)):
             raise self._unlike(f"shapes {[value.shape for value in values]}")
         batch = [_entry(self.original, obs, i) for i in range(len(values[0]))]
-        return np.stack([self.pack(each) for each in batch]), False
+        return np.stack([self.pack(single) for single in batch]), False
 
     def _unlike(self, given: str) -> ConfigError:
         return ConfigError(
-            f"an observation has {given}, and the environment has {self.original}: give one of "
+            f"an observation has {given}, and the environment has {self.original}: pass one of "
             "its observations, or a batch with one more dimension in front"
         )
 
@@ -149,9 +150,9 @@ def _picture(image: Image, value: Any) -> AnyArray:
     picture = np.asarray(value)
     if picture.shape != image.shape or picture.dtype != np.uint8:
         raise RolloutError(
-            f"the environment gave an image of shape {picture.shape} and type {picture.dtype}, but "
-            f"its observation_space says {image.shape} and uint8: return such images from reset "
-            "and step"
+            f"the environment returned an image of shape {picture.shape} and type {picture.dtype},"
+            f" but its observation_space says {image.shape} and uint8: return such images from"
+            " reset and step"
         )
     return picture.reshape(-1)
 
@@ -167,7 +168,7 @@ def _entry(space: gym.Space[Any], batch: Any, i: int) -> Any:
 
 
 def check_no_hidden_image(space: gym.Space[Any], where: str) -> None:
-    """Refuses what looks like an image but is none, rather than flattening it without a word.
+    """Refuses observations that look like images but are none, instead of flattening them.
 
     Raises:
         ConfigError: a Box has three or more dimensions, at least two of them as large as a

@@ -22,7 +22,7 @@ class CartPolePixels(CartPoleEnv):
     """Gymnasium's CartPole, whose observation is its last pictures, [frames, 40, 60] of bytes.
 
     A picture is grey, and the pole is drawn longer than to scale. Edges are smooth, so that the
-    brightness of a pixel tells a position more finely than the pixels lie. An episode begins with
+    brightness of a pixel shows a position more finely than the pixels lie. An episode starts with
     copies of one picture. Rewards, actions and ends are CartPole-v1's.
     """
 
@@ -36,7 +36,7 @@ class CartPolePixels(CartPoleEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[AnyArray, dict[str, Any]]:
-        """Begins an episode as CartPole does."""
+        """Starts an episode as CartPole does."""
         obs, info = super().reset(seed=seed, options=options)
         self._pictures[:] = picture(float(obs[0]), float(obs[2]))
         return self._pictures.copy(), info

@@ -18,16 +18,16 @@ from walle.types import AnyArray
 _TRIAL_S = 1.0  # for the trials of a slow environment
 _REPLAY_TRIAL_S = 3.0
 _TIMED = 3  # steps, of which the fastest counts: another program may disturb some
-_LONGEST = 10_000  # steps of an episode without a limit; a longer one's state is not taken
+_LONGEST = 10_000  # steps of an episode without a limit; the state of a longer one is not saved
 
 
 class Probe(NamedTuple):
-    """The findings of a trial of the environment.
+    """The results of a trial of the environment.
 
     Attributes:
         lane: a lane that has been built, reset, stepped and closed.
         env: the description of the environment, with the way to save its state.
-        moves: whether a lane's state is cheap to take out and to put into another process.
+        moves: whether a lane's state is cheap to save and to restore in another process.
         state_bytes: room for a lane's state in bytes; 0 if it cannot be saved.
         unsaved: why the state cannot be saved; empty if it can.
     """
@@ -39,34 +39,14 @@ class Probe(NamedTuple):
     unsaved: str
 
 
-def probe(env: EnvSpec, seed: int) -> Probe:
-    """Tries a lane, then finds out how its state can be saved.
-
-    Raises:
-        ConfigError: the environment or one of its arguments fails on the way.
-    """
-    (lane, step_s), unsaved = _tried(env, seed), ""
-    # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
-    kinds: tuple[Saving, ...] = ("pickle", "replay") if env.hidden is None else ("replay",)
-    for kind in kinds:
-        described = replace(env, saving=kind)
-        try:
-            size = _state_bytes(described, seed, _trial(kind, step_s))
-        except Exception as error:  # noqa: BLE001 - a pickle may raise anything
-            unsaved = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
-        else:
-            return Probe(lane, described, lane.moves, _room(described, lane, size), "")
-    return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
-
-
 class _Trial(NamedTuple):
-    """How a state is tried.
+    """The size of a trial of saving.
 
     Attributes:
-        repeats: how often, each time with other actions.
-        episodes: episodes before the state is taken out.
+        repeats: number of trials, each with other actions.
+        episodes: episodes before the state is saved.
         before: steps of each of them.
-        after: steps that must be the same afterwards.
+        after: steps whose results are compared.
     """
 
     repeats: int
@@ -76,7 +56,7 @@ class _Trial(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """The steps that it takes in all."""
+        """All steps of a trial."""
         return self.repeats * ((self.episodes + 1) * self.before + 2 * self.after)
 
 
@@ -84,45 +64,62 @@ class _Trial(NamedTuple):
 _PICKLED, _REPLAYED = _Trial(1, 2, 20, 10), _Trial(4, 10, 20, 100)
 
 
-def _trial(kind: Saving, step_s: float) -> _Trial:
-    """Fewer steps where they are so slow that a run would begin late."""
-    if kind == "replay" and _REPLAYED.steps * step_s < _REPLAY_TRIAL_S:
-        return _REPLAYED
-    share = min(1.0, _TRIAL_S / (2 * _PICKLED.steps * step_s + 1e-9))
-    before, after = int(share * _PICKLED.before), int(share * _PICKLED.after)
-    return _PICKLED._replace(before=max(2, before), after=max(1, after))
+def probe(env: EnvSpec, seed: int) -> Probe:
+    """Tries a lane, then the ways to save its state.
+
+    Raises:
+        ConfigError: the environment or one of its arguments fails.
+    """
+    lane, step_s = _try_lane(env, seed)
+    unsaved = ""
+    # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
+    kinds: tuple[Saving, ...] = ("pickle", "replay") if env.hidden is None else ("replay",)
+    for kind in kinds:
+        saved = replace(env, saving=kind)
+        if kind == "replay" and _REPLAYED.steps * step_s < _REPLAY_TRIAL_S:
+            trial = _REPLAYED
+        else:  # fewer steps where they are so slow that the run would start late
+            share = min(1.0, _TRIAL_S / (2 * _PICKLED.steps * step_s + 1e-9))
+            before, after = int(share * _PICKLED.before), int(share * _PICKLED.after)
+            trial = _PICKLED._replace(before=max(2, before), after=max(1, after))
+        try:
+            size = max(_state_bytes(saved, seed, trial, i) for i in range(trial.repeats))
+        except Exception as error:  # noqa: BLE001 - a pickle may raise anything
+            unsaved = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
+            continue
+        if kind == "pickle":
+            return Probe(lane, saved, lane.moves, 4 * size, "")
+        steps = -(-lane.episode_limit // env.frame_skip) if lane.episode_limit else _LONGEST
+        room = size + steps * np.asarray(lane.action_space.sample()).nbytes
+        return Probe(lane, saved, lane.moves, room, "")
+    return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
 
 
-def _tried(env: EnvSpec, seed: int) -> tuple[Lanes, float]:
+def _try_lane(env: EnvSpec, seed: int) -> tuple[Lanes, float]:
     """A lane that works, closed, and the seconds of its fastest step."""
+    seconds = []
     try:
         with closing(make_lanes(env, [0], seed)) as lane:
             lane.action_space.seed(seed)
             lane.reset()
-            return lane, min(_seconds_of_step(lane) for _ in range(_TIMED))
+            for _ in range(_TIMED):
+                start = time.perf_counter()
+                lane.step(np.asarray(lane.action_space.sample())[None])
+                seconds.append(time.perf_counter() - start)
     except ConfigError:
         raise
     except Exception as error:
         what = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
         raise ConfigError(f"env.id={env.id} with env.kwargs={env.shown_kwargs}: {what}") from error
+    return lane, min(seconds)
 
 
-def _seconds_of_step(lane: Lanes) -> float:
-    began = time.perf_counter()
-    lane.step(np.asarray(lane.action_space.sample())[None])
-    return time.perf_counter() - began
-
-
-def _state_bytes(env: EnvSpec, seed: int, trial: _Trial) -> int:
-    """The bytes of a lane's state, after a trial that another lane goes on from it exactly.
+def _state_bytes(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
+    """The bytes of a lane's state, from which another lane continues exactly as the first one.
 
     Raises:
-        RolloutError: it does not.
+        RolloutError: it continues differently, or the lane has no state.
     """
-    return max(_state_bytes_once(env, seed, trial, i) for i in range(trial.repeats))
-
-
-def _state_bytes_once(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
     steps = trial.before + trial.after
     with closing(make_lanes(env, [0], seed)) as lane:
         lane.action_space.seed(seed + repeat)
@@ -133,28 +130,22 @@ def _state_bytes_once(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> in
                 lane.step(action)
         state = lane.state()
         if state is None:
-            raise RolloutError("these lanes cannot give their state")
-        expected = _future(lane, actions[trial.before :])
+            raise RolloutError("these lanes have no state that can be saved")
+        expected = _results(lane, actions[trial.before :])
     with closing(make_lanes(env, [0], seed + 1)) as other:
         other.restore(state)
-        if _future(other, actions[trial.before :]) != expected:
-            raise RolloutError("an environment with the state of another one goes on differently")
+        if _results(other, actions[trial.before :]) != expected:
+            raise RolloutError(
+                "an environment that restores the state of another one continues differently"
+            )
     return int(state.shape[1])
 
 
-def _room(env: EnvSpec, lane: Lanes, size: int) -> int:
-    """The most bytes that a state may grow to, if a trial's had `size`."""
-    if env.saving == "pickle":
-        return 4 * size
-    steps = -(-lane.episode_limit // env.frame_skip) if lane.episode_limit else _LONGEST
-    return size + steps * np.asarray(lane.action_space.sample()).nbytes
-
-
-def _future(lane: Lanes, actions: Sequence[AnyArray]) -> list[bytes]:
-    """What steps and a reset give, bit for bit."""
-    found = []
+def _results(lane: Lanes, actions: Sequence[AnyArray]) -> list[bytes]:
+    """The results of steps and a reset, bit for bit."""
+    results = []
     for action in actions:
         step = lane.step(action)
         final = step.final_obs if step.final_obs is not None else step.obs
-        found += [np.asarray(x).tobytes() for x in (*step[:4], final)]
-    return [*found, lane.reset().tobytes()]
+        results += [np.asarray(x).tobytes() for x in (*step[:4], final)]
+    return [*results, lane.reset().tobytes()]

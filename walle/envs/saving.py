@@ -1,24 +1,26 @@
-"""The states of Gymnasium environments: pickled, or the actions of the episode to replay.
+"""The states of Gymnasium environments and of generators.
 
-A pickle is exact for most environments written in Python. Simulators in C++ often leave their state
-out of it. For those, the state is what the episode began with, the generator or the seed, and the
-actions since; `walle.envs.probe` finds out which of the two goes on bit for bit.
+An environment's pickle is its state for most environments written in Python. Simulators in C++
+often leave their state out of it. For those, the state is the start of the episode, a generator's
+state or a seed, and the actions since; `walle.envs.probe` finds out which of the two is exact.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
-from walle.envs.mujoco.generators import Words, pack, unpack
 from walle.errors import RestoreError
 from walle.types import AnyArray
 
 Env = gym.Env[Any, Any]
+Words = npt.NDArray[np.uint64]
 _PLAIN = {
     "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
     "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
@@ -29,7 +31,8 @@ _PLAIN = {
     "random": {"Random"},
 }
 _HEADER = 4  # integers before the generator's words: has a seed, the seed, actions, bytes of each
-_WORDS = 6
+_WORDS = 6  # of a generator's state
+_MASK = (1 << 64) - 1
 
 
 class _Loader(pickle.Unpickler):
@@ -38,19 +41,19 @@ class _Loader(pickle.Unpickler):
     def __init__(self, data: bytes, known: set[tuple[str, str]] | None) -> None:
         super().__init__(io.BytesIO(data))
         self._known = known
-        self.asked: set[tuple[str, str]] = set()
+        self.classes: set[tuple[str, str]] = set()
 
     def find_class(self, module: str, name: str) -> Any:
-        self.asked.add((module, name))
+        self.classes.add((module, name))
         plain = name in _PLAIN.get(module, ())
         if module == "builtins" and not plain:
             raise pickle.UnpicklingError(f"{module}.{name} is no part of an environment's state")
         if self._known is None or plain or (module, name) in self._known:
             return super().find_class(module, name)
         if "." not in name and any(module == ours for ours, _ in self._known):
-            found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__ == module:
-                return found  # another class of a module that the environment itself uses
+            value = super().find_class(module, name)
+            if isinstance(value, type) and value.__module__ == module:
+                return value  # another class of a module that the environment itself uses
         raise pickle.UnpicklingError(f"{module}.{name} is no part of this environment")
 
 
@@ -63,7 +66,7 @@ def load(state: bytes, like: Env) -> Env:
     """The environment that `dump` wrote; bytes after its end are ignored.
 
     Args:
-        state: what `dump` returned.
+        state: the result of `dump`.
         like: an environment of the same kind, which decides the classes that may be loaded.
 
     Raises:
@@ -73,34 +76,33 @@ def load(state: bytes, like: Env) -> Env:
     own = _Loader(dump(like), None)
     try:
         own.load().close()
-        loaded: Env = _Loader(state, own.asked).load()
+        loaded: Env = _Loader(state, own.classes).load()
     except Exception as error:  # damaged bytes may raise anything
         raise RestoreError(f"the state of an environment cannot be loaded: {error}") from error
     return loaded
 
 
 class EpisodeReplay:
-    """The beginning and the actions of one lane's episode."""
+    """The start and the actions of one lane's episode."""
 
     def __init__(self) -> None:
-        """Knows nothing before the first episode."""
         self._seed: int | None = None
         self._words: Words = np.zeros(_WORDS, np.uint64)
         self._actions: list[bytes] = []
 
-    def begins(self, env: Env, seed: int | None) -> None:
-        """Notes the seed, or the generator's state without a seed; call it before the reset."""
+    def start(self, env: Env, seed: int | None) -> None:
+        """Stores the seed, or without one the generator's state; call it before the reset."""
         self._seed = seed
         if seed is None:
             self._words = pack(env.unwrapped.np_random)
         self._actions = []
 
-    def acts(self, action: AnyArray) -> None:
-        """Notes an action."""
+    def add(self, action: AnyArray) -> None:
+        """Adds an action."""
         self._actions.append(action.tobytes())
 
     def state(self) -> bytes:
-        """The beginning and the actions."""
+        """The start and the actions."""
         size = len(self._actions[0]) if self._actions else 0
         seeded = self._seed is not None
         header = np.array([seeded, self._seed or 0, len(self._actions), size], np.int64)
@@ -113,18 +115,69 @@ class EpisodeReplay:
         seeded, seed, count, size = np.frombuffer(state, np.int64, _HEADER).tolist()
         episode._seed = seed if seeded else None
         episode._words = np.frombuffer(state, np.uint64, _WORDS, offset=8 * _HEADER).copy()
-        begin = 8 * (_HEADER + _WORDS)
-        episode._actions = [state[begin + i * size :][:size] for i in range(count)]
+        first = 8 * (_HEADER + _WORDS)
+        episode._actions = [state[first + i * size :][:size] for i in range(count)]
         return episode
 
-    def begin(self, env: Env) -> AnyArray:
-        """Resets `env` as the episode began; returns the observation."""
+    def replay_start(self, env: Env) -> AnyArray:
+        """Resets `env` as the episode started; returns the observation."""
         if self._seed is None:
             unpack(self._words, env.unwrapped.np_random)
         obs: AnyArray = env.reset(seed=self._seed)[0]
         return obs
 
     def actions(self, like: AnyArray) -> list[AnyArray]:
-        """The actions as the environment got them, with the type and the shape of `like`."""
+        """The actions that the environment received, with the type and the shape of `like`."""
         arrays = (np.frombuffer(action, like.dtype) for action in self._actions)
         return [array.reshape(like.shape)[()] for array in arrays]  # [()]: a number, not 0-d
+
+
+class PackedGenerators:
+    """The states of L generators as rows, packed anew only where a generator has drawn.
+
+    Attributes:
+        drawn: [L] the generators that may have drawn since `rows` packed them.
+    """
+
+    def __init__(self, generators: int) -> None:
+        self._rows: Words = np.zeros((generators, _WORDS), np.uint64)
+        self.drawn = np.ones(generators, np.bool_)
+
+    def rows(self, generators: Sequence[np.random.Generator]) -> Words:
+        """The states, [L, 6]; the caller must not change them."""
+        for i in np.flatnonzero(self.drawn).tolist():
+            self._rows[i] = pack(generators[i])
+        self.drawn[:] = False
+        return self._rows
+
+    def load(self, rows: Words, generators: Sequence[np.random.Generator]) -> None:
+        """Sets the generators to the states in `rows`, [L, 6]."""
+        for row, generator in zip(rows, generators, strict=True):
+            unpack(row, generator)
+        self._rows[:] = rows
+        self.drawn[:] = False
+
+
+def pack(generator: np.random.Generator) -> Words:
+    """The state of a PCG64 generator, [6].
+
+    Raises:
+        TypeError: the generator is of another kind.
+    """
+    state: Any = generator.bit_generator.state
+    if state["bit_generator"] != "PCG64":
+        raise TypeError(f"a generator of the kind {state['bit_generator']} cannot be packed")
+    position, increment = state["state"]["state"], state["state"]["inc"]
+    words = (position >> 64, position & _MASK, increment >> 64, increment & _MASK)
+    return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
+
+
+def unpack(words: Words, generator: np.random.Generator) -> None:
+    """Sets a PCG64 generator to the state in `words`, [6]."""
+    high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in words)
+    generator.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
+    }

@@ -1,4 +1,4 @@
-"""One Gymnasium environment that gives what a lane gives: for acting, rendering and watching."""
+"""One Gymnasium environment with the numbers of a lane: for acting, rendering and watching."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _DRAWING = ("render_mode", "width", "height")
 def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
     """The environment that `spec` describes, with repeated actions and the clock if it has them.
 
-    Actions are the environment's own: `spec.action` is not applied. With equal seeds it gives the
-    observations of a lane, bit for bit, and its rewards up to rounding. For `env.backend=envpool`
-    it is Gymnasium's task of the same id, whose numbers are others.
+    Actions are the environment's own: `spec.action` is not applied. With equal seeds its
+    observations are those of a lane, bit for bit, and its rewards equal up to rounding. For
+    `env.backend=envpool` it is Gymnasium's task of the same id, with other numbers.
 
     Args:
         spec: the environment and what surrounds it.
@@ -77,28 +77,30 @@ class RobotEnv(gym.Env[Any, Any]):
         fps = 1 / (self.model.opt.timestep * lanes.frame_skip)
         self.metadata = {**self.metadata, "render_fps": round(fps)}
         self._size = (width, height)
-        self._begun: AnyArray | None = None  # the lane has begun the next episode by itself
+        self._next_obs: AnyArray | None = (
+            None  # first observation of the next episode, which the lane started
+        )
         self._renderer: Any = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[AnyArray, dict[str, Any]]:
-        """Begins an episode, as a lane with this seed does."""
+        """Starts an episode, as a lane with this seed does."""
         if seed is None and self._np_random is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         super().reset(seed=seed, options=options)
-        begun, self._begun = self._begun, None
-        if seed is None and begun is not None:
-            return begun, {}
+        next_obs, self._next_obs = self._next_obs, None
+        if seed is None and next_obs is not None:
+            return next_obs, {}
         return self._lanes.reset(None if seed is None else [seed])[0].copy(), {}
 
     def step(self, action: AnyArray) -> Outcome:
         """Applies the action [A]."""
-        found = self._lanes.step(np.asarray(action)[None])
-        obs = found.obs if found.final_obs is None else found.final_obs
-        ends = bool(found.terminated[0]), bool(found.truncated[0])
-        self._begun = found.obs[0].copy() if any(ends) else None
-        return obs[0].copy(), float(found.reward[0]), *ends, {}
+        result = self._lanes.step(np.asarray(action)[None])
+        obs = result.obs if result.final_obs is None else result.final_obs
+        ends = bool(result.terminated[0]), bool(result.truncated[0])
+        self._next_obs = result.obs[0].copy() if any(ends) else None
+        return obs[0].copy(), float(result.reward[0]), *ends, {}
 
     def sync(self) -> None:
         """Puts the lane's state into `data`."""

@@ -27,7 +27,7 @@ class _Wrapped:
         return len(self._inner)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Begins a new episode in every lane."""
+        """Starts a new episode in every lane."""
         return self._inner.reset(seeds)
 
     def state(self) -> StateArray | None:
@@ -51,8 +51,8 @@ class ActionMap:
     Attributes:
         low: [A] the least actions of the environment.
         high: [A] the greatest.
-        scale: [A] what a policy's action is multiplied by.
-        centre: [A] what is added then.
+        scale: [A] factor on a policy's action.
+        centre: [A] added to the product.
         given: the space of the policy's actions.
     """
 
@@ -71,7 +71,7 @@ class ActionMap:
     def __call__(self, action: AnyArray) -> AnyArray:
         """The policy's actions [..., A] in the environment's units, in a new array.
 
-        An environment may keep the action it was given.
+        An environment may keep a reference to its action.
         """
         scaled = np.asarray(action, self.scale.dtype)
         if not self._only_clips:
@@ -114,7 +114,7 @@ class TimeFeature(_Wrapped):
         self._t = np.zeros(len(lanes))
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Begins a new episode in every lane."""
+        """Starts a new episode in every lane."""
         self._t[:] = 0
         return self._append(self._inner.reset(seeds))
 

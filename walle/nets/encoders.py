@@ -19,7 +19,6 @@ from walle.types import Image, ObsLayout
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel and stride
 _AT_ONCE = 8  # images of one call while acting; rows of one call have the same bits at every place
 _CHUNK = 256  # rows of one call without a gradient, which bounds its memory
-_AT_A_TIME = 1 << 17  # numbers normalised at a time, 512 KB
 
 
 class Convolutions:
@@ -153,18 +152,3 @@ class EncodedPolicy(FeaturePolicy):
         """The encoder's parameters, then the readout's."""
         encoder = Layout(self.encoder.shapes).flatten(self.encoder.init(generator))
         return torch.cat((encoder, self.readout.init(generator)))
-
-
-def normalize_rows(
-    rows: Tensor, layout: ObsLayout, mean: Tensor, inv_std: Tensor, clip: float | None
-) -> Tensor:
-    """Normalises the vectors of rows [N, W] in place, as `apply_normalizer` does; returns `rows`.
-
-    It takes a block at a time, so that a block stays in the cache.
-    """
-    vectors = rows[:, : 4 * layout.vector].view(torch.float32) if layout.images else rows
-    for block in torch.split(vectors, max(1, _AT_A_TIME // max(1, vectors.shape[1]))):
-        block.sub_(mean).mul_(inv_std)
-        if clip is not None:
-            block.clamp_(-clip, clip)
-    return rows

@@ -122,16 +122,13 @@ class ObservationNormalizer:
         self._moments.load_state_dict(state)
 
 
-def apply_normalizer(obs: Tensor, mean: Tensor, inv_std: Tensor, clip: float | None) -> Tensor:
-    """(obs - mean) x inv_std, clipped to [-clip, clip] unless `clip` is None."""
-    scaled = (obs - mean) * inv_std
-    return scaled if clip is None else scaled.clamp(-clip, clip)
-
-
 def normalize_into(
     out: FloatArray, obs: AnyArray, mean: FloatArray, inv_std: FloatArray, clip: float | None
 ) -> None:
-    """`apply_normalizer` for the hot loop: writes into `out` and allocates nothing."""
+    """Writes (obs - mean) x inv_std into `out`, within [-clip, clip] unless `clip` is None.
+
+    It allocates nothing, and `out` may be `obs`.
+    """
     np.subtract(obs, mean, out=out)
     np.multiply(out, inv_std, out=out)
     if clip is not None:

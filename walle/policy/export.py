@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from torch import Tensor
 
 from walle.errors import ConfigError, WalleError
 from walle.nets.encoders import Encoder
-from walle.nets.normalize import apply_normalizer
 from walle.nets.policies import encoder_of, memory_of
 from walle.policy.acting import Policy
 from walle.policy.arguments import Setting, parse
@@ -56,13 +54,13 @@ class ActingModule(torch.nn.Module):
         self.scale: Tensor
         self.centre: Tensor
         self.low: Tensor
-        self.first_action: Tensor
         self.high: Tensor
+        self.first_action: Tensor
         self._network, self._clip = policy.network, policy.obs_clip
         self._memory = memory_of(policy.network)
-        self._moves = bool(np.any(policy.spaces.first_action))
+        self._counts_on = bool(np.any(policy.spaces.first_action))
         first = torch.as_tensor(policy.spaces.first_action)
-        self.register_buffer("first_action", first, persistent=self._moves)
+        self.register_buffer("first_action", first, persistent=self._counts_on)
         layout = policy.network.layout
         parameters, mean, inv_std = map(torch.from_numpy, policy.snapshot.parts(layout.size))
         self._params = {name: name.replace(".", "_") for name in layout.shapes}
@@ -78,23 +76,26 @@ class ActingModule(torch.nn.Module):
 
     def forward(self, obs: Tensor, state: Tensor | None = None) -> Any:
         """The actions; with a memory, the actions and the next state."""
-        params = self._named()
-        x = apply_normalizer(obs, self.mean, self.inv_std, self._clip)
-        if self._memory is not None:
-            assert state is not None
-            x = state = self._memory.step(params, x, state)
-        action = self._action(params, x)
-        return action if state is None else (action, state)
+        features = self._normalized(obs)
+        if self._memory is None:
+            return self._action(features)
+        assert state is not None
+        state = self._memory.step(self._named(), features, state)
+        return self._action(state), state
 
     def _named(self) -> dict[str, Tensor]:
         return {name: getattr(self, buffer) for name, buffer in self._params.items()}
 
-    def _action(self, params: dict[str, Tensor], features: Tensor) -> Tensor:
-        action = self._network.mode(self._network.dist(params, features))
+    def _normalized(self, vectors: Tensor) -> Tensor:
+        x = (vectors - self.mean) * self.inv_std
+        return x if self._clip is None else x.clamp(-self._clip, self._clip)
+
+    def _action(self, features: Tensor) -> Tensor:
+        action = self._network.mode(self._network.dist(self._named(), features))
         if self._maps:
             scaled = action * self.scale + self.centre
             return torch.minimum(torch.maximum(scaled, self.low), self.high)
-        return action + self.first_action if self._moves else action
+        return action + self.first_action if self._counts_on else action
 
     def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:
         """The arguments of `forward` by name, for observations [N, O] and the memory [N, S]."""
@@ -105,21 +106,21 @@ class ActingModule(torch.nn.Module):
 class SeeingModule(ActingModule):
     """A policy that sees images, as a module: its arguments are the images, and a vector if any.
 
-    Images are bytes as the environment gives them, [N, *shape].
+    Images are bytes as the environment returns them, [N, *shape].
     """
 
     def __init__(self, policy: Policy, encoder: Encoder) -> None:
-        """Copies what `policy` has; `encoder` is its own."""
+        """Copies what `ActingModule` does; `encoder` is the policy's."""
         super().__init__(policy)
         self._encoder = encoder
 
     def forward(self, *parts: Tensor) -> Tensor:  # type: ignore[override]
         """The actions at the arguments that `inputs` names."""
-        params, images = self._named(), list(parts)
+        images = list(parts)
         vectors = images[0].new_zeros((images[0].shape[0], 0), dtype=torch.float32)
         if self._encoder.obs_layout.vector:
-            vectors = apply_normalizer(images.pop(0), self.mean, self.inv_std, self._clip)
-        return self._action(params, self._encoder.of_parts(params, vectors, images))
+            vectors = self._normalized(images.pop(0))
+        return self._action(self._encoder.of_parts(self._named(), vectors, images))
 
     def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:  # noqa: ARG002
         """The vectors and the images in rows of bytes [N, O]."""
@@ -135,32 +136,31 @@ def export(policy: Policy, file: str | Path) -> float:
     """Writes the policy to a file, and compares the file with the policy.
 
     Args:
-        policy: what to export.
+        policy: the policy to export.
         file: its ending decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are
-            called `obs` and `state`, outputs `action` and `next_state`. The image of an observation
-            that is nothing else is `obs`; otherwise the inputs are `vector`, `image0`, `image1`, …
+            called `obs` and `state`, outputs `action` and `next_state`. An observation that is a
+            single image is `obs`; with several parts they are `vector`, `image0`, `image1`, …
 
     Returns:
         the largest difference of an action or a state, over a thousand observations.
 
     Raises:
-        ConfigError: the ending is another one, or a package is missing.
+        ConfigError: the file has another ending, or a package is missing.
         WalleError: the file does not act as the policy does.
     """
     path = Path(file)
     if path.suffix not in _WRITERS:
         raise ConfigError(f"{path}: the ending must be one of {', '.join(_WRITERS)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     encoder = encoder_of(policy.network)
     module = SeeingModule(policy, encoder) if encoder else ActingModule(policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     obs = np.zeros((2, policy.obs_dim), policy.obs_layout.dtype)
     inputs = module.inputs(obs, policy.initial_state(2))
     graph = _WRITERS[path.suffix](module.eval(), inputs, path, policy)
-    found = difference(policy, graph)
-    if not found <= TOLERANCE:
-        raise WalleError(f"{path} differs from the policy by {found:.2g}, more than {TOLERANCE}")
-    return found
+    worst = difference(policy, graph)
+    if not worst <= TOLERANCE:
+        raise WalleError(f"{path} differs from the policy by {worst:.2g}, more than {TOLERANCE}")
+    return worst
 
 
 def difference(policy: Policy, graph: Graph) -> float:
@@ -186,8 +186,8 @@ def difference(policy: Policy, graph: Graph) -> float:
 
 def _dynamic(module: ActingModule, inputs: Mapping[str, Tensor]) -> tuple[Any, ...]:
     batch = torch.export.Dim("batch")
-    each = tuple({0: batch} for _ in inputs)
-    return (each,) if isinstance(module, SeeingModule) else each  # the arguments of `*parts`
+    shapes = tuple({0: batch} for _ in inputs)
+    return (shapes,) if isinstance(module, SeeingModule) else shapes  # the arguments of `*parts`
 
 
 def _write_onnx(
@@ -200,16 +200,21 @@ def _write_onnx(
         )
     import onnxruntime
 
-    with _quiet():
-        program: Any = torch.onnx.export(
-            module,
-            tuple(inputs.values()),
-            dynamo=True,
-            verbose=False,
-            input_names=list(inputs),
-            output_names=["action", "next_state"][: 1 + bool(policy.state_size)],
-            dynamic_shapes=_dynamic(module, inputs),
-        )
+    logging.disable(logging.WARNING)  # the exporter warns of packages that no policy needs
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program: Any = torch.onnx.export(
+                module,
+                tuple(inputs.values()),
+                dynamo=True,
+                verbose=False,
+                input_names=list(inputs),
+                output_names=["action", "next_state"][: 1 + bool(policy.state_size)],
+                dynamic_shapes=_dynamic(module, inputs),
+            )
+    finally:
+        logging.disable(logging.NOTSET)
     about = {**policy.origin._asdict(), "env": policy.spec.id}
     program.model.metadata_props.update({name: str(value) for name, value in about.items()})
     program.save(str(path))
@@ -223,23 +228,8 @@ def _write_onnx(
     return graph
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences what the exporter says about packages that no policy needs."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 def _write_torch(
-    module: ActingModule,
-    inputs: Mapping[str, Tensor],
-    path: Path,
-    policy: Policy,
+    module: ActingModule, inputs: Mapping[str, Tensor], path: Path, policy: Policy
 ) -> Graph:
     with torch.no_grad():
         example, shapes = tuple(inputs.values()), _dynamic(module, inputs)
@@ -248,10 +238,10 @@ def _write_torch(
     loaded = torch.export.load(path).module()
 
     def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
-        found = loaded(*module.inputs(obs, state).values())
+        results = loaded(*module.inputs(obs, state).values())
         if not policy.state_size:
-            return found.numpy(), state
-        return found[0].numpy(), found[1].numpy()
+            return results.numpy(), state
+        return results[0].numpy(), results[1].numpy()
 
     return graph
 
@@ -262,22 +252,15 @@ _WRITERS: dict[str, Callable[..., Graph]] = {".onnx": _write_onnx, ".pt2": _writ
 def main() -> int:
     """Runs the command; returns 2 for a wrong argument, 1 if a file differs from the policy."""
     try:
-        return _main(sys.argv[1:])
-    except (ConfigError, OSError) as error:
+        (path, *files), values, _ = parse(sys.argv[1:], __doc__ or "", SETTINGS)
+        policy = load(path, **values)
+        print(policy)
+        for file in files or [Path("policy.onnx")]:
+            worst = export(policy, file)
+            print(f"{file}: differs from the policy by {worst:.1e} at most, on 1,000 observations")
+    except (WalleError, OSError) as error:
         print(f"walle export: {error}", file=sys.stderr)
-        return 2
-    except WalleError as error:
-        print(f"walle export: {error}", file=sys.stderr)
-        return 1
-
-
-def _main(arguments: Sequence[str]) -> int:
-    (path, *files), values, _ = parse(arguments, __doc__ or "", SETTINGS)
-    policy = load(path, **values)
-    print(policy)
-    for file in files or [Path("policy.onnx")]:
-        worst = export(policy, file)
-        print(f"{file}: differs from the policy by {worst:.1e} at most, on 1,000 observations")
+        return 2 if isinstance(error, ConfigError | OSError) else 1
     return 0
 
 

@@ -45,8 +45,8 @@ class Actor:
     def load(self, snapshot: PolicySnapshot) -> None:
         """Loads the snapshot's parameters and normaliser."""
         parameters, self._mean, self._inv_std = snapshot.parts(self.policy.layout.size)
-        # Cloned: torch's memory begins at a line of the cache, and the bits of a matrix product may
-        # depend on where its factors begin.
+        # Cloned: torch's memory starts at a cache line, and the bits of a matrix product may
+        # depend on the alignment of its factors.
         self.params = self.policy.layout.unflatten(torch.from_numpy(parameters).clone())
         self._forward = forward = self.policy.acting(self.params, len(self._padded))
         if self._memory:
@@ -70,7 +70,7 @@ class Actor:
 
     @torch.inference_mode()
     def likeliest(self, obs: AnyArray) -> AnyArray:
-        """The likeliest actions [L, *A] at raw observations [L, O], as the policy gives them."""
+        """The likeliest actions [L, *A] at raw observations [L, O], as the policy returns them."""
         dist = self.policy.distribution(self.params, self.dist_params(obs))
         return self.policy.mode(dist).numpy()
 

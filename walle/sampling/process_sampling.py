@@ -17,14 +17,14 @@ from walle.sampling.lane_book import LaneBook, deal
 from walle.sampling.queues import ExperienceQueue, Failed, PolicyQueue, Received
 from walle.sampling.rounds import Round, assemble_round, with_dropped
 from walle.sampling.sampler_process import SamplerTask, run_sampler
-from walle.sampling.sampling import News, OtherProcesses, Patience, begins_new_episodes
+from walle.sampling.sampling import EventLog, OtherProcesses, Patience
 from walle.sampling.slots import Arena, RolloutShape
 from walle.system.forkserver import end_orphans
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, Restarts, Silence
 from walle.system.workers import Worker, allow_files, end_all
 from walle.timing import SAMPLER_SECTIONS
-from walle.types import PolicySnapshot
+from walle.types import Lag, PolicySnapshot
 
 _GRACE_S = 2.0
 _FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
@@ -38,6 +38,7 @@ class ProcessSampling:
         tasks: Sequence[SamplerTask],
         shapes: Sequence[RolloutShape],
         *,
+        lag: Lag,
         vector_length: int,
         slots: int,
         enough: int,
@@ -51,6 +52,7 @@ class ProcessSampling:
         Args:
             tasks: a task for each sampler.
             shapes: the rollouts' shape of each sampler.
+            lag: the allowed lag of the samplers.
             vector_length: length of a snapshot's vector.
             slots: places for rollouts of each sampler, with the one that it is filling.
             enough: environment steps that make a free-running round.
@@ -61,7 +63,7 @@ class ProcessSampling:
         """
         self._tasks, self._slots, self._enough = list(tasks), slots, enough
         self._max_staleness = max_staleness
-        self._lag, self._signals, self._others = tasks[0].lag, signals, others
+        self._lag, self._signals, self._others = lag, signals, others
         allow_files(_FILES + _FILES_A_SAMPLER * len(tasks))
         self._experience = ExperienceQueue(shapes, slots)
         self._policies = PolicyQueue(vector_length, self._lag.depth)
@@ -73,7 +75,7 @@ class ProcessSampling:
         self.owners = [task.index for task in tasks for _ in task.lanes]
         self._saved = shapes[0].lane_state > 0
         self.lanes = LaneBook([task.blocks for task in tasks], saved=self._saved)
-        self.news = News()
+        self.events = EventLog()
         self._restarts = Restarts(patience.restarts)
         self._silence = Silence(len(tasks), patience.timeout_s)
         self._workers: list[Worker] = []
@@ -183,7 +185,7 @@ class ProcessSampling:
         return with_dropped(round_, dropped, self._tasks)
 
     def release(self, item: Received) -> None:
-        """Notes where a rollout left its lanes, and gives the slot back to the sampler."""
+        """Notes where a rollout left its lanes, and returns the slot to the sampler."""
         self.lanes.advance(item.sampler, item.slot)
         self._experience.release(item)
 
@@ -209,16 +211,16 @@ class ProcessSampling:
         self._act_on_silence()
 
     def _owes(self, sampler: int) -> bool:
-        """Whether the sampler has all that it needs for a rollout: a slot and a policy."""
+        """Whether the sampler has what it needs for a rollout: a slot, a policy and its lanes."""
         waiting = self._experience.pending(sampler)
         round_ = self.lanes.round(sampler) + len(waiting)
         rounds = self._tasks[sampler].rounds
         unfinished = rounds is None or round_ < rounds
-        if self._next_deal is not None and round_ >= self._next_deal[0]:
-            return False  # it waits for its lanes
         has_policy = self._policies.newest >= self._lag.oldest(round_)
+        has_lanes = self._next_deal is None or round_ < self._next_deal[0]
         starting = not self._experience.is_ready(sampler)
-        return starting or (unfinished and has_policy and len(waiting) < self._slots)
+        has_slot = len(waiting) < self._slots
+        return starting or (unfinished and has_policy and has_lanes and has_slot)
 
     def _notice_death(self) -> None:
         """Raises WorkerError unless `_wait` can replace who died."""
@@ -238,7 +240,7 @@ class ProcessSampling:
             name = self._tasks[sampler].name
             doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
             if remedy == "name":
-                self.news.say(f"{name} {doing}; it is replaced after twice that time")
+                self.events.report(f"{name} {doing}; it is replaced after twice that time")
             else:
                 self._workers[sampler].kill()
                 self._replace(sampler, f"{name} {doing}")
@@ -263,7 +265,7 @@ class ProcessSampling:
         if refused:
             raise WorkerError(f"{how}; {refused}")
         exact = not self._lag.free_running
-        self.news.replaced(task.name, task.first_round, how, exact=exact)
+        self.events.replaced(task.name, task.first_round, how, exact=exact)
         self._board_rows[sampler][:] = 0
         self._silence.heard(sampler)
         dead, self._workers[sampler] = self._workers[sampler], self._start(task)
@@ -286,7 +288,7 @@ class ProcessSampling:
             took_ns = int(slots[-1].sent_ns[0] - slots[-1].began_ns[0]) if slots else 0
             self._silence.heard(sampler, took_ns * 1e-9)
         for sampler in self._experience.take_anew():
-            self.news.say(begins_new_episodes(self._tasks[sampler].name))
+            self.events.started_anew(self._tasks[sampler].name)
         return ready
 
     def close(self) -> None:

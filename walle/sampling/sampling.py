@@ -1,4 +1,4 @@
-"""The interface of the agent to the samplers, in whichever process they run, and their news."""
+"""The interface of the agent to the samplers, and the log of what happens to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Replacement(NamedTuple):
         when: the time in ISO 8601, UTC.
         round: the round that its successor collects again, or learns from again.
         why: how it ended.
-        exact: whether the run goes on with the same bits as if nothing had happened.
+        exact: whether the results have the same bits as if nothing had happened.
         remedy: who does its work.
     """
 
@@ -62,43 +62,38 @@ class NodesInUse(NamedTuple):
         return f"from round {self.round} on these nodes collect (with so many samplers): {who}"
 
 
-Told = Replacement | NodesInUse | str
+Event = Replacement | NodesInUse | str
 
 
-class News:
+class EventLog:
     """What happens to samplers, kept until somebody listens."""
 
     def __init__(self) -> None:
         """Keeps everything at first."""
-        self._kept: list[Told] = []
-        self._tell: Callable[[Told], None] = self._kept.append
+        self._kept: list[Event] = []
+        self._listener: Callable[[Event], None] = self._kept.append
 
-    def listen(self, tell: Callable[[Told], None]) -> None:
-        """Sends what was kept, and everything from now on, to `tell`."""
-        self._tell = tell
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Sends what was kept, and everything from now on, to `listener`."""
+        self._listener = listener
         while self._kept:
-            tell(self._kept.pop(0))
+            listener(self._kept.pop(0))
 
-    def tell(self, found: Told) -> None:
-        """Passes on what happened elsewhere."""
-        self._tell(found)
+    def report(self, event: Event) -> None:
+        """Passes an event on."""
+        self._listener(event)
 
     def replaced(self, worker: str, round_: int, how: str, *, exact: bool = True) -> None:
-        """Tells that a worker is replaced; `how` is a clause that may begin with its name."""
+        """Reports that a worker is replaced; `how` is a clause that may start with its name."""
         why = how.removeprefix(worker).strip()
-        self._tell(Replacement(worker, timestamp(), round_, why, exact))
+        self.report(Replacement(worker, timestamp(), round_, why, exact))
 
-    def say(self, line: str) -> None:
-        """Tells anything else."""
-        self._tell(line)
-
-
-def begins_new_episodes(sampler: str) -> str:
-    """The line about lanes that could not go on."""
-    return (
-        f"{sampler} begins new episodes: the state of this environment cannot be restored exactly, "
-        "so the run is not the same bit for bit"
-    )
+    def started_anew(self, sampler: str) -> None:
+        """Reports lanes that could not continue."""
+        self.report(
+            f"{sampler} starts new episodes: the state of this environment cannot be restored "
+            "exactly, so the run is not the same bit for bit"
+        )
 
 
 class Patience(NamedTuple):
@@ -134,13 +129,13 @@ class Sampling(Protocol):
 
     Attributes:
         lanes: the state of all lanes after the last round that was received.
-        news: what happened to samplers.
+        events: what happened to samplers.
         owners: the sampler of each lane in the last round that was received; changes in place.
     """
 
     owners: list[int]
     lanes: LaneBook
-    news: News
+    events: EventLog
 
     def wait_ready(self) -> None:
         """Waits until every sampler has built its lanes.

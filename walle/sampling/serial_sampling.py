@@ -9,7 +9,7 @@ from walle.sampling.lane_book import LaneBook
 from walle.sampling.queues import Received
 from walle.sampling.rounds import Round, assemble_round
 from walle.sampling.sampler_process import SamplerTask, SlotFiller
-from walle.sampling.sampling import News, OtherProcesses, begins_new_episodes
+from walle.sampling.sampling import EventLog, OtherProcesses
 from walle.sampling.slots import RolloutShape, Slot
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, Watchdog
@@ -24,7 +24,7 @@ class SerialSampling:
         task: SamplerTask,
         shape: RolloutShape,
         signals: Signals,
-        news: News,
+        events: EventLog,
         watchdog: Watchdog,
         others: OtherProcesses | None = None,
     ) -> None:
@@ -34,7 +34,7 @@ class SerialSampling:
             task: describes the sampler.
             shape: the shape of its rollouts.
             signals: signals that interrupt a round.
-            news: tells what happens to the sampler.
+            events: reports what happens to the sampler.
             watchdog: ends a round that hangs.
             others: further processes whose death ends a round.
         """
@@ -49,9 +49,9 @@ class SerialSampling:
         self._round = task.first_round
         self.owners = [0] * len(task.lanes)
         self.lanes = LaneBook([task.blocks], saved=shape.lane_state > 0)
-        self.news, self._watchdog = news, watchdog
+        self.events, self._watchdog = events, watchdog
         if self._filler.anew:
-            self.news.say(begins_new_episodes(task.name))
+            self.events.started_anew(task.name)
         self._snapshot: PolicySnapshot | None = None
         self._filler.timer.switch("wait_policy")
 

@@ -36,7 +36,7 @@ def _script() -> str | None:
 def _typed(program: str) -> str:
     """The program's name where the shell finds it under its name, else the shorter path to it."""
     path = Path(program)
-    found = shutil.which(path.name)
-    if found is not None and Path(found).absolute() == path.absolute():
+    on_path = shutil.which(path.name)
+    if on_path is not None and Path(on_path).absolute() == path.absolute():
         return path.name
     return min(os.path.relpath(program), str(path.absolute()), key=len)

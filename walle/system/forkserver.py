@@ -48,7 +48,7 @@ _WORKERS = (
 
 
 def keep_processes() -> None:
-    """Lets this process end, at its own end, all that it will start; a second call does nothing."""
+    """Ends all processes that this one will start when it exits; a second call does nothing."""
     if os.environ.get(RUN_MARK, "").startswith(f"{os.getpid()}-"):
         return
     adopt_orphans()
@@ -125,7 +125,7 @@ def end_orphans() -> None:
 
 
 def end_all_processes() -> None:
-    """Ends every process that this one has started, at its own end."""
+    """Ends every process that this one has started, when it exits."""
     server = _server()
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)  # this process adopts its children

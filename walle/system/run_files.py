@@ -31,19 +31,19 @@ def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
     """
     shelf = directory / ATTEMPTS
     stays = {shelf, directory / RUN_LOCK}
-    found = {path for pattern in patterns for path in directory.glob(pattern)} - stays
-    if not found:
+    earlier = {path for pattern in patterns for path in directory.glob(pattern)} - stays
+    if not earlier:
         return False
     taken = [int(path.name) for path in shelf.glob("*") if path.name.isdigit()]
     target = shelf / str(1 + max(taken, default=0))
     target.mkdir(parents=True)
-    for path in found:
+    for path in earlier:
         path.rename(target / path.name)
     return True
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Whether a run in this directory can go on from a checkpoint.
+    """Whether a run in this directory can resume from a checkpoint.
 
     Other applications may have a file of this name too, but no run.json beside it.
     """
@@ -54,7 +54,7 @@ def has_checkpoint(directory: Path) -> bool:
 def read_status(directory: Path) -> dict[str, Any]:
     """Reads status.json, without what is damaged: the whole file, or fields of a wrong type.
 
-    A run or a job without its status counts as one that has not begun.
+    A run or a job without its status counts as one that has not started.
     """
     try:
         content = json.loads((directory / STATUS).read_text(encoding="utf-8"))

@@ -127,7 +127,7 @@ def allow_files(needed: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
-            f"so many samplers need {needed} open files, and the limit is {hard}; raise it "
+            f"the samplers need {needed} open files, and the limit is {hard}; raise it "
             "(ulimit -Hn), or use a smaller sampler.n"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
@@ -136,7 +136,7 @@ def allow_files(needed: int) -> None:
 def become_worker(threads: int) -> None:
     """Leaves signals to the agent, ends with the agent, and limits torch to `threads`.
 
-    The worker leads a session of its own: what a terminal or a scheduler sends to the agent's group
+    The worker has its own session: what a terminal or a scheduler sends to the agent's group
     reaches neither the worker nor the programs that its environments start. What is sent to the
     worker itself meets a handler that does nothing. Such a program inherits which signals are
     ignored or blocked, but no handler, so every signal still works on it. It inherits no open

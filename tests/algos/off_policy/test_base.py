@@ -6,14 +6,13 @@ from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
-from walle.agent.replay_files import ReplayFiles
+from walle.agent.checkpoint import ReplayFiles
 from walle.algos.off_policy.limiter import Limiter
 from walle.algos.off_policy.sac import SAC
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.nets.factory import NetSettings
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 NAMES = ("ddpg", "td3", "sac")
 SMALL = (

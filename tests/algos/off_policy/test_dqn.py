@@ -9,8 +9,7 @@ from walle.config import compose
 from walle.errors import ConfigError
 from walle.learning.off_policy_updates import TrainState
 from walle.learning.replay import Transitions, row_width
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 SMALL = (
     "algo=dqn",

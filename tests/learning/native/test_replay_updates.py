@@ -16,7 +16,7 @@ from walle.learning.native.replay_updates import NativeUpdates
 from walle.learning.sharing.memory import get, put
 from walle.learning.sharing.team import SharedMemory, SharedTeam
 from walle.nets.factory import NetSettings
-from walle.parts import make_problem
+from walle.training import make_problem
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from walle.algos.problem import Problem
 from walle.learning.native.normalize import NativeNormalizer
-from walle.nets.encoders import normalize_rows
-from walle.nets.normalize import ObservationNormalizer, RewardNormalizer
+from walle.nets.normalize import ObservationNormalizer, RewardNormalizer, normalize_into
 from walle.types import AnyArray, FloatArray, ObsLayout, PolicySnapshot, Rollout
+
+_BLOCK = 1 << 17  # numbers that are normalised at a time, 512 KB
 
 
 class Experience(NamedTuple):
@@ -192,7 +193,12 @@ def normalized(
     shape = sum(map(len, parts)), parts[0].shape[1]
     rows = torch.empty(shape, dtype=getattr(torch, layout.dtype))  # aligned, which numpy's are not
     np.concatenate(parts, out=rows.numpy())
-    return normalize_rows(rows, layout, torch.from_numpy(mean), torch.from_numpy(inv_std), clip)
+    vectors = layout.vectors(rows.numpy())
+    size = max(1, _BLOCK // max(1, layout.vector))
+    for begin in range(0, len(vectors), size):
+        block = vectors[begin : begin + size]  # which stays in the cache
+        normalize_into(block, block, mean, inv_std, clip)
+    return rows
 
 
 def values(value_of: Callable[[Tensor], Tensor], experience: Experience) -> tuple[Tensor, Tensor]:

@@ -9,18 +9,18 @@ import numpy as np
 from gymnasium.utils import seeding
 
 from walle.envs.lanes import StateArray, Step
-from walle.envs.mujoco.generators import PackedGenerators
 from walle.envs.mujoco.physics import Array, Fields, make_physics
 from walle.envs.mujoco.task import LaneError, RewardAndEnd, Task
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
+from walle.envs.saving import PackedGenerators
 from walle.errors import RolloutError, what_went_wrong
 from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
 
 class MujocoLanes:
-    """L lanes of one task, which give the same numbers as L Gymnasium environments of equal seeds.
+    """L lanes of one task, with the numbers of L Gymnasium environments of equal seeds.
 
-    Every lane draws its initial states from its own generator, made as Gymnasium makes it.
+    Every lane draws its initial states from a generator made as Gymnasium makes it.
 
     Attributes:
         model: the MuJoCo model.
@@ -38,7 +38,7 @@ class MujocoLanes:
         repeat: int = 1,
         numbers: Sequence[int] | None = None,
     ) -> None:
-        """Allocates the lanes; `reset` begins their first episodes.
+        """Allocates the lanes; `reset` starts their first episodes.
 
         Args:
             task: what to simulate.
@@ -46,7 +46,7 @@ class MujocoLanes:
             episode_limit: environment steps before an episode is truncated; None: never.
             repeat: environment steps an action is applied for, rewards summed. An episode's end
                 cuts the repetition short.
-            numbers: what messages call the lanes; None: 0 to L-1.
+            numbers: the lanes' numbers in messages; None: 0 to L-1.
         """
         self.observation_space: gym.spaces.Box = gym.spaces.Box(
             -np.inf, np.inf, (task.observation_size,), dtype=np.float64
@@ -79,7 +79,7 @@ class MujocoLanes:
         return len(self._generators)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Begins a new episode in every lane; returns the first observations, [L, O]."""
+        """Starts a new episode in every lane; returns the first observations, [L, O]."""
         if seeds is not None:
             self._generators = [seeding.np_random(seed)[0] for seed in seeds]
         self._restored = False
@@ -87,7 +87,7 @@ class MujocoLanes:
         return self._observe()
 
     def step(self, action: AnyArray) -> Step:
-        """Applies action[i] to lane i. Lanes whose episode ends begin the next one at once.
+        """Applies action[i] to lane i. Lanes whose episode ends start the next one at once.
 
         Args:
             action: [L, nu]; MuJoCo clips it to the control ranges.
@@ -135,10 +135,10 @@ class MujocoLanes:
         else:
             self._elapsed[lanes] += 1
         try:
-            gained = self._task.reward_and_end(self._before, action, self._now)
+            result = self._task.reward_and_end(self._before, action, self._now)
         except Exception as fault:
             raise self._located(fault) from fault
-        return gained, self._elapsed >= self._limit
+        return result, self._elapsed >= self._limit
 
     def _observe(self) -> Array:
         try:

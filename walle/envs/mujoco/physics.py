@@ -1,4 +1,4 @@
-"""The physics of L lanes of one model: step them, begin episodes, read MuJoCo's fields.
+"""The physics of L lanes of one model: step them, start episodes, read MuJoCo's fields.
 
 Two engines give bit-identical trajectories. `BatchPhysics` calls MuJoCo 4's batch loop in C.
 `LoopPhysics` keeps one MjData a lane and loops in Python; it serves older MuJoCo, and fields that
@@ -7,15 +7,16 @@ Two engines give bit-identical trajectories. `BatchPhysics` calls MuJoCo 4's bat
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import cache
+from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from walle.envs.mujoco.timers import stop_timers
 from walle.errors import ConfigError, nearest
 from walle.types import AnyArray, IntArray
 
@@ -59,33 +60,13 @@ class Fields:
         )
 
 
-class Physics(Protocol):
-    """L lanes of one model. The arrays of `fields` are live: they change with every call.
-
-    `saves` tells whether `state` holds all that the lanes' future depends on.
-    """
-
-    fields: Fields
-    saves: bool
-
-    def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
-        """Sets the controls of all lanes, [L, nu], and advances `lanes` (None: all) in time."""
-
-    def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
-        """Puts `lanes` into fresh states: time 0, no warm start, `qpos` [n, nq], `qvel` [n, nv]."""
-
-    def state(self) -> Array:
-        """MuJoCo's mjSTATE_INTEGRATION of every lane, warm start included: [L, K]."""
-
-    def restore(self, state: Array) -> None:
-        """Goes on from a `state`; derived fields are right again after the next step."""
-
-    def warned(self) -> list[int]:
-        """The lanes in which MuJoCo has counted a warning."""
-
-
 class BatchPhysics:
-    """All lanes in one call of `mujoco.batch`."""
+    """All lanes in one call of `mujoco.batch`.
+
+    Attributes:
+        fields: MuJoCo's arrays, live: they change with every call.
+        saves: whether `state` holds everything that the lanes' future depends on.
+    """
 
     saves = True
 
@@ -101,27 +82,27 @@ class BatchPhysics:
         self._fresh_state: Array = self._state[0].copy()
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
-        """See `Physics.step`."""
+        """Sets the controls of all lanes, [L, nu], and advances `lanes` (None: all) in time."""
         self._ctrl[:] = action
         self._batch.step(lanes, substeps)
 
     def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
-        """See `Physics.reset`."""
+        """Puts `lanes` into fresh states: time 0, no warm start, `qpos` [n, nq], `qvel` [n, nv]."""
         self._state[lanes] = self._fresh_state
         self._qpos[lanes] = qpos
         self._qvel[lanes] = qvel
         self._batch.forward(lanes)
 
     def state(self) -> Array:
-        """See `Physics.state`."""
+        """MuJoCo's mjSTATE_INTEGRATION of every lane, warm start included: [L, K]."""
         return self._state.copy()
 
     def restore(self, state: Array) -> None:
-        """See `Physics.restore`."""
+        """Continues from a `state`; derived fields are correct after the next step."""
         self._state[:] = state
 
     def warned(self) -> list[int]:
-        """See `Physics.warned`."""
+        """The lanes in which MuJoCo has counted a warning."""
         return [i for i, counters in enumerate(self._batch.warning) if counters[:, 1].any()]
 
 
@@ -145,7 +126,7 @@ class LoopPhysics:
         self.fields = Fields(_columns(self._rows, self._datas[0], fields))
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
-        """See `Physics.step`."""
+        """See `BatchPhysics.step`."""
         model, step = self._model, mujoco.mj_step
         for i in range(len(self._datas)) if lanes is None else lanes:
             data = self._datas[i]
@@ -159,7 +140,7 @@ class LoopPhysics:
             self._fetch(lanes)
 
     def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
-        """See `Physics.reset`."""
+        """See `BatchPhysics.reset`."""
         for i, lane_qpos, lane_qvel in zip(lanes, qpos, qvel, strict=True):
             data = self._datas[i]
             mujoco.mj_resetData(self._model, data)
@@ -169,24 +150,27 @@ class LoopPhysics:
         self._fetch(lanes)
 
     def state(self) -> Array:
-        """See `Physics.state`."""
+        """See `BatchPhysics.state`."""
         rows: Array = np.empty((len(self._datas), self._state_size))
         for data, row in zip(self._datas, rows, strict=True):
             mujoco.mj_getState(self._model, data, row, _STATE)
         return rows
 
     def restore(self, state: Array) -> None:
-        """See `Physics.restore`."""
+        """See `BatchPhysics.restore`."""
         for data, row in zip(self._datas, state, strict=True):
             mujoco.mj_setState(self._model, data, row, _STATE)
 
     def warned(self) -> list[int]:
-        """See `Physics.warned`."""
+        """See `BatchPhysics.warned`."""
         return [i for i, d in enumerate(self._datas) if any(w.number for w in d.warning)]
 
     def _fetch(self, lanes: IntArray) -> None:
         for i in lanes:
             np.concatenate(self._sources[i], out=self._rows[i])
+
+
+Physics = BatchPhysics | LoopPhysics
 
 
 def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> Physics:
@@ -200,6 +184,29 @@ def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> 
     if _batchable(model, fields):
         return BatchPhysics(model, lanes, fields)
     return LoopPhysics(model, lanes, fields)
+
+
+@cache
+def stop_timers() -> None:
+    """Makes MuJoCo's steps read no clock, in this process and from now on.
+
+    MuJoCo's Python package sets the C variable `mjcb_time`, so that every step reads a clock some
+    thirty times and adds up `MjData.timer` (`benchmarks/physics.py` measures the cost). No
+    function of the package clears the variable: `set_mjcb_time(None)` sets the package's clock.
+    A user's own clock stays.
+    """
+    variable = clock_variable()
+    if variable is not None and mujoco.get_mjcb_time() is None:
+        variable.value = None
+
+
+def clock_variable() -> ctypes.c_void_p | None:
+    """MuJoCo's `mjcb_time`; None where the system does not find it."""
+    library = ctypes.CDLL(mujoco._callbacks.__file__)  # which loads MuJoCo's own library
+    try:
+        return ctypes.c_void_p.in_dll(library, "mjcb_time")
+    except ValueError:
+        return None
 
 
 def batch_available() -> bool:

@@ -12,48 +12,34 @@ from typing import Any
 import gymnasium as gym
 
 from walle.envs.lanes import EnvSpec
-from walle.envs.mujoco.arms import Pusher, Reacher
-from walle.envs.mujoco.humanoids import Ant, Humanoid, HumanoidStandup
+from walle.envs.mujoco import tasks
 from walle.envs.mujoco.lanes import MujocoLanes
-from walle.envs.mujoco.locomotion import HalfCheetah, Hopper, Swimmer, Walker2d
-from walle.envs.mujoco.pendulums import InvertedDoublePendulum, InvertedPendulum
 from walle.envs.mujoco.robot import Robot, RobotTask
 from walle.envs.mujoco.task import GymnasiumTask, Task
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
 
-_MODULES: Mapping[str, type[GymnasiumTask]] = {
-    "ant_v5": Ant,
-    "half_cheetah_v5": HalfCheetah,
-    "hopper_v5": Hopper,
-    "humanoid_v5": Humanoid,
-    "humanoidstandup_v5": HumanoidStandup,
-    "inverted_double_pendulum_v5": InvertedDoublePendulum,
-    "inverted_pendulum_v5": InvertedPendulum,
-    "pusher_v5": Pusher,
-    "reacher_v5": Reacher,
-    "swimmer_v5": Swimmer,
-    "walker2d_v5": Walker2d,
-}
-
 # The keys are Gymnasium's entry points: another id registered for the same class is found too.
 TASKS: Mapping[str, type[GymnasiumTask]] = {
-    f"gymnasium.envs.mujoco.{module}:{task.__name__}Env": task for module, task in _MODULES.items()
+    f"gymnasium.envs.mujoco.{module}_v5:{task.__name__}Env": task
+    for module, task in (
+        ("ant", tasks.Ant),
+        ("half_cheetah", tasks.HalfCheetah),
+        ("hopper", tasks.Hopper),
+        ("humanoid", tasks.Humanoid),
+        ("humanoidstandup", tasks.HumanoidStandup),
+        ("inverted_double_pendulum", tasks.InvertedDoublePendulum),
+        ("inverted_pendulum", tasks.InvertedPendulum),
+        ("pusher", tasks.Pusher),
+        ("reacher", tasks.Reacher),
+        ("swimmer", tasks.Swimmer),
+        ("walker2d", tasks.Walker2d),
+    )
 }
 
-# Arguments of Gymnasium's classes that only say what to draw.
-_DRAWING = frozenset(
-    {
-        "camera_id",
-        "camera_name",
-        "default_camera_config",
-        "height",
-        "max_geom",
-        "render_mode",
-        "visual_options",
-        "width",
-    }
-)
+# Arguments of Gymnasium's classes that only change what is drawn.
+_DRAWING = {"camera_id", "camera_name", "default_camera_config", "height", "max_geom"}
+_DRAWING |= {"render_mode", "visual_options", "width"}
 
 
 def why_not(spec: EnvSpec) -> str | None:
@@ -89,7 +75,17 @@ def make_mujoco_lanes(
     reason = why_not(spec)
     if reason is not None:
         raise ConfigError(f"env.backend=mujoco cannot run env.id={spec.id!r}: {reason}")
-    task, registered_limit = _build(spec)
+    task: Task
+    if robot := find_robot(spec.id):
+        _check_arguments(Robot, spec)
+        robot = dataclasses.replace(robot, **spec.kwargs)
+        task, registered_limit = RobotTask(robot), robot.episode_limit
+    else:
+        entry = _registered(spec.id)
+        described = TASKS[str(entry.entry_point)]
+        _check_arguments(described, spec)
+        task = described(**{**entry.kwargs, **spec.kwargs})
+        registered_limit = entry.max_episode_steps
     return MujocoLanes(
         task,
         [env_seed(seed, lane, role) for lane in lanes],
@@ -115,48 +111,34 @@ def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
         ConfigError: the module does not exist, or the class is no environment.
     """
     module, _, name = env_id.rpartition(":")
-    found = getattr(_imported(module, env_id), name, None) if module else None
-    if isinstance(found, Robot) or not callable(found):
+    maker: Any = getattr(_imported(module, env_id), name, None) if module else None
+    if isinstance(maker, Robot) or not callable(maker):
         return None
-    needs = ("reset", "step", "observation_space", "action_space", "close")
-    if isinstance(found, type) and not issubclass(found, gym.Env):
-        lacks = [each for each in needs if not hasattr(found, each)]
+    if isinstance(maker, type) and not issubclass(maker, gym.Env):
+        needs = ("reset", "step", "observation_space", "action_space", "close")
+        lacks = [attribute for attribute in needs if not hasattr(maker, attribute)]
         more = f" (it lacks {', '.join(lacks)})" if lacks else ""
         raise ConfigError(f"env.id={env_id!r}: derive {name} from gymnasium.Env{more}")
-    maker: Callable[..., gym.Env[Any, Any]] = found
-    return maker
+    factory: Callable[..., gym.Env[Any, Any]] = maker
+    return factory
 
 
 def missing_class(env_id: str) -> str | None:
-    """Says that the module of "module:Name" has no such environment, and which it has.
+    """The error that the module of "module:Name" has no such environment, and those that it has.
 
     None for an id that Gymnasium should know, such as "module:Name-v0" or "Name-v0".
     """
     module, _, name = env_id.rpartition(":")
     if not module or re.search(r"-v\d+$", name):
         return None
-    has = vars(_imported(module, env_id))
     names = [
-        each
-        for each, value in has.items()
+        attribute
+        for attribute, value in vars(_imported(module, env_id)).items()
         if isinstance(value, Robot)
         or (isinstance(value, type) and issubclass(value, gym.Env) and value is not gym.Env)
     ]
     near = nearest(name, names) if names else "it has no environment"
     return f"{module} has no {name}; {near}"
-
-
-def _build(spec: EnvSpec) -> tuple[Task, int | None]:
-    """The task of `spec`, and the episode limit registered with it."""
-    robot = find_robot(spec.id)
-    if robot is not None:
-        _check_arguments(Robot, spec)
-        robot = dataclasses.replace(robot, **spec.kwargs)
-        return RobotTask(robot), robot.episode_limit
-    entry = _registered(spec.id)
-    task = TASKS[str(entry.entry_point)]
-    _check_arguments(task, spec)
-    return task(**{**entry.kwargs, **spec.kwargs}), entry.max_episode_steps
 
 
 def _check_arguments(described: type[GymnasiumTask] | type[Robot], spec: EnvSpec) -> None:

@@ -1,4 +1,4 @@
-"""Tasks: a model, where its episodes begin, and the observations, rewards and ends of all lanes."""
+"""Tasks: a model, the first states of episodes, and observations, rewards and ends of all lanes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class LaneError(RolloutError):
     """One lane's result cannot be used; `index` is the place of the first such lane."""
 
     def __init__(self, message: str, index: int) -> None:
-        """Says what is wrong; the lanes add their number and the step."""
+        """The lanes add their number and the step to `message`."""
         super().__init__(message)
         self.index = index
 
 
 class State(NamedTuple):
-    """Where an episode begins: `qpos` [nq] and `qvel` [nv]."""
+    """The state in which an episode starts: `qpos` [nq] and `qvel` [nv]."""
 
     qpos: Array
     qvel: Array
@@ -73,7 +73,7 @@ class Task(ABC):
 
     @abstractmethod
     def begin(self, random: np.random.Generator) -> State:
-        """Draws the state in which an episode begins."""
+        """Draws the state in which an episode starts."""
 
     @abstractmethod
     def observe(self, now: Fields, out: Array) -> None:
@@ -109,7 +109,7 @@ class GymnasiumTask(Task):
 
 @dataclass(kw_only=True)
 class PoseTask(GymnasiumTask):
-    """A task that begins near the model's initial pose and shows positions and velocities.
+    """A task that starts near the model's initial pose and shows positions and velocities.
 
     obs = (positions without the first `hidden`, velocities)
 

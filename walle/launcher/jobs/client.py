@@ -55,12 +55,7 @@ class RunningJob:
 
 
 def preparation(state: HydraState, preload: Sequence[str]) -> Preparation:
-    """The preparation of a fork server for this process's main module.
-
-    Args:
-        state: what Hydra needs in every job.
-        preload: modules to import.
-    """
+    """The preparation of a fork server for this process's main module; imports `preload` too."""
     main = spawn.get_preparation_data("MainProcess")
     main.pop("authkey")  # it cannot be pickled, and the jobs need no key
     return Preparation(main, tuple(preload), cloudpickle.dumps(state))
@@ -70,12 +65,9 @@ class ForkServer:
     """A process that has imported everything, and forks one job after the other."""
 
     def __init__(self, wanted: Preparation, environ: Mapping[str, str], lock_fd: int) -> None:
-        """Starts the process and waits until it is ready.
+        """Starts the process in this environment and waits until it is ready.
 
-        Args:
-            wanted: what the process does before the first job.
-            environ: the whole environment of the process and its jobs.
-            lock_fd: the jobs' lock on the sweep's directory.
+        It and its jobs keep `lock_fd`, the jobs' lock on the sweep's directory.
 
         Raises:
             PreparationError: an import failed; the text holds the traceback.

@@ -41,35 +41,23 @@ class Preparation(NamedTuple):
     """What the fork server does before the first job.
 
     It answers with None when it is ready, or with a traceback.
-
-    Attributes:
-        main: how to import the user's main module, as `multiprocessing.spawn` writes it.
-        preload: names of modules to import.
-        state: the pickled `HydraState`.
     """
 
+    # how to import the user's main module, as `multiprocessing.spawn` writes it
     main: dict[str, Any]
-    preload: tuple[str, ...]
-    state: bytes
+    preload: tuple[str, ...]  # names of modules to import
+    state: bytes  # the pickled `HydraState`
 
 
 class Ended(NamedTuple):
-    """How a job's process ended.
+    """How a job's process ended."""
 
-    Attributes:
-        exit_code: of the process; None when a signal ended it.
-        signal: the number of that signal, or None.
-        result: the pickled `JobResult`; None when the process ended before it had one.
-        peak_memory_bytes: the largest resident set of the job's main process.
-        survivors: processes of the job that could not be killed.
-        cpu_s: processor seconds of all the job's processes; None if they are not known.
-    """
-
-    exit_code: int | None
-    signal: int | None
-    result: bytes | None
-    peak_memory_bytes: int
-    survivors: list[int]
+    exit_code: int | None  # of the process; None when a signal ended it
+    signal: int | None  # the number of that signal, or None
+    result: bytes | None  # the pickled `JobResult`; None when the process ended before it had one
+    peak_memory_bytes: int  # the largest resident set of the job's main process
+    survivors: list[int]  # processes of the job that could not be killed
+    # processor seconds of all the job's processes; None if they are not known
     cpu_s: float | None = None
 
 

@@ -27,7 +27,7 @@ from walle.types import STEP_FIELDS, Lag, Rollout
 if TYPE_CHECKING:
     from walle.sampling.process_sampling import ProcessSampling
     from walle.sampling.sampler_process import SamplerTask
-    from walle.sampling.sampling import Patience, Told
+    from walle.sampling.sampling import Event, Patience
     from walle.types import PolicySnapshot
 
 CANARY_LANES, CANARY_STEPS = 4, 32
@@ -108,7 +108,7 @@ class NodeSampling:
             canary = digest(sampling.wait_round()[0].slot)
         return Facts(canary, cpu_model(), len(usable_cores()), versions())
 
-    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Told]]:
+    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Event]]:
         """Collects a round; returns the samplers' slots, and what happened to samplers.
 
         Raises:
@@ -138,21 +138,22 @@ class Pool:
             for i, task in enumerate(start.tasks)
         ]
         self._round, self._version = self._tasks[0].first_round, -1
-        self._news: list[Told] = []
+        self._news: list[Event] = []
         steps = sum(shape.steps * shape.lanes for shape in start.shapes)
         check_memory(start.shapes, start.slots, steps)
         self.sampling: ProcessSampling = ProcessSampling(
             self._tasks,
             start.shapes,
+            lag=self._tasks[0].lag,
             vector_length=start.vector_length,
             slots=start.slots,
             enough=1,
             signals=Signals(),
             patience=start.patience,
         )
-        self.sampling.news.listen(self._news.append)
+        self.sampling.events.listen(self._news.append)
 
-    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Told]]:
+    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Event]]:
         """See `NodeSampling.collect`."""
         if (call.round, call.version) != (self._round, snapshot.version):
             raise ValueError(

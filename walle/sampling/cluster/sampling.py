@@ -24,11 +24,11 @@ from walle.sampling.cluster.node import (
 from walle.sampling.cluster.pools import Plan, Pool, Pools
 from walle.sampling.lane_book import LaneBook
 from walle.sampling.rounds import Round, assemble_round
-from walle.sampling.sampling import News, NodesInUse, OtherProcesses, Replacement, Told
+from walle.sampling.sampling import Event, EventLog, NodesInUse, OtherProcesses, Replacement
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, TimeLimit
-from walle.types import PolicySnapshot
+from walle.types import Lag, PolicySnapshot
 
 POLL_S = 0.1
 LEAST_S, TIMES_THE_LONGEST = 180.0, 30.0
@@ -60,6 +60,7 @@ class RaySampling:
         snapshot: PolicySnapshot,
         settings: ClusterSettings,
         *,
+        lag: Lag,
         signals: Signals,
         others: OtherProcesses | None = None,
         connect: Callable[[str | None, int], Connection] = Connection,
@@ -70,6 +71,7 @@ class RaySampling:
             plan: how samplers are made.
             snapshot: any policy of the run.
             settings: the cluster, and which nodes are used.
+            lag: the allowed lag of the samplers.
             signals: signals that interrupt a wait.
             others: further processes whose death ends a wait.
             connect: makes the connection.
@@ -78,10 +80,10 @@ class RaySampling:
             ConfigError: there is no cluster or no node, or a node may not take part.
             Interrupted: a signal came meanwhile.
         """
-        self._lag, self._rounds = plan.task.lag, plan.task.rounds
+        self._lag, self._rounds = lag, plan.task.rounds
         self._signals, self._others = signals, others
         self._limit = TimeLimit(plan.patience.timeout_s, LEAST_S, TIMES_THE_LONGEST)
-        self.news = News()
+        self.events = EventLog()
         self.owners = [0] * len(plan.task.lanes)
         self._pools = Pools(plan)
         self.lanes: LaneBook = self._pools.lanes
@@ -99,7 +101,9 @@ class RaySampling:
         try:
             with signals.breaking_off():
                 canary = _canary(plan, snapshot)
-            self._members = Members(self._connection, settings, canary, restarts, self.news.say)
+            self._members = Members(
+                self._connection, settings, canary, restarts, self.events.report
+            )
             self._members.begin(signals.arrived)
         except BaseException:
             self._connection.close()
@@ -158,7 +162,7 @@ class RaySampling:
         self.lanes = self._pools.lanes
         if dealt != self._in_use:
             self._in_use = dealt
-            self.news.tell(NodesInUse(self._round, _facts(dealt)))
+            self.events.report(NodesInUse(self._round, _facts(dealt)))
 
     def _send(self, pool: Pool) -> None:
         member, version = pool.member, self._lag.oldest(pool.round)
@@ -230,7 +234,7 @@ class RaySampling:
             raise WorkerError(f"node {member.name}: {error}") from None
         self._pools.keep(slots, request.pool, request.sent_ns)
         for each in news:
-            self.news.tell(_named(each, member.name))
+            self.events.report(_named(each, member.name))
         now = time.monotonic()
         self._limit.note(now - member.since)
         member.since = now
@@ -246,7 +250,7 @@ class RaySampling:
         round_ = self._pools.dismiss(member)
         self._wants_deal = True
         if round_ is not None:
-            self.news.tell(Replacement.of_node(member.name, round_, why))
+            self.events.report(Replacement.of_node(member.name, round_, why))
 
     def close(self) -> None:
         """Ends all actors with their samplers, and disconnects."""
@@ -276,7 +280,7 @@ def _facts(dealt: Mapping[Member, int]) -> list[dict[str, Any]]:
     return found
 
 
-def _named(found: Told, node: str) -> Told:
+def _named(found: Event, node: str) -> Event:
     """What happened to a sampler of a node, with the node's name."""
     if isinstance(found, Replacement):
         return found._replace(sampler=f"{found.sampler} of node {node}")

@@ -1,0 +1,517 @@
+"""Gymnasium's MuJoCo tasks, version 5, computed for all lanes at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from walle.envs.mujoco.physics import Array, Fields
+from walle.envs.mujoco.task import (
+    GymnasiumTask,
+    PoseTask,
+    RewardAndEnd,
+    State,
+    between,
+    clip,
+    every,
+    never,
+    square_sum,
+)
+from walle.types import AnyArray, BoolArray
+
+
+@dataclass(kw_only=True)
+class _Runner(PoseTask):
+    """A robot that moves along x and pays for its torques.
+
+    reward = w_forward Δx / dt - w_ctrl ‖a‖²
+    """
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 0.1
+    reset_noise_scale: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+
+    coordinates: ClassVar[int] = 1
+    """The number of leading positions that are the robot's place; the others are its pose."""
+
+    remembers = ("qpos",)
+
+    def __post_init__(self) -> None:
+        """Compiles the model and decides what the observation shows."""
+        if self.exclude_current_positions_from_observation:
+            self.hidden = self.coordinates
+        super().__post_init__()
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
+        """See the class."""
+        velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
+        cost = self.ctrl_cost_weight * square_sum(action)
+        return RewardAndEnd(self.forward_reward_weight * velocity - cost, never(len(cost)))
+
+
+@dataclass(kw_only=True)
+class HalfCheetah(_Runner):
+    """HalfCheetah-v5."""
+
+    xml_file: str = "half_cheetah.xml"
+    frame_skip: int = 5
+
+    normal_velocities: ClassVar[bool] = True
+
+
+@dataclass(kw_only=True)
+class Swimmer(_Runner):
+    """Swimmer-v5."""
+
+    xml_file: str = "swimmer.xml"
+    frame_skip: int = 4
+    ctrl_cost_weight: float = 1e-4
+
+    coordinates: ClassVar[int] = 2
+
+
+@dataclass(kw_only=True)
+class Walker2d(_Runner):
+    """Walker2d-v5: a runner that is paid for standing, and whose episode ends when it falls.
+
+    reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖²
+    obs = (positions without x, velocities clipped at ±10)
+    healthy: height and torso angle strictly inside their ranges.
+    """
+
+    xml_file: str = "walker2d_v5.xml"
+    frame_skip: int = 4
+    ctrl_cost_weight: float = 1e-3
+    healthy_reward: float = 1.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (0.8, 2.0)
+    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
+    reset_noise_scale: float = 5e-3
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """Writes positions, then clipped velocities."""
+        shown = self.model.nq - self.hidden
+        out[:, :shown] = now.qpos[:, self.hidden :]
+        clip(now.qvel, (-10, 10), out=out[:, shown:])
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane stands, [L]."""
+        qpos = now.qpos
+        height = between(qpos[:, 1], self.healthy_z_range)
+        return height & between(qpos[:, 2], self.healthy_angle_range)
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
+        """See the class."""
+        velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
+        healthy = self.healthy(now)
+        gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
+        reward = gain - self.ctrl_cost_weight * square_sum(action)
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
+
+
+@dataclass(kw_only=True)
+class Hopper(Walker2d):
+    """Hopper-v5: Walker2d, with bounds on all velocities and on positions from the third on."""
+
+    xml_file: str = "hopper.xml"
+    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
+    healthy_z_range: tuple[float, float] = (0.7, math.inf)
+    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane stands and moves within bounds, [L]."""
+        pose = every(between(now.qpos[:, 2:], self.healthy_state_range))
+        motion = every(between(now.qvel, self.healthy_state_range))
+        return super().healthy(now) & pose & motion
+
+
+@dataclass(kw_only=True)
+class InvertedPendulum(PoseTask):
+    """InvertedPendulum-v5.
+
+    reward = [not terminated]
+    terminated: the pole leans by more than 0.2 rad, or something is not finite.
+    """
+
+    xml_file: str = "inverted_pendulum.xml"
+    frame_skip: int = 2
+    reset_noise_scale: float = 0.01
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
+        """See the class."""
+        fallen = np.abs(now.qpos[:, 1]) > 0.2
+        finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
+        terminated = fallen | ~finite
+        return RewardAndEnd((~terminated).astype(np.float64), terminated)
+
+
+@dataclass(kw_only=True)
+class InvertedDoublePendulum(PoseTask):
+    """InvertedDoublePendulum-v5.
+
+    With the tip at (x, y) and the hinges turning at v₁ and v₂:
+    reward = w_healthy [not terminated] - (0.01 x² + (y - 2)²) - (0.001 v₁² + 0.005 v₂²)
+    obs = (cart position, sin and cos of both angles, velocities clipped at ±10, the constraint
+    force on the cart clipped at ±10)
+    terminated: y <= 1.
+    """
+
+    xml_file: str = "inverted_double_pendulum.xml"
+    frame_skip: int = 5
+    healthy_reward: float = 10.0
+    reset_noise_scale: float = 0.1
+
+    fields = ("qpos", "qvel", "site_xpos", "qfrc_constraint")
+    normal_velocities: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Compiles the model and counts the observation's entries."""
+        super().__post_init__()
+        self.observation_size = 1 + 2 * int(self.model.nq - 1) + int(self.model.nv) + 1
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """See the class."""
+        angles = now.qpos[:, 1:].copy()  # NumPy may round sines of strided arrays differently
+        n = angles.shape[1]
+        out[:, 0] = now.qpos[:, 0]
+        out[:, 1 : 1 + n] = np.sin(angles)
+        out[:, 1 + n : 1 + 2 * n] = np.cos(angles)
+        clip(now.qvel, (-10, 10), out=out[:, 1 + 2 * n : -1])
+        clip(now.qfrc_constraint[:, 0], (-10, 10), out=out[:, -1])
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
+        """See the class."""
+        x, y = now.site_xpos[:, 0, 0], now.site_xpos[:, 0, 2]
+        v1, v2 = now.qvel[:, 1], now.qvel[:, 2]
+        fallen = y <= 1
+        alive = self.healthy_reward * ~fallen
+        swing = 1e-3 * np.square(v1) + 5e-3 * np.square(v2)
+        return RewardAndEnd(alive - (0.01 * np.square(x) + np.square(y - 2)) - swing, fallen)
+
+
+def _distance(offset: Array) -> Array:
+    """The Euclidean length of each row."""
+    lengths: Array = np.sqrt(np.add.reduce(np.square(offset), axis=1))
+    return lengths
+
+
+@dataclass(kw_only=True)
+class Reacher(GymnasiumTask):
+    """Reacher-v5: a two-link arm whose fingertip is to touch a target.
+
+    reward = -w_dist ‖fingertip - target‖ - w_ctrl ‖a‖²
+    obs = (cos and sin of both joint angles, the target, joint velocities, fingertip - target)
+    """
+
+    xml_file: str = "reacher.xml"
+    frame_skip: int = 2
+    reward_dist_weight: float = 1.0
+    reward_control_weight: float = 1.0
+
+    fields = ("qpos", "qvel", "xpos")
+
+    def __post_init__(self) -> None:
+        """Finds the bodies."""
+        super().__post_init__()
+        self.observation_size = 4 + int(self.model.nq - 2) + 4  # see `observe`
+        self._fingertip = int(self.model.body("fingertip").id)
+        self._target = int(self.model.body("target").id)
+
+    def begin(self, random: np.random.Generator) -> State:
+        """An arm nearly straight, and a target uniformly drawn from a disc of radius 0.2 m."""
+        qpos = random.uniform(-0.1, 0.1, len(self.rest)) + self.rest
+        target = random.uniform(-0.2, 0.2, 2)
+        while np.linalg.norm(target) >= 0.2:
+            target = random.uniform(-0.2, 0.2, 2)
+        qpos[-2:] = target
+        qvel = random.uniform(-0.005, 0.005, self.model.nv)
+        qvel[-2:] = 0
+        return State(qpos, qvel)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """See the class."""
+        angles = now.qpos[:, :2].copy()  # NumPy may round sines of strided arrays differently
+        out[:, 0:2] = np.cos(angles)
+        out[:, 2:4] = np.sin(angles)
+        out[:, 4:-4] = now.qpos[:, 2:]
+        out[:, -4:-2] = now.qvel[:, :2]
+        xpos = now.xpos
+        np.subtract(xpos[:, self._fingertip, :2], xpos[:, self._target, :2], out=out[:, -2:])
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
+        """See the class."""
+        offset = now.xpos[:, self._fingertip] - now.xpos[:, self._target]
+        cost = self.reward_control_weight * square_sum(action)
+        reward = -self.reward_dist_weight * _distance(offset) - cost
+        return RewardAndEnd(reward, never(len(reward)))
+
+
+@dataclass(kw_only=True)
+class Pusher(GymnasiumTask):
+    """Pusher-v5: an arm that is to push an object to a goal.
+
+    reward = -w_dist ‖object - goal‖ - w_ctrl ‖a‖² - w_near ‖object - tip‖
+    obs = (seven joint angles, their velocities, positions of tip, object and goal)
+    """
+
+    xml_file: str = "pusher_v5.xml"
+    frame_skip: int = 5
+    reward_near_weight: float = 0.5
+    reward_dist_weight: float = 1.0
+    reward_control_weight: float = 0.1
+
+    fields = ("qpos", "qvel", "xpos")
+    observation_size = 23
+
+    def __post_init__(self) -> None:
+        """Finds the bodies."""
+        super().__post_init__()
+        self._tip, self._object, self._goal = (
+            int(self.model.body(name).id) for name in ("tips_arm", "object", "goal")
+        )
+
+    def begin(self, random: np.random.Generator) -> State:
+        """The arm at rest, the goal at the origin, the object at least 0.17 m from it."""
+        place = self._draw_place(random)
+        while np.linalg.norm(place) <= 0.17:
+            place = self._draw_place(random)
+        qpos = self.rest.copy()
+        qpos[-4:] = (*place, 0.0, 0.0)
+        qvel = random.uniform(-0.005, 0.005, self.model.nv)
+        qvel[-4:] = 0
+        return State(qpos, qvel)
+
+    @staticmethod
+    def _draw_place(random: np.random.Generator) -> tuple[float, float]:
+        return random.uniform(-0.3, 0), random.uniform(-0.2, 0.2)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """See the class."""
+        out[:, :7] = now.qpos[:, :7]
+        out[:, 7:14] = now.qvel[:, :7]
+        xpos = now.xpos
+        out[:, 14:17] = xpos[:, self._tip]
+        out[:, 17:20] = xpos[:, self._object]
+        out[:, 20:] = xpos[:, self._goal]
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
+        """See the class."""
+        xpos = now.xpos
+        thing = xpos[:, self._object]
+        near = self.reward_near_weight * _distance(thing - xpos[:, self._tip])
+        far = self.reward_dist_weight * _distance(thing - xpos[:, self._goal])
+        reward = -far - self.reward_control_weight * square_sum(action) - near
+        return RewardAndEnd(reward, never(len(reward)))
+
+
+def _rows(bodies: Array) -> Array:
+    """[L, n, k] as [L, n k], one row for every lane."""
+    return bodies.reshape(len(bodies), -1)
+
+
+@dataclass(kw_only=True)
+class Ant(PoseTask):
+    """Ant-v5.
+
+    reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
+    obs = (positions without x and y, velocities, contact forces on every body but the world)
+    healthy: positions and velocities finite, height inside its closed range.
+    x belongs to `main_body`.
+    """
+
+    xml_file: str = "ant.xml"
+    frame_skip: int = 5
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 0.5
+    contact_cost_weight: float = 5e-4
+    healthy_reward: float = 1.0
+    main_body: int | str = 1
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (0.2, 1.0)
+    contact_force_range: tuple[float, float] = (-1.0, 1.0)
+    reset_noise_scale: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+    remembers = ("xpos",)
+    normal_velocities: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Finds the main body, and asks for contact forces if they are shown or cost something."""
+        if self.exclude_current_positions_from_observation:
+            self.hidden = 2
+        super().__post_init__()
+        self._main = int(self.model.body(self.main_body).id)
+        self._first_force = self.observation_size
+        felt = self.include_cfrc_ext_in_observation or self.contact_cost_weight != 0
+        self.fields = ("qpos", "qvel", "xpos", *(("cfrc_ext",) if felt else ()))
+        if self.include_cfrc_ext_in_observation:
+            self.observation_size += 6 * int(self.model.nbody - 1)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """See the class."""
+        super().observe(now, out)
+        if self.include_cfrc_ext_in_observation:
+            forces = _rows(now.cfrc_ext[:, 1:])
+            clip(forces, self.contact_force_range, out=out[:, self._first_force :])
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane is upright enough, [L]."""
+        low, high = self.healthy_z_range
+        height = now.qpos[:, 2]
+        inside: BoolArray = (low <= height) & (height <= high)
+        finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
+        return inside & finite
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
+        """See the class."""
+        velocity = (now.xpos[:, self._main, 0] - before.xpos[:, self._main, 0]) / self.dt
+        healthy = self.healthy(now)
+        gain = velocity * self.forward_reward_weight + healthy * self.healthy_reward
+        cost = self.ctrl_cost_weight * square_sum(action) + self._contact_cost(now)
+        reward = gain - cost
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
+
+    def _contact_cost(self, now: Fields) -> npt.NDArray[np.floating] | float:
+        if self.contact_cost_weight == 0:
+            return 0.0
+        forces = clip(_rows(now.cfrc_ext), self.contact_force_range)
+        return self.contact_cost_weight * square_sum(forces)
+
+
+@dataclass(kw_only=True)
+class _Humanoid(PoseTask):
+    """The observation and the costs that Humanoid and HumanoidStandup share.
+
+    obs = (positions without x and y, velocities, inertia and velocity of the bodies about the
+    centre of mass, actuator forces on the joints, contact forces on the bodies); an argument
+    `include_..._in_observation` leaves each of the last four out.
+    """
+
+    frame_skip: int = 5
+    ctrl_cost_weight: float = 0.1
+    reset_noise_scale: float = 1e-2
+    exclude_current_positions_from_observation: bool = True
+    include_cinert_in_observation: bool = True
+    include_cvel_in_observation: bool = True
+    include_qfrc_actuator_in_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+    def _lay_out(self, contact_weight: float, contact_range: tuple[float, float]) -> None:
+        """Lays the observation out: field, first row or entry shown, columns.
+
+        `contact_weight` times the squared contact forces, clipped to `contact_range`, is a cost.
+        """
+        self._contact_weight, self._contact_range = contact_weight, contact_range
+        hidden = 2 if self.exclude_current_positions_from_observation else 0
+        bodies = self.model.nbody - 1
+        parts = [
+            ("qpos", hidden, self.model.nq - hidden, True),
+            ("qvel", 0, self.model.nv, True),
+            ("cinert", 1, 10 * bodies, self.include_cinert_in_observation),
+            ("cvel", 1, 6 * bodies, self.include_cvel_in_observation),
+            # The free joint's six entries have no actuator.
+            ("qfrc_actuator", 6, self.model.nv - 6, self.include_qfrc_actuator_in_observation),
+            ("cfrc_ext", 1, 6 * bodies, self.include_cfrc_ext_in_observation),
+        ]
+        self._layout: list[tuple[str, int, slice]] = []
+        start = 0
+        for field, first, size, shown in parts:
+            if shown:
+                self._layout.append((field, first, slice(start, start + size)))
+                start += size
+        self.observation_size = start
+        visible = (field for field, _, _ in self._layout)
+        felt = ("cfrc_ext",) if contact_weight != 0 else ()
+        self.fields = tuple(dict.fromkeys((*visible, *self.remembers, *felt)))
+
+    def observe(self, now: Fields, out: Array) -> None:
+        """See the class."""
+        for field, first, columns in self._layout:
+            out[:, columns] = _rows(getattr(now, field)[:, first:])
+
+    def _contact_cost(self, now: Fields) -> Array | float:
+        low, high = self._contact_range
+        if self._contact_weight == 0:
+            return min(max(0.0, low), high)
+        force = square_sum(_rows(now.cfrc_ext)).astype(np.float64, copy=False)
+        return clip(self._contact_weight * force, self._contact_range)
+
+    def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
+        # Gymnasium computes this from MuJoCo's controls, which have double precision.
+        return self.ctrl_cost_weight * square_sum(action.astype(np.float64))
+
+
+@dataclass(kw_only=True)
+class Humanoid(_Humanoid):
+    """Humanoid-v5.
+
+    reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖u‖² - clip(w_contact ‖f‖²)
+    healthy: height strictly inside its range.
+    x belongs to the centre of mass.
+    """
+
+    xml_file: str = "humanoid.xml"
+    forward_reward_weight: float = 1.25
+    contact_cost_weight: float = 5e-7
+    contact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+    healthy_reward: float = 5.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (1.0, 2.0)
+
+    remembers = ("xipos",)
+
+    def __post_init__(self) -> None:
+        """Weighs the bodies."""
+        super().__post_init__()
+        self._lay_out(self.contact_cost_weight, self.contact_cost_range)
+        self._mass = self.model.body_mass / self.model.body_mass.sum()
+
+    def healthy(self, now: Fields) -> BoolArray:
+        """Whether each lane stands, [L]."""
+        return between(now.qpos[:, 2], self.healthy_z_range)
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
+        """See the class."""
+        # Not a matrix product: BLAS rounds a row according to how many rows there are.
+        moved = (now.xipos[:, :, 0] - before.xipos[:, :, 0]) * self._mass
+        velocity = np.add.reduce(moved, axis=1) / self.dt
+        healthy = self.healthy(now)
+        gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
+        cost = self._control_cost(action) + self._contact_cost(now)
+        reward: Array = gain - cost
+        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
+        return RewardAndEnd(reward, ended)
+
+
+@dataclass(kw_only=True)
+class HumanoidStandup(_Humanoid):
+    """HumanoidStandup-v5.
+
+    reward = z / timestep - w_ctrl ‖u‖² - clip(w_impact ‖f‖²) + 1
+
+    `uph_cost_weight` is accepted and has no effect, as in Gymnasium.
+    """
+
+    xml_file: str = "humanoidstandup.xml"
+    uph_cost_weight: float = 1.0
+    impact_cost_weight: float = 0.5e-6
+    impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+
+    def __post_init__(self) -> None:
+        """Compiles the model and lays the observation out."""
+        super().__post_init__()
+        self._lay_out(self.impact_cost_weight, self.impact_cost_range)
+
+    def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
+        """See the class."""
+        height = now.qpos[:, 2] / self.model.opt.timestep
+        cost = self._control_cost(action) + self._contact_cost(now)
+        return RewardAndEnd(height - cost + 1, never(len(height)))
