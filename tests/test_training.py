@@ -10,7 +10,7 @@ from tests.conftest import SMALL, read
 from walle import algos
 from walle.agent import checkpoint
 from walle.agent.progress import describe
-from walle.algos.compiling import Compiling
+from walle.algos import engines
 from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
@@ -111,13 +111,13 @@ def test_overlap_lags_by_exactly_one_and_saves_time(run):
 
 @pytest.mark.parametrize("sampler", ["sampler=serial", "sampler.n=2"])
 def test_compiling_is_neither_collecting_nor_learning(run, monkeypatch, sampler):
-    compiling = Compiling.run
+    choose = engines.choose
 
-    def slowly(self):
+    def slowly(*arguments):
         time.sleep(3)
-        return compiling(self)
+        return choose(*arguments)
 
-    monkeypatch.setattr(Compiling, "run", slowly)
+    monkeypatch.setattr(engines, "choose", slowly)
     _, directory = run("env=cartpole", sampler)
     first = read(directory / "iterations.csv")[0]
     assert float(first["other_s"]) > 2  # on a busy machine the samplers still collect for a while

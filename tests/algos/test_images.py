@@ -142,7 +142,7 @@ def test_a_loaded_policy_acts_on_the_environments_own_images(looked):
     assert policy.act(batch).shape == (3,)
     assert policy.act(batch)[0] == policy.act(batch)[2] == action
     assert policy.act(obs, deterministic=False) in (3, 4)
-    with pytest.raises(ConfigError, match=r"an observation has shapes .* give one of its"):
+    with pytest.raises(ConfigError, match=r"an observation has shapes .* pass one of its"):
         policy.act(np.zeros((3, 3)))
 
 
