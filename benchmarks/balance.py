@@ -4,7 +4,8 @@
 
 Two samplers, pinned to two cores, collect with `sampler.balance=true` and `false` in turns: with a
 program that never rests on the second core, and without. `collect_s` is the median over the rounds
-after the first three; printed is its ratio, false over true, by the pair's repetition.
+after the first quarter, in which the speeds become known; printed is its ratio, false over true, by
+the pair's repetition.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SETTINGS = (
     "sampler.n=2",
     "sampler.pin=true",
     "batch_size=8192",
-    "total_steps=163840",
+    "total_steps=655360",
     "algo.epochs=1",
     "algo.minibatch_size=2048",
     "algo.compile=false",
@@ -41,7 +42,6 @@ SETTINGS = (
     "checkpoint.every=null",
     "logger.progress=quiet",
 )
-WARM_UP = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,7 +83,7 @@ def collect_s(balance: str, overrides: Sequence[str]) -> float:
         subprocess.run([*RUN, *settings], check=True, stdout=subprocess.DEVNULL)
         with (Path(name) / "iterations.csv").open() as file:
             rows = list(csv.DictReader(file))
-    return statistics.median(float(row["collect_s"]) for row in rows[WARM_UP:])
+    return statistics.median(float(row["collect_s"]) for row in rows[len(rows) // 4 :])
 
 
 def seconds_of_work(core: int) -> float:

@@ -36,7 +36,6 @@ from benchmarks.options import duration, positive
 from benchmarks.programs import read_csv
 from benchmarks.provenance import provenance, write_json
 from walle.config import compose
-from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
 from walle.sampling.cluster import node
 from walle.sampling.cluster.connection import Connection
 from walle.sampling.cluster.members import ClusterSettings
@@ -46,8 +45,7 @@ from walle.sampling.sampling import Patience
 from walle.sampling.slots import Slot
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
-from walle.timing import AGENT_SECTIONS, Timer
-from walle.training import train
+from walle.training import make_algorithm, make_problem, make_tasks, rollout_shape, train
 
 KINDS = ("exchange", "slow")
 TIMES, PLUS_S, SPEEDUP = 1.3, 2e-3, 43.0
@@ -179,11 +177,11 @@ def exchange(address: str, nodes: int, batch_size: int, repetitions: int) -> dic
     config = compose([*settings, f"algo.minibatch_size={batch_size}", "total_steps=1e9"])
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    run = Run(config, Path(), probed, problem, algorithm, Timer(AGENT_SECTIONS), 0)
     snapshot = algorithm.snapshot()
-    (task,) = make_tasks(run, None)
+    (task,) = make_tasks(config, problem, probed, algorithm)
+    shape = partial(rollout_shape, config, problem, probed)
     patience = Patience(balance=False, restarts=0, timeout_s=None)
-    plan = Plan(task, partial(rollout_shape, run), len(snapshot.vector), config.slots, patience)
+    plan = Plan(task, shape, len(snapshot.vector), config.slots, patience)
     cluster = ClusterSettings(address, nodes, 1, "error")
     made: list[StillConnection] = []
 
@@ -191,7 +189,9 @@ def exchange(address: str, nodes: int, batch_size: int, repetitions: int) -> dic
         made.append(StillConnection(*arguments))
         return made[0]
 
-    sampling = RaySampling(plan, snapshot, cluster, signals=Signals(), connect=connect)
+    sampling = RaySampling(
+        plan, snapshot, cluster, lag=config.sampler.lag, signals=Signals(), connect=connect
+    )
     with closing(sampling):
         version = iter(range(10**9))
 

@@ -31,10 +31,10 @@ if not __package__:  # run by its path: make the folder above importable instead
 from benchmarks.provenance import provenance, write_json
 from walle.config import compose
 from walle.nets.factory import NetSettings
-from walle.parts import make_problem
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.slots import RolloutShape, Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
+from walle.training import make_problem
 from walle.types import Lag, PolicySnapshot
 
 RUN = [sys.executable, "-m", "walle.run"]

@@ -18,9 +18,8 @@ from walle.agent import checkpoint
 from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
 from walle.errors import ConfigError
-from walle.parts import make_algorithm, make_problem
 from walle.system.run_files import read_status
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "examples" / "own_package"

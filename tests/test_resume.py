@@ -20,9 +20,9 @@ import torch
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.agent import Agent
-from walle.algos.compiling import Compiling
+from walle.algos import engines
 from walle.config import compose as compose_anew
-from walle.config.places import example_directory
+from walle.config.files import example_directory
 from walle.training import train
 
 compose = cache(lambda *overrides: compose_anew(list(overrides)))
@@ -83,8 +83,9 @@ class Case(NamedTuple):
 
     @property
     def overrides(self):
-        how = (f"sampler.max_lag={self.lag}", *COLLECT[self.collect], *self.more)
-        samplers = () if "sampler=serial" in self.more else ("sampler.n=2",)
+        how = (*COLLECT[self.collect], *self.more)
+        serial = "sampler=serial" in self.more
+        samplers = () if serial else ("sampler.n=2", f"sampler.max_lag={self.lag}")
         return [*TASKS[self.task], f"algo={self.algo}", *SMALL, *QUICK[self.algo], *samplers, *how]
 
     def __str__(self):
@@ -204,7 +205,7 @@ def check(case, tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=samplers)
 
 
-SERIAL = ("sampler=serial", "sampler.n=1")
+SERIAL = ("sampler=serial",)
 THREE = ("sampler.n=3",)
 ONE_LEARNER = ("learner.n=1",)
 COVERING = [
@@ -239,12 +240,12 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     ids=str,
 )
 def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_path, monkeypatch):
-    def interrupted(_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     config = compose(*case.overrides)
     train(config, tmp_path / "whole")
-    monkeypatch.setattr(Compiling, "run", interrupted)
+    monkeypatch.setattr(engines, "choose", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "resumed")
     monkeypatch.undo()

@@ -30,7 +30,7 @@ ORDER_WITHIN = dict.fromkeys(("errors", "streams"), ()) | {
 }
 
 
-LIMITS = {"analysis": 30, "sampling": 20}
+LIMITS = {"analysis": 30}
 
 
 def modules():

@@ -116,7 +116,9 @@ def test_a_directory_without_a_run_is_refused(tmp_path, refused):
 def test_a_run_goes_on_in_no_other_directory(completed, refused, tmp_path):
     before = files(completed)
     line = refused(f"hydra.run.dir={tmp_path}/other", f"resume={completed}")
-    assert f"resume={completed} with hydra.run.dir={tmp_path}/other: a run goes on in its" in line
+    assert (
+        f"resume={completed} with hydra.run.dir={tmp_path}/other: a run is resumed in its" in line
+    )
     assert files(completed) == before
     assert not (tmp_path / "other").exists()
 
@@ -199,7 +201,7 @@ def test_ctrl_c_says_how_to_go_on(completed, tmp_path, command, capsys, monkeypa
         command(f"resume={directory}", "total_steps=512", "logger.progress=lines")
     assert ended.value.code == 130
     way = capsys.readouterr().out.splitlines()[-1]
-    assert way == f"go on with: {command_of('run')} resume='{os.path.relpath(directory)}'"
+    assert way == f"resume with: {command_of('run')} resume='{os.path.relpath(directory)}'"
 
 
 def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):

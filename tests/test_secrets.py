@@ -11,8 +11,7 @@ from tests.conftest import SMALL
 from walle.agent import sinks
 from walle.config import compose, config_hash, to_dict
 from walle.errors import ConfigError
-from walle.parts import make_problem
-from walle.training import train
+from walle.training import make_problem, train
 
 SECRET = "kx7-hush-9d2f"
 REFERENCE = "${oc.env:TOY_TOKEN}"

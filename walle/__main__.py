@@ -1,4 +1,4 @@
-"""The command `walle`: `walle NAME ...` runs NAME.py in walle/, its policy/ or its analysis/."""
+"""The command `walle`: `walle NAME ...` runs a module of walle, of its policy/ or its analysis/."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent
+ANALYSES = (
+    *("across_tasks", "compare", "iteration_time", "lag", "plan", "plot", "published_returns"),
+    *("report", "returns", "speedup", "time_percentage", "timeline", "wandb_report"),
+)
+MODULES = {
+    **{name: f"walle.{name}" for name in ("eval", "run", "sweep")},
+    "export": "walle.policy.export",
+    **{name: f"walle.analysis.{name}" for name in ANALYSES},
+}
 OWN = {
     "recipes": "Lists the recipes: settings that were measured, for `+experiment=NAME`.",
     "sweeps": "Lists the sweep files, each with the question that it answers.",
@@ -42,36 +50,36 @@ def main() -> int | None:
 
 def _main() -> int | None:
     name, arguments = _split(sys.argv[1:])
-    if name in ("", "-h", "--help", "help"):
-        from walle.config.help import table
-
-        usage = "usage: walle COMMAND ...\n       walle --help | --version"
-        print(usage, table(_lines()), sep="\n\n")
-        return 0 if name else 2
+    if name in MODULES:
+        return _call(name, arguments)
     if name == "--version":
         from walle import __version__
 
         print(f"walle {__version__}")
         return 0
-    if name == "sweeps":
-        from walle.config.help import sweep_questions, table
-
-        print(table(sweep_questions(arguments)), "Start one with `walle run -cn NAME`.", sep="\n\n")
-        return 0
-    if name == "recipes":
-        from walle.config.help import recipes, table
-
-        print(table(recipes()), "Start one with `walle run +experiment=NAME`.", sep="\n\n")
-        return 0
     if name == "completion" and arguments in (["bash"], ["words"]):
         line = os.environ.get("COMP_LINE", "walle ")
         print(BASH if arguments == ["bash"] else "\n".join(_completions(line)))
         return 0
-    if name in _scripts():
-        return _call(name, arguments)
+    from walle.system.format import table
+
+    if name in ("", "-h", "--help", "help"):
+        usage = "usage: walle COMMAND ...\n       walle --help | --version"
+        print(usage, table(_lines()), sep="\n\n")
+        return 0 if name else 2
+    if name == "sweeps":
+        from walle.config.files import sweep_questions
+
+        print(table(sweep_questions(arguments)), "Start one with `walle run -cn NAME`.", sep="\n\n")
+        return 0
+    if name == "recipes":
+        from walle.config.files import recipes
+
+        print(table(recipes()), "Start one with `walle run +experiment=NAME`.", sep="\n\n")
+        return 0
     from walle.errors import nearest
 
-    print(f"walle: {name!r} is no command; {nearest(name, _lines())}", file=sys.stderr)
+    print(f"walle: there is no command {name!r}; {nearest(name, _lines())}", file=sys.stderr)
     return 2
 
 
@@ -85,22 +93,16 @@ def _split(arguments: list[str]) -> tuple[str, list[str]]:
 
 def _call(name: str, arguments: list[str]) -> int | None:
     sys.argv = [f"walle {name}", *arguments]
-    module = ".".join(["walle", *_scripts()[name].relative_to(PACKAGE).with_suffix("").parts])
-    code: int | None = import_module(module).main()
+    code: int | None = import_module(MODULES[name]).main()
     return code
 
 
-def _scripts() -> dict[str, Path]:
-    """The files of walle/ and of two of its rooms that have a `main`, by name."""
-    places = ("[a-z]*.py", "policy/[a-z]*.py", "analysis/[a-z]*.py")
-    files = [file for place in places for file in sorted(PACKAGE.glob(place))]
-    return {file.stem: file for file in files if "\ndef main(" in file.read_text()}
-
-
 def _lines() -> dict[str, str]:
-    """A line about each command; the line about a script is the first of its docstring."""
-    texts = {name: file.read_text() for name, file in _scripts().items()}
-    return {name: text.split('"""')[1].splitlines()[0] for name, text in texts.items()} | OWN
+    """A line about each command: the first of a module's docstring, which is read unimported."""
+    package = Path(__file__).parent.parent
+    files = {name: package / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}
+    lines = {name: file.read_text().split('"""')[1].splitlines()[0] for name, file in files.items()}
+    return lines | OWN
 
 
 def _completions(line: str) -> list[str]:
@@ -109,13 +111,13 @@ def _completions(line: str) -> list[str]:
     name, arguments = _split([*before, word])
     candidates: Iterable[str] = ()
     if not before and "=" not in word:
-        candidates = [*_lines(), "--help", "--version"]
+        candidates = [*MODULES, *OWN, "--help", "--version"]
     elif name == "run":
         candidates = _completions_of_run(arguments)
-    elif name in _scripts():
+    elif name in MODULES:
         candidates = (o for o in _options(name) if o.startswith("-") == word.startswith("-"))
-    found = [candidate for candidate in candidates if candidate.startswith(word)]
-    return [one if one.endswith(("=", ".", "/")) else f"{one} " for one in found if one]
+    words = [candidate for candidate in candidates if candidate.startswith(word)]
+    return [w if w.endswith(("=", ".", "/")) else f"{w} " for w in words if w]
 
 
 def _completions_of_run(arguments: list[str]) -> Iterable[str]:
@@ -123,7 +125,7 @@ def _completions_of_run(arguments: list[str]) -> Iterable[str]:
     *before, word = arguments
     named = [i for i, flag in enumerate(before) if flag in ("-cn", "--config-name")][-1:]
     if named == [len(before) - 1]:
-        from walle.config.help import sweep_questions
+        from walle.config.files import sweep_questions
 
         return sweep_questions(before)
     if word.startswith("-"):

@@ -22,19 +22,24 @@ def run(composed: DictConfig) -> float | None:
     signal's number if the run was interrupted.
     """
     from walle.errors import ConfigError, WalleError
-    from walle.system.signals import reader_may_leave
+    from walle.system.signals import reader_may_leave, stopped_by
 
     try:
         with reader_may_leave():  # before Hydra reports an error
             return _run(composed)
     except ConfigError as error:
-        _leave_no_directory(composed)
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        from walle.agent.run_directory import remove_refused
+
+        hydra = HydraConfig.get()
+        if hydra.mode == RunMode.RUN and composed.resume is None:
+            remove_refused(Path(hydra.runtime.output_dir))
         sys.exit(_report(error, 2))
     except WalleError as error:
         sys.exit(_report(error, 1))
     except KeyboardInterrupt as stop:
-        from walle.system.signals import stopped_by
-
         sys.exit(128 + stopped_by(stop))
 
 
@@ -74,42 +79,31 @@ def _run(composed: DictConfig) -> float | None:
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
     identity = None if launched or resumed else _identity(composed)
+    shown = os.path.relpath(directory)
     try:
         result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     except OSError as error:
         if error.errno not in DISK_CURES:
             raise
-        raise disk_error(error, directory, os.path.relpath(directory)) from error
+        raise disk_error(error, directory, shown) from error
     except KeyboardInterrupt:  # a second Ctrl-C
         if not launched and has_checkpoint(directory):
-            print(_how_to_go_on(directory))
+            print(_how_to_resume(shown))
         raise
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
-        print(f"{steps}, {result}; files in {os.path.relpath(directory)}")
+        print(f"{steps}, {result}; files in {shown}")
         if result.signal is not None and not launched:
-            print(_how_to_go_on(directory))
+            print(_how_to_resume(shown))
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
 
 
-def _leave_no_directory(composed: DictConfig) -> None:
-    """Removes the directory that Hydra made for a run that was refused."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    from walle.agent.run_directory import remove_refused
-
-    hydra = HydraConfig.get()
-    if hydra.mode == RunMode.RUN and composed.resume is None:
-        remove_refused(Path(hydra.runtime.output_dir))
-
-
-def _how_to_go_on(directory: Path) -> str:
+def _how_to_resume(directory: str) -> str:
     from walle.system.commands import command_of
 
-    return f"go on with: {command_of('run')} resume={shlex.quote(os.path.relpath(directory))}"
+    return f"resume with: {command_of('run')} resume={shlex.quote(directory)}"
 
 
 def _identity(composed: DictConfig) -> str:
@@ -117,7 +111,7 @@ def _identity(composed: DictConfig) -> str:
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    from walle.launcher.identity import comparable_leaves, config_hash
+    from walle.system.identity import comparable_leaves, config_hash
 
     resolved, written = (
         cast(Any, OmegaConf.to_container(composed, resolve=resolve, enum_to_str=True))
@@ -130,76 +124,64 @@ def _identity(composed: DictConfig) -> str:
 def main() -> None:
     """Runs Hydra; a user's mistake gives one line on stderr and exit code 2."""
     try:
-        from walle.system.signals import reader_may_leave
+        import hydra
+    except ModuleNotFoundError:
+        fix = "activate walle's environment (. .venv/bin/activate), or install walle here"
+        sys.exit(_report(f"{sys.executable} has no hydra-core: {fix}", 2))
+    from walle.system.signals import reader_may_leave
 
+    try:
         with reader_may_leave():
-            _main()
-    except KeyboardInterrupt:  # before a run began
+            _main(hydra)
+    except KeyboardInterrupt:  # before a run started
         sys.exit(130)
 
 
-def _main() -> None:
+def _main(hydra: Any) -> None:
     from walle.system.machine import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
+    from walle.config import config_directory, explain
+    from walle.config.callback import with_plus_signs
+    from walle.errors import DISK_CURES
 
-    if {"-h", "--help"} & set(sys.argv):
-        from walle.config.help import help_text
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        from walle.config.files import help_text
 
-        print(help_text(sys.argv[1:]))
+        print(help_text(arguments))
         return
-    if "--version" in sys.argv:
+    if "--version" in arguments:
         from walle import __version__
 
         print(f"walle {__version__}")
         return
-    sweeping = [each for each in sys.argv[1:] if each in ("-m", "--multirun")]
-    # Hydra refuses overrides on both sides of a flag
-    sys.argv = [sys.argv[0], *sweeping, *(a for a in sys.argv[1:] if a not in sweeping)]
-
-    try:
-        import hydra
-    except ModuleNotFoundError:
-        cure = "activate walle's environment (. .venv/bin/activate), or install walle here"
-        sys.exit(_report(f"{sys.executable} has no hydra-core: {cure}", 2))
-    from hydra.errors import HydraException
-    from yaml import YAMLError
-
-    from walle.config import config_directory, explain, explain_damage
-    from walle.config.choices import with_plus_signs
-    from walle.errors import DISK_CURES
-
+    # Hydra refuses overrides on both sides of a flag.
+    sweeping = [word for word in arguments if word in ("-m", "--multirun")]
+    arguments = with_plus_signs([*sweeping, *(word for word in arguments if word not in sweeping)])
+    sys.argv = [sys.argv[0], *_into_its_directory(arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
-    sys.argv = with_plus_signs(sys.argv)
-    if any(argument.startswith("resume=") for argument in sys.argv):
-        sys.argv = _into_its_directory(sys.argv)
-    app = hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(
-        run
+    decorate = hydra.main(
+        version_base="1.3", config_path=str(config_directory()), config_name="config"
     )
     try:
-        app()
-    except HydraException as error:
-        sys.exit(_report(explain(error), 2))
-    except (UnicodeDecodeError, YAMLError) as error:
-        if not (line := explain_damage(error)):
+        decorate(run)()
+    except Exception as error:
+        if line := explain(error):
+            sys.exit(_report(line, 2))
+        if not isinstance(error, OSError):
             raise
-        sys.exit(_report(line, 2))
-    except ValueError as error:
-        if not str(error).startswith("Config group override"):  # Hydra raises that for `GROUP=null`
-            raise
-        sys.exit(_report(f"{error}: give a group one of its options, as in logger=files", 2))
-    except OSError as error:
         if error.errno == ENAMETOOLONG:
-            cure = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
-            sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {cure}", 2))
+            fix = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
+            sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {fix}", 2))
         if error.errno not in DISK_CURES:
             raise
-        cure = DISK_CURES[error.errno]
-        if not any(argument.startswith("resume=") for argument in sys.argv):
-            place = "hydra.sweep.dir" if sweeping else "hydra.run.dir"
-            cure += f", or give another place with {place}=..."
-        sys.exit(_report(f"cannot write: {error}; {cure}", 1))
+        fix = DISK_CURES[error.errno]
+        if not any(word.startswith("resume=") for word in arguments):
+            key = "hydra.sweep.dir" if sweeping else "hydra.run.dir"
+            fix += f", or choose another directory with {key}=..."
+        sys.exit(_report(f"cannot write: {error}; {fix}", 1))
 
 
 def _into_its_directory(arguments: list[str]) -> list[str]:
@@ -207,41 +189,37 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     from walle.config import stored_config
     from walle.errors import ConfigError
 
-    place = next(i for i, argument in enumerate(arguments) if argument.startswith("resume="))
-    directory = arguments[place].partition("=")[2].strip("'\"")
+    resume = next((word for word in arguments if word.startswith("resume=")), "")
+    directory = resume.partition("=")[2].strip("'\"")
     if directory in ("", "null"):
         return arguments
-    if elsewhere := [each for each in arguments if each.startswith("hydra.run.dir=")]:
-        reason = "a run goes on in its own directory; drop one of the two"
+    if elsewhere := [word for word in arguments if word.startswith("hydra.run.dir=")]:
+        reason = "a run is resumed in its own directory; drop one of the two"
         sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
         stored = stored_config(Path(directory))
     except ConfigError as error:
         sys.exit(_report(error, 2))
-    if _needs_workers(stored, arguments[1:]):
+    if _needs_workers(stored, arguments):
         from walle.system.forkserver import keep_processes, start_fork_server
 
         keep_processes()
         start_fork_server()  # it imports torch while Hydra composes the settings here
-    # Hydra reads a backslash as itself unless a quote follows it.
-    quoted = "'{}'".format(re.sub(r"(\\*)('|$)", _escaped, directory))
-    own = [f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
-    return [*arguments[:place], *own, *arguments[place + 1 :]]
+    # Hydra takes a backslash literally unless a quote follows it.
+    escaped = re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), directory)
+    index = arguments.index(resume)
+    own = [f"resume='{escaped}'", f"hydra.run.dir='{escaped}'", "hydra.output_subdir=null"]
+    return [*arguments[:index], *own, *arguments[index + 1 :]]
 
 
 def _needs_workers(stored: dict[str, Any], arguments: list[str]) -> bool:
     """Whether a resumed run surely starts workers, and Hydra leaves their environment alone."""
     special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
     try:
-        asked = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
+        workers = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
     except (KeyError, TypeError):  # a damaged run.json is refused later
         return False
-    return asked and not special
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """The backslashes before a quote or before the end of a text, and the quote."""
-    return 2 * found[1] + ("\\'" if found[2] else "")
+    return workers and not special
 
 
 def _report(error: object, code: int) -> int:

@@ -34,10 +34,6 @@ def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
     A job in state `running` is shown as `lost` when neither a launcher nor a worker runs it: the
     job died with it.
 
-    Args:
-        sweep: the directory.
-        workers: of the sweep, if they are known already.
-
     Raises:
         ValueError: the directory holds no sweep.
     """

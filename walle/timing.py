@@ -1,4 +1,4 @@
-"""Time measurement in exclusive sections on one monotonic clock."""
+"""Time measurement in exclusive sections on one monotonic clock, and cadences in steps."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ def timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+class Every:
+    """A cadence: true once in every `period` environment steps; never if `period` is None."""
+
+    def __init__(self, period: int | None, env_steps: int = 0) -> None:
+        """Becomes true for the first time at the next multiple of `period` after `env_steps`."""
+        self._period = period
+        self._next = None if period is None else (env_steps // period + 1) * period
+
+    def __call__(self, env_steps: int) -> bool:
+        """Whether a multiple of the period was passed since the last True."""
+        if self._period is None or self._next is None or env_steps < self._next:
+            return False
+        self._next = (env_steps // self._period + 1) * self._period
+        return True
+
+
 class Span(NamedTuple):
     """An uninterrupted interval in one section, in nanoseconds of the monotonic clock."""
 
@@ -43,10 +59,18 @@ class Timer:
     section inside another one suspends the outer one.
 
     The clock is `time.monotonic_ns`, which all processes of one machine share.
+
+    Attributes:
+        start_ns: the start on that clock, earlier by the time that earlier processes took.
     """
 
     def __init__(
-        self, sections: tuple[str, ...], *, trace: bool = False, board: Any = None
+        self,
+        sections: tuple[str, ...],
+        *,
+        trace: bool = False,
+        board: Any = None,
+        earlier_s: float = 0.0,
     ) -> None:
         """Starts the clock in section `other`.
 
@@ -55,6 +79,7 @@ class Timer:
             trace: whether to keep every span, for a timeline.
             board: two integers in shared memory, which show other processes the number of the
                 current section and the clock at its beginning in nanoseconds; None for no board.
+            earlier_s: seconds that earlier processes of a resumed run took.
         """
         if "other" not in sections:
             raise ValueError(f"sections must contain 'other', got {sections}")
@@ -65,6 +90,12 @@ class Timer:
         self._board = None if board is None else memoryview(board)
         self._current = self._index["other"]
         self._since = time.monotonic_ns()
+        self.start_ns = self._since - int(earlier_s * 1e9)
+
+    @property
+    def wall_s(self) -> float:
+        """The seconds since the start."""
+        return (time.monotonic_ns() - self.start_ns) * 1e-9
 
     def switch(self, section: str) -> int:
         """Leaves the current section for `section`; returns the clock in nanoseconds.

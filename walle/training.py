@@ -1,49 +1,484 @@
-"""Starts the parts of a run, runs the agent, and stops all parts in every case."""
+"""Trains one policy: makes the parts of a run, connects them, loops and closes them.
+
+`train` shows the order in which things happen; the functions below it make one part each. What
+happens when a process dies:
+
+- A sampler: `sampling.receive` starts another one with the same lanes, which repeats the round
+  (walle.sampling.process_sampling). The agent waits longer, and the run has the same bits. After
+  too many deaths, or one with a traceback, it raises `WorkerError` and the run fails.
+- A learner: the update raises `WorkerDeathError`. The agent undoes the update and writes a
+  checkpoint (`Agent.run`). All processes are closed, and `train` starts again from that checkpoint.
+- This process: its workers notice and end. `resume=DIR` resumes from the last checkpoint.
+"""
 
 from __future__ import annotations
 
-import time
-import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from walle import algos
 from walle.agent import checkpoint
-from walle.agent.cadence import Every
+from walle.agent.agent import Agent
 from walle.agent.callbacks.base import Callback
-from walle.agent.callbacks.calling import make_callbacks, stop_reason
+from walle.agent.callbacks.calling import Callbacks, make_callbacks, stop_reason
+from walle.agent.checkpoint import CheckpointFiles
+from walle.agent.episode_tracker import EpisodeTracker
+from walle.agent.evaluation import Evaluations, Evaluator
+from walle.agent.progress import make_progress
 from walle.agent.provenance import write_provenance
-from walle.agent.recorder import Filming
+from walle.agent.recorder import Filming, Recorder
 from walle.agent.run_directory import Status, set_aside_previous
-from walle.config import config_hash, to_dict, validate
-from walle.config.remarks import crowded, late_episodes
-from walle.config.schemas import Config
+from walle.agent.sinks import make_sinks
+from walle.algos.base import Algorithm
+from walle.algos.problem import Problem
+from walle.config import config_hash, to_dict, with_variables
+from walle.config.schemas import Config, RaySampler, SerialSampler
+from walle.envs import EnvSpec
+from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
-from walle.learning.cached_files import built
-from walle.parts import (
-    Run,
-    make_agent,
-    make_algorithm,
-    make_outputs,
-    make_problem,
-    make_sampling,
-    make_tasks,
-    start_learners,
-)
-from walle.sampling.sampling import EventLog
+from walle.nets.factory import NetSettings
+from walle.policy.loading import stored_policy
+from walle.sampling.episodes import EpisodeQuota, capacity
+from walle.sampling.lane_book import LaneBlock, deal
+from walle.sampling.process_sampling import ProcessSampling
+from walle.sampling.rounds import split_lanes
+from walle.sampling.sampler_process import SamplerTask
+from walle.sampling.sampling import EventLog, Patience, Sampling
+from walle.sampling.serial_sampling import SerialSampling
+from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
 from walle.system.locks import run_directory
+from walle.system.machine import usable_cores
+from walle.system.run_files import update_status
 from walle.system.signals import Signals
-from walle.system.supervision import Restarts
-from walle.timing import AGENT_SECTIONS, Timer, TraceFile
+from walle.system.supervision import Restarts, Watchdog
+from walle.timing import AGENT_SECTIONS, Every, Timer, TraceFile, timestamp
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from walle.learning.sharing.learners import Learners
+
+
+def train(
+    config: Config,
+    directory: str | Path,
+    overrides: Sequence[str] = (),
+    resumed: dict[str, Any] | None = None,
+    *,
+    launched: bool = False,
+    identity: str | None = None,
+) -> RunResult:
+    """Runs `config` and writes the results into `directory`.
+
+    Args:
+        config: the checked configuration.
+        directory: the run's directory; earlier files are moved to attempts/ unless the run is
+            resumed.
+        overrides: what the user typed, for run.json.
+        resumed: the state to resume from, as `checkpoint.load` returns it; None for a new run.
+        launched: whether the launcher of a sweep has started status.json and counted this attempt.
+        identity: hash of the settings as they were typed; None for a hash of `config`, in which
+            values that depend on the machine are filled in.
+
+    Raises:
+        ConfigError: the environment or the settings cannot work, or another run uses the
+            directory; no sampler has started.
+        WorkerError: a sampler or a learner ended.
+        DirectoryLost: the directory was deleted or moved.
+    """
+    if not isinstance(config, Config):
+        raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
+    directory, settings = Path(directory), to_dict(config)
+    if config.sampler.name == "process" or config.learners > 1:
+        spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
+    if resumed:
+        _refuse_another_run(resumed["config"], settings, directory)
+    earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
+    timer = Timer(AGENT_SECTIONS, trace=config.trace, earlier_s=earlier_s)
+    torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
+
+    # What the user got wrong is refused here, before anything is written.
+    problem, environment = make_problem(config)
+    parts = make_parts(config, directory, problem, environment, resumed)
+
+    with run_directory(directory) as locked, Signals().installed() as signals:
+        if resumed:
+            checkpoint.clear_remains(directory / "checkpoints", resumed)
+        again = (resumed is not None or set_aside_previous(directory)) and not launched
+        write_provenance(directory, settings, list(overrides), resumed=resumed is not None)
+        hash_ = identity or config_hash(config)
+        status = Status(locked, hash_, again=again, resumed=resumed is not None)
+        restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
+        result: RunResult | None = None
+        with status.recording_failure():
+            while result is None:
+                try:
+                    result = _run(config, directory, parts, timer, resumed, signals, events)
+                except Interrupted:  # by a signal before the agent could learn
+                    result = RunResult(None, None, None, 0, timer.wall_s, signals.received)
+                except WorkerDeathError as death:  # of a learner: start again from the checkpoint
+                    last = directory / "checkpoints" / checkpoint.LAST
+                    resumed = checkpoint.load(last) if last.exists() else resumed
+                    round_ = resumed["iteration"] if resumed else 0
+                    if refused := restarts.refusal(0, round_):
+                        raise WorkerError(f"{death}; {refused}") from death
+                    events = EventLog()
+                    events.replaced(str(death).partition(" ")[0], round_, str(death))
+                    parts = make_parts(config, directory, problem, environment, resumed)
+        if result.signal is not None:
+            status.interrupted(result.signal)
+        else:
+            reason = stop_reason(result.stopped_by)
+            status.completed(result.objective(config.objective), reason)
+    return result
+
+
+def _run(
+    config: Config,
+    directory: Path,
+    parts: Parts,
+    timer: Timer,
+    resumed: dict[str, Any] | None,
+    signals: Signals,
+    events: EventLog,
+) -> RunResult:
+    """Starts the processes, connects them with the agent, runs it, and closes all.
+
+    Raises:
+        WorkerDeathError: a learner was killed.
+        Interrupted: a signal arrived before the agent could learn.
+    """
+    problem, environment, algorithm = parts.problem, parts.environment, parts.algorithm
+    with ExitStack() as stack:
+        stack.callback(end_orphans)
+        learners: Learners | None = None
+        if config.learners > 1:  # besides the agent
+            # Most runs have one learner and can do without this import.
+            from walle.learning.sharing.learners import Learners, make_learner_tasks
+
+            make: Any = partial(algos.make, config.algo, NetSettings.of(config.net))
+            threads = config.learner.threads
+            learners = Learners(make_learner_tasks(config.learners, make, problem, threads))
+            stack.callback(learners.close)
+        trace = directory / "trace.csv" if config.trace else None
+        if trace and not (resumed and trace.exists()):
+            TraceFile.create(trace)
+
+        shape = partial(rollout_shape, config, problem, environment)
+        blocks = [LaneBlock.loaded(each) for each in resumed["lanes"]] if resumed else []
+        spans = (trace, timer.start_ns) if trace else None
+        tasks = make_tasks(config, problem, environment, algorithm, blocks, spans)
+        sampling = make_sampling(
+            config, directory, tasks, shape, environment, algorithm, signals, learners
+        )
+        stack.callback(sampling.close)
+        events.listen(sampling.events.report)
+        if learners is not None:
+            shared: Any = algorithm  # with shards, so also a `Learnable`
+            learners.join(shared, config.device)
+
+        agent = make_agent(config, directory, parts, sampling, timer, trace, resumed)
+        stack.callback(agent.close)
+        if resumed is None:
+            for line in warnings(config, problem.longest_episode):
+                agent.recorder.say(line)
+
+        with suppress(Interrupted):
+            agent.run(config.total_steps, signals)
+        stopped_by = agent.callbacks.stopped_by
+        if (reason := stop_reason(stopped_by)) and signals.received is None:
+            agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
+        return RunResult(
+            *agent.returns, agent.env_steps, timer.wall_s, signals.received, stopped_by
+        )
+
+
+def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Path) -> None:
+    for key in ("seed", "batch_size", "env", "algo", "net"):
+        if then[key] != now[key]:
+            raise ConfigError(
+                f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, and "
+                f"run.json has {now[key]}; put the run's own checkpoint back"
+            )
+
+
+def make_problem(config: Config) -> tuple[Problem, Probe]:
+    """Builds the problem from a trial lane, which takes a step to test the environment.
+
+    Raises:
+        ConfigError: the environment does not work, or does not fit the settings.
+    """
+    env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
+    watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
+    with watchdog.over("the trial of the environment"):
+        environment = probe(env, config.seed)
+    lane = environment.lane
+    limit = lane.episode_limit
+    if config.whole_episodes and limit is None:
+        raise ConfigError(
+            f"sampler.collect=episodes: {env.id} has no limit of an episode's steps, so an episode"
+            " might never end; set env.episode_limit, or use sampler.collect=fixed"
+        )
+    problem = Problem(
+        lane.observation_space,
+        lane.action_space,
+        lanes=config.lanes,
+        total_steps=config.total_steps,
+        schedule_steps=config.schedule_steps or config.total_steps,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        device=config.device,
+        longest_episode=None if limit is None else -(-limit // env.frame_skip),
+        rounds_vary=config.rounds_vary,
+        shards=config.shards,
+    )
+    return problem, environment
+
+
+def make_algorithm(config: Config, problem: Problem) -> Algorithm:
+    """Builds the algorithm of `config` with its initial parameters.
+
+    Raises:
+        ConfigError: several learners are configured, and they cannot share the updates.
+    """
+    name = config.algo.name
+    algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
+    if config.shards > 1 and not algorithm.optimizers():
+        raise ConfigError(
+            f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
+            f"{config.algo.single_learner_cure}"
+        )
+    return algorithm
+
+
+class Parts(NamedTuple):
+    """The parts of a run that exist before its processes start."""
+
+    problem: Problem
+    environment: Probe  # what a trial of the environment found
+    algorithm: Algorithm
+    callbacks: Mapping[str, Callback]
+    filming: Filming | None
+
+
+def make_parts(
+    config: Config,
+    directory: Path,
+    problem: Problem,
+    environment: Probe,
+    resumed: dict[str, Any] | None,
+) -> Parts:
+    """Makes the algorithm, the callbacks and what films episodes.
+
+    Raises:
+        ConfigError: one of them cannot be made, or a package for videos is missing.
+    """
+    algorithm = make_algorithm(config, problem)
+    callbacks, filming = make_callbacks(config.callbacks), None
+    if config.logger.video_every is not None:
+        # These imports are slow, and few runs have videos.
+        from walle.policy.acting import Origin
+        from walle.policy.loading import policy_from
+        from walle.policy.video import film_while_learning
+
+        origin = Origin(directory, config.algo.name, 0, config.seed)
+        policy = policy_from(algorithm, environment.env, environment.lane, origin)
+        ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
+        film = film_while_learning(directory, ending, policy, config.logger.video_steps)
+        env_steps = resumed["env_steps"] if resumed else 0
+        filming = Filming(Every(config.logger.video_every, env_steps), film)
+    return Parts(problem, environment, algorithm, callbacks, filming)
+
+
+def make_tasks(
+    config: Config,
+    problem: Problem,
+    environment: Probe,
+    algorithm: Algorithm,
+    blocks: Sequence[LaneBlock] = (),
+    trace: tuple[Path, int] | None = None,
+) -> list[SamplerTask]:
+    """Makes a task with contiguous lanes for each sampler; one with all lanes for a cluster.
+
+    `blocks` are the lanes of a resumed run; `trace` is a file and the zero of its clock in ns.
+    """
+    lag, cores = config.sampler.lag, usable_cores()
+    counted = not lag.free_running and not config.rounds_vary
+    return [
+        SamplerTask(
+            index=i,
+            env=environment.env,
+            lanes=lanes,
+            policy=algorithm.policy_factory,
+            obs_dim=problem.obs_dim,
+            clip=algorithm.obs_clip,
+            seed=config.seed,
+            lag=lag,
+            rounds=problem.rounds if counted else None,
+            core=cores[i % len(cores)] if config.sampler.pin else None,
+            trace=trace,
+            episodes_over=config.lanes if config.whole_episodes else None,
+            start=deal(blocks, lanes),
+        )
+        for i, lanes in enumerate(split_lanes(config.lanes, config.n or 1))
+    ]
+
+
+def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: int) -> RolloutShape:
+    """The shape of the rollouts of a sampler with `lanes` lanes."""
+    batch_size = config.largest_batch or config.batch_size
+    steps, packed, lane_state = batch_size // config.lanes, 0, environment.state_bytes
+    if config.whole_episodes:  # all lanes in one column, one after the other
+        assert problem.longest_episode is not None
+        steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
+        lanes, packed, lane_state = 1, lanes, 0
+    state = NetSettings.of(config.net).state_size
+    sizes = (packed, state, lane_state, problem.obs_layout.dtype)
+    return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
+
+
+def make_sampling(
+    config: Config,
+    directory: Path,
+    tasks: Sequence[SamplerTask],
+    shape: Callable[[int], RolloutShape],
+    environment: Probe,
+    algorithm: Algorithm,
+    signals: Signals,
+    learners: Learners | None,
+) -> Sampling:
+    """Starts the sampler processes, or builds a sampler in this process for sampler=serial.
+
+    Raises:
+        ConfigError: the rounds need more memory than this machine has.
+    """
+    sampler, slots = config.sampler, config.slots
+    shapes = [shape(len(task.lanes)) for task in tasks]
+    check_memory(shapes, slots, config.batch_size)
+    if isinstance(sampler, SerialSampler):
+        events = EventLog()
+        watchdog = make_watchdog(config, directory, events.report)
+        return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
+    exact = not sampler.lag.free_running and not config.whole_episodes
+    patience = Patience(
+        balance=sampler.balance and exact and environment.moves,
+        restarts=sampler.restarts,
+        timeout_s=sampler.timeout_s,
+    )
+    snapshot = algorithm.snapshot()
+    if isinstance(sampler, RaySampler):
+        # Few runs need these imports.
+        from walle.sampling.cluster.members import ClusterSettings
+        from walle.sampling.cluster.pools import Plan
+        from walle.sampling.cluster.sampling import RaySampling
+
+        plan = Plan(tasks[0], shape, len(snapshot.vector), slots, patience)
+        cluster = ClusterSettings.of(sampler)
+        return RaySampling(
+            plan, snapshot, cluster, lag=sampler.lag, signals=signals, others=learners
+        )
+    return ProcessSampling(
+        tasks,
+        shapes,
+        lag=sampler.lag,
+        vector_length=len(snapshot.vector),
+        slots=slots,
+        enough=1 if algorithm.capabilities.every_rollout else config.batch_size,
+        max_staleness=config.algo.staleness_bound,
+        signals=signals,
+        patience=patience,
+        others=learners,
+    )
+
+
+def make_watchdog(config: Config, directory: Path, say: Callable[[str], None]) -> Watchdog:
+    """Makes the watchdog over work in this process, with the samplers' time limit."""
+
+    def record_end(text: str) -> None:
+        ended = timestamp()
+        update_status(directory, state="failed", exit_code=1, error=text, ended=ended)
+
+    return Watchdog(config.sampler.timeout_s, say, record_end)
+
+
+def make_agent(
+    config: Config,
+    directory: Path,
+    parts: Parts,
+    sampling: Sampling,
+    timer: Timer,
+    trace: Path | None,
+    resumed: dict[str, Any] | None,
+) -> Agent:
+    """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
+    environment, algorithm = parts.environment, parts.algorithm
+    settings, logger, lag = to_dict(config), config.logger, config.sampler.lag
+    env_steps = resumed["env_steps"] if resumed else 0
+    options = {**logger.options, "job_type": config.algo.name}
+    recorder = Recorder(
+        directory,
+        timer,
+        EpisodeTracker(sampling.owners, logger.return_window),
+        lock_step=lag.lock_step,
+        sinks=make_sinks(logger.name, directory, settings, options, env_steps if resumed else None),
+        progress=make_progress(logger.progress, config.total_steps, logger.print_every_s),
+        trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
+        filming=parts.filming,
+        earlier=resumed["recorder"] if resumed else None,
+    )
+    evaluator = None
+    if config.eval.every is not None:
+        evaluator = Evaluator(
+            environment.env,
+            algorithm.policy_factory(),
+            algorithm.obs_clip,
+            episodes=config.eval.episodes,
+            seed=config.seed,
+            stochastic=config.eval.stochastic,
+        )
+    watchdog = make_watchdog(config, directory, recorder.say)
+    stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+    due = Every(config.checkpoint.every, env_steps)
+    agent = Agent(
+        algorithm,
+        sampling,
+        recorder,
+        Evaluations(evaluator, Every(config.eval.every, env_steps), watchdog),
+        CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, due),
+        Callbacks(parts.callbacks, timer, directory, recorder),
+        timer,
+        lag=lag,
+        quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
+        # Other learners, and under lag samplers, can die in the middle of an update. The rounds of
+        # a replay buffer are too short to keep the state before each for the samplers' sake.
+        undo=config.learners > 1 or (not lag.lock_step and algorithm.replay is None),
+    )
+    if resumed:
+        agent.load_state_dict(resumed)
+    return agent
+
+
+def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:
+    """Lines about settings that work, but perhaps not as they were meant."""
+    n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
+    if config.sampler.name == "process" and n > cores and config.env.name != "slow":
+        yield (
+            f"{n} samplers share {cores} cores: more than one for each core is faster only if "
+            "environments wait; sampler.n=null takes a sampler for each core"
+        )
+    last = (longest_episode or 0) * lanes
+    if last > total and not config.whole_episodes:
+        yield (
+            f"episodes of {longest_episode:,} steps in {lanes} lanes end after {last:,} steps, the "
+            f"run after {total:,}: returns come from evaluations and from episodes that end early; "
+            "for more use fewer sampler.lanes or more total_steps"
+        )
 
 
 class RunResult(NamedTuple):
@@ -77,198 +512,8 @@ class RunResult(NamedTuple):
         return f"evaluation {return_text(self.eval_mean)}, {episodes}"
 
     def objective(self, name: str) -> float | None:
-        """The number that a sweep's optimizer gets, by the setting `objective`."""
+        """The number that the setting `objective` names, for a sweep's optimizer."""
         steps_per_s = self.env_steps / self.wall_s if self.wall_s else None
         by_eval = self.return_mean if self.eval_mean is None else self.eval_mean
         by_name = {"eval": by_eval, "best": self.best, "return": self.return_mean}
         return {**by_name, "steps_per_s": steps_per_s, "wall_s": self.wall_s}[name]
-
-
-def train(
-    config: Config,
-    directory: str | Path,
-    overrides: Sequence[str] = (),
-    resumed: dict[str, Any] | None = None,
-    *,
-    launched: bool = False,
-    identity: str | None = None,
-) -> RunResult:
-    """Runs `config` and writes the results into `directory`.
-
-    Args:
-        config: the checked configuration.
-        directory: the run's directory; earlier files are set aside unless the run is resumed.
-        overrides: what the user typed, for run.json.
-        resumed: the state to go on from, as `checkpoint.load` gives it; None for a new run.
-        launched: whether the launcher of a sweep has begun status.json and counted this attempt.
-        identity: hash of the settings as they were asked for; None for a hash of `config`, in which
-            values that depend on the machine are filled in.
-
-    Raises:
-        ConfigError: the environment or the settings cannot work, or another run uses the
-            directory; no sampler has started.
-        WorkerError: a sampler or a learner ended.
-        DirectoryLost: the directory was deleted or moved.
-    """
-    if not isinstance(config, Config):
-        raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
-    directory = Path(directory)
-    if config.sampler.name == "process" or config.learners > 1:
-        spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
-    if resumed:
-        _refuse_another_run(resumed["config"], to_dict(config), directory)
-    earlier_ns = int(resumed["recorder"]["wall_s"] * 1e9) if resumed else 0
-    start_ns = time.monotonic_ns() - earlier_ns
-    timer = Timer(AGENT_SECTIONS, trace=config.trace)
-    torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
-    problem, probed = make_problem(config)
-    algorithm = make_algorithm(config, problem)
-    run = Run(config, directory, probed, problem, algorithm, timer, start_ns, resumed)
-    extras = _make_extras(run)
-    with run_directory(directory) as locked, Signals().installed() as signals:
-        if resumed:
-            checkpoint.clear_remains(directory / "checkpoints", resumed)
-        again = (resumed is not None or set_aside_previous(directory)) and not launched
-        write_provenance(directory, to_dict(config), list(overrides), resumed=resumed is not None)
-        found = identity or config_hash(config)
-        status = Status(locked, found, again=again, resumed=resumed is not None)
-        with status.recording_failure():
-            try:
-                result = _run_on(run, extras, signals)
-            except Interrupted:  # before the agent could learn
-                result = RunResult(None, None, None, 0, run.wall_s, signals.received)
-        value = result.objective(config.objective)
-        status.end_with(result.signal, stop_reason(result.stopped_by), value)
-    return result
-
-
-def build_programs(composed: Sequence[DictConfig]) -> str | None:
-    """Compiles what the agents of such runs would compile, so that they find it in the cache.
-
-    What cannot be compiled is left to the runs, which say why.
-
-    Returns:
-        a line that says what was built; None if everything was in the cache.
-    """
-    begin_s, before, failed = time.monotonic(), built(), 0
-    for config in _compiled_differently(composed):
-        try:
-            torch.set_num_threads(config.learner.threads)  # the programs depend on it
-            make_algorithm(config, make_problem(config)[0]).warm_up()
-        except Exception:  # noqa: BLE001  the run meets the same one
-            traceback.print_exc()
-            failed += 1
-    programs, took_s = len(built() - before), time.monotonic() - begin_s
-    texts = {
-        "compiled programs built before the first job starts": programs,
-        "settings that could not be compiled, whose jobs say why": failed,
-    }
-    told = [f"{text}: {count}" for text, count in texts.items() if count]
-    return "; ".join([*told, f"{took_s:.0f} s"]) if told else None
-
-
-def _compiled_differently(composed: Sequence[DictConfig]) -> Iterable[Config]:
-    """One configuration for each program; none for runs that are not to compile."""
-    found: dict[str, Config] = {}
-    for config in map(validate, composed):
-        sizes = config.lanes, config.batch_size, config.total_steps, config.schedule_steps
-        learning = config.shards, config.learner.threads, config.device
-        parts = config.algo, config.net, config.env, config.sampler.collect, config.rounds_vary
-        if getattr(config.algo, "compile", "false") != "false":
-            found.setdefault(repr((*parts, *sizes, *learning)), config)
-    return found.values()
-
-
-def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Path) -> None:
-    for key in ("seed", "batch_size", "env", "algo", "net"):
-        if then[key] != now[key]:
-            raise ConfigError(
-                f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, and "
-                f"run.json has {now[key]}; put the run's own checkpoint back"
-            )
-
-
-class Extras(NamedTuple):
-    """The user's callbacks, and the videos that it makes of its policy, if any."""
-
-    callbacks: dict[str, Callback]
-    filming: Filming | None
-
-
-def _make_extras(run: Run) -> Extras:
-    """Makes them before anything is written, because either may be refused."""
-    return Extras(make_callbacks(run.config.callbacks), _make_filming(run))
-
-
-def _run_on(run: Run, extras: Extras, signals: Signals) -> RunResult:
-    """Runs; after the death of a learner, goes on from the checkpoint that the agent has left."""
-    restarts = Restarts(run.config.learner.restarts, "learner.restarts")
-    news = EventLog()
-    while True:
-        try:
-            return _run(run, extras, signals, news)
-        except WorkerDeathError as death:
-            last = run.directory / "checkpoints" / checkpoint.LAST
-            resumed = checkpoint.load(last) if last.exists() else run.resumed
-            round_ = resumed["iteration"] if resumed else 0
-            if refused := restarts.refusal(0, round_):
-                raise WorkerError(f"{death}; {refused}") from death
-            news = EventLog()
-            news.replaced(str(death).partition(" ")[0], round_, str(death))
-            algorithm = make_algorithm(run.config, run.problem)
-            run = run._replace(algorithm=algorithm, resumed=resumed)
-            extras = _make_extras(run)
-
-
-def _run(run: Run, extras: Extras, signals: Signals, news: EventLog) -> RunResult:
-    config = run.config
-    trace_path = run.directory / "trace.csv" if config.trace else None
-    if trace_path and not (run.resumed and trace_path.exists()):
-        TraceFile.create(trace_path)
-    tasks = make_tasks(run, trace_path)
-    with ExitStack() as stack:
-        stack.callback(end_orphans)
-        learners = start_learners(config, run.problem)
-        if learners is not None:
-            stack.callback(learners.close)
-        sampling = make_sampling(run, tasks, signals, learners)
-        stack.callback(sampling.close)
-        news.listen(sampling.events.report)
-        if learners is not None:
-            algorithm: Any = run.algorithm  # with shards, so also a `Learnable`
-            learners.join(algorithm, config.device)
-        outputs = make_outputs(run, trace_path, extras.filming)
-        if run.resumed is None:
-            for line in filter(None, (crowded(config), late_episodes(config, run.problem))):
-                outputs.progress.say(line)
-        agent = make_agent(run, sampling, outputs, extras.callbacks)
-        stack.callback(agent.close)
-        with suppress(Interrupted):
-            agent.run(config.total_steps, signals)
-        stopped_by = agent.callbacks.stopped_by
-        if (reason := stop_reason(stopped_by)) and signals.received is None:
-            outputs.progress.say(f"{reason} after {agent.env_steps:,} steps")
-        return RunResult(*agent.returns, agent.env_steps, run.wall_s, signals.received, stopped_by)
-
-
-def _make_filming(run: Run) -> Filming | None:
-    """Films an episode now and then, if the run is to have videos.
-
-    Raises:
-        ConfigError: a package is missing, or the environment cannot be drawn.
-    """
-    every, resumed = run.config.logger.video_every, run.resumed
-    if every is None:
-        return None
-    # These imports are slow, and few runs have videos.
-    from walle.policy.acting import Origin
-    from walle.policy.loading import policy_from
-    from walle.policy.video import film_while_learning
-
-    config = run.config
-    origin = Origin(run.directory, config.algo.name, 0, config.seed)
-    policy = policy_from(run.algorithm, run.probed.env, run.probed.lane, origin)
-    ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
-    due = Every(every, resumed["env_steps"] if resumed else 0)
-    film = film_while_learning(run.directory, ending, policy, config.logger.video_steps)
-    return Filming(due, film)

@@ -49,7 +49,7 @@ OmegaConf.register_new_resolver("walle.either", either, replace=True)
 
 def example(name: str) -> str:
     """`${walle.example:NAME}` is the directory of an example, for the search path of a sweep."""
-    from walle.config.places import example_directory
+    from walle.config.files import example_directory
 
     return str(example_directory(name))
 
@@ -76,7 +76,7 @@ class WalleSearchPath(SearchPathPlugin):
         root = here.parents[1]
         if not {str(root / "conf"), str(root / "walle" / "conf")} & {*mains}:
             return  # another application, which need not wait for an import
-        from walle.config.places import config_directory, own_directory, sweeps_directory
+        from walle.config.files import config_directory, own_directory, sweeps_directory
 
         if str(config_directory()) in mains:
             search_path.append(provider="walle-sweeps", path=f"file://{sweeps_directory()}")

@@ -19,7 +19,7 @@ def evaluate():
 
     def _evaluate(interrupted, **spec):
         env = EnvSpec("tests.toy:Rude-v0", {"how": "well"}, **spec)
-        evaluator = Evaluator(env, policy, 2, None, episodes=2, seed=0)
+        evaluator = Evaluator(env, policy, None, episodes=2, seed=0)
         return evaluator.evaluate(snapshot, 0, interrupted)
 
     return _evaluate
@@ -39,7 +39,7 @@ def test_every_evaluation_begins_with_an_empty_memory():
     policy = GRUPolicy(2, 8, CategoricalPolicy(8, 2, (16,), torch.tanh))
     vector = policy.init(torch.Generator().manual_seed(0))
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
-    evaluator = Evaluator(EnvSpec("tests.toy:Recall-v0"), policy, 2, None, episodes=3, seed=0)
+    evaluator = Evaluator(EnvSpec("tests.toy:Recall-v0"), policy, None, episodes=3, seed=0)
     actor, states = evaluator._actor, []
     forward = actor.dist_params
 
@@ -64,7 +64,7 @@ def test_an_evaluation_depends_on_its_number_and_not_on_those_before(saving):
     vector = policy.init(torch.Generator().manual_seed(0))
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
     env = EnvSpec("tests.toy:Season-v0", saving=saving)  # its rewards fall from episode to episode
-    many, one = (Evaluator(env, policy, 2, None, episodes=2, seed=0) for _ in range(2))
+    many, one = (Evaluator(env, policy, None, episodes=2, seed=0) for _ in range(2))
     found = [many.evaluate(snapshot, number, lambda: False) for number in (0, 1, 2)]
     alone = one.evaluate(snapshot, 2, lambda: False)
     assert (alone == found[2]) == (saving == "pickle")
@@ -83,7 +83,7 @@ def evaluate_number():
     policy = CategoricalPolicy(4, 2, (4,), torch.tanh)
     vector = policy.init(torch.Generator().manual_seed(0))
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(4), torch.ones(4))).numpy())
-    evaluator = Evaluator(EnvSpec("CartPole-v1"), policy, 4, None, episodes=2, seed=0)
+    evaluator = Evaluator(EnvSpec("CartPole-v1"), policy, None, episodes=2, seed=0)
     seen, likeliest = [], evaluator._actor.likeliest
 
     def noted(obs):
@@ -109,7 +109,7 @@ def test_a_stochastic_evaluation_runs_the_same_episodes_with_drawn_actions():
 
     def evaluate(number, stochastic):
         env = EnvSpec("CartPole-v1")
-        evaluator = Evaluator(env, policy, 4, None, episodes=8, seed=0, stochastic=stochastic)
+        evaluator = Evaluator(env, policy, None, episodes=8, seed=0, stochastic=stochastic)
         return evaluator.evaluate(snapshot, number, lambda: False)
 
     plain, both = evaluate(0, False), evaluate(0, True)

@@ -1,6 +1,6 @@
 import pytest
 
-from walle.agent.iteration_rows import Collection, durations
+from walle.agent.recorder import Collection, durations
 
 SECONDS = {"wait_experience": 1.0, "update": 2.0, "compile": 4.0, "other": 0.5}
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from walle.agent import replay_files
-from walle.agent.checkpoint import CheckpointFiles
-from walle.agent.replay_files import ReplayFiles
+from walle.agent import checkpoint as checkpoint_file
+from walle.agent.checkpoint import CheckpointFiles, ReplayFiles
 from walle.errors import ConfigError
 from walle.learning.replay import Replay
+from walle.timing import Every
 from walle.types import Rollout
 
 CAPACITY, ROWS_A_FILE = 23, 10
@@ -19,7 +19,7 @@ CAPACITY, ROWS_A_FILE = 23, 10
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
-    monkeypatch.setattr(replay_files, "_ROWS_A_FILE", ROWS_A_FILE)
+    monkeypatch.setattr(checkpoint_file, "_ROWS_A_FILE", ROWS_A_FILE)
 
 
 def rollout(first, steps):
@@ -138,7 +138,7 @@ def test_a_resumed_run_writes_over_what_the_killed_one_wrote_later(tmp_path):
 
 def test_a_state_before_an_update_that_broke_off_gets_its_rows(tmp_path):
     replay = filled(25)
-    files = CheckpointFiles(tmp_path / "checkpoints", replay)
+    files = CheckpointFiles(tmp_path / "checkpoints", replay, {}, Every(None))
     before = {"replay": files.replay_size()}
     add(replay, 7)
     files.save_last(before)

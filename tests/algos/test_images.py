@@ -16,9 +16,8 @@ from walle.algos import REGISTRY, load
 from walle.algos.on_policy.base import StepBatch
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.parts import Run, make_algorithm, make_problem, rollout_shape
 from walle.policy.export import export
-from walle.training import train
+from walle.training import make_algorithm, make_problem, rollout_shape, train
 
 LOOK, MIXED = "env.id=tests.toy_images:Look-v0", "env.id=tests.toy_images:Mixed-v0"
 SMALL = (
@@ -93,7 +92,7 @@ def test_images_are_carried_as_bytes(looked):
     config = settings("dqn", LOOK, "sampler=serial")
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    shape = rollout_shape(Run(config, None, probed, problem, algorithm, None, 0), 4)
+    shape = rollout_shape(config, problem, probed, 4)
     assert (shape.obs, shape.obs_dtype) == ((1440,), "uint8")
     assert shape.fields()["obs"] == ((17, 4, 1440), "uint8")
     assert algorithm.replay.rows(0, 0).dtype == torch.uint8
@@ -143,7 +142,7 @@ def test_a_loaded_policy_acts_on_the_environments_own_images(looked):
     assert policy.act(batch).shape == (3,)
     assert policy.act(batch)[0] == policy.act(batch)[2] == action
     assert policy.act(obs, deterministic=False) in (3, 4)
-    with pytest.raises(ConfigError, match=r"an observation has shapes .* give one of its"):
+    with pytest.raises(ConfigError, match=r"an observation has shapes .* pass one of its"):
         policy.act(np.zeros((3, 3)))
 
 

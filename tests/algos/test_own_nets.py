@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.algos.on_policy.test_ppo import trained
-from walle.learning.gradient_steps import leaves
+from walle.learning.trees import leaves
 
 NAMES = ("ddpg", "td3", "sac", "dqn")
 SMALL = (
@@ -73,7 +73,7 @@ def own(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_net_that_changes_nothing_learns_the_same(name):
     ours, plain = learned(name, *own("Same")), learned(name, "net=mlp256")
-    assert ours.limiter.blocks > 0
+    assert ours.due.blocks > 0
     pairs = zip(leaves(ours.state), leaves(plain.state), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
 

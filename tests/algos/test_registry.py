@@ -14,11 +14,10 @@ from walle.algos import REGISTRY, load
 from walle.algos.base import ALL_MODES
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 MODES = {
-    "serial": ("sampler=serial", "sampler.max_lag=0"),
+    "serial": ("sampler=serial",),
     "lock_step": ("sampler.n=2", "sampler.max_lag=0"),
     "overlapped": ("sampler.n=2", "sampler.max_lag=1"),
     "free": ("sampler.n=2", "sampler.max_lag=null"),

@@ -8,9 +8,8 @@ from tests.test_training import learned
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
-from walle.parts import make_algorithm, make_problem
 from walle.policy.export import export
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 LEVERS = ("env=gym", "env.id=tests.toy_images:Levers-v0")
 KINDS = ("dials", "switches")

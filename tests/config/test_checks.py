@@ -8,10 +8,9 @@ import pytest
 
 from walle.algos.off_policy.base import OffPolicy
 from walle.config import compose
-from walle.config.learners import default_shards
+from walle.config.checks import default_shards
 from walle.errors import ConfigError, RolloutError
-from walle.parts import make_problem
-from walle.training import train
+from walle.training import make_problem, train
 
 COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
 
@@ -56,10 +55,6 @@ def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fau
         ),
         (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/bad.xml"), "does not load as a MuJoCo"),
         (("env.id=Hopper-v5", "+env.kwargs.xml_file={tmp}/none.xml"), "there is no file at"),
-        (
-            ("env.id=tests.toy:FailsOnce-v0", "+env.kwargs.at=1", "+env.kwargs.how=exit"),
-            "env.id=tests.toy:FailsOnce-v0 called os._exit(7), which ends the whole run",
-        ),
     ],
 )
 def test_an_environment_that_cannot_work_is_refused_before_anything_starts(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from walle.config.choices import with_plus_signs
+from walle.config.callback import with_plus_signs
 from walle.errors import ConfigError
 from walle.launcher.records import read_manifest
 

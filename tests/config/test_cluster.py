@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from walle.config import cluster, compose
+from walle.config import checks, compose
 from walle.errors import ConfigError
 
 RAY = "sampler=ray"
@@ -12,11 +12,11 @@ RAY = "sampler=ray"
 
 @pytest.fixture
 def installed(monkeypatch):
-    monkeypatch.setattr(cluster, "find_spec", lambda name: name)
+    monkeypatch.setattr(checks, "find_spec", lambda name: name)
 
 
 def test_without_ray_the_line_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as refusal:
         compose([RAY])
     assert "pip install 'walle[ray]'" in str(refusal.value)
@@ -57,7 +57,7 @@ def test_ray_is_not_imported_for_other_samplers(tmp_path):
     import sys
 
     code = (
-        "import sys; from walle.config import compose; import walle.training, walle.parts;"
+        "import sys; from walle.config import compose; import walle.training;"
         "compose(['sampler=ray']); assert 'ray' not in sys.modules"
     )
     assert importlib.util.find_spec("walle")

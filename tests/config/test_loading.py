@@ -61,7 +61,7 @@ def test_slow_passes_its_step_on():
         (["sampler.n=33", "batch_size=20000"], r"set sampler.lanes to 40 "),
         (["batch_size=2050", "sampler.lanes=64"], r"nearest value that fits: 2048 or 2112"),
         (["sampler.max_lag=-1"], r"lock-step"),
-        (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* at least 3"),
+        (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* use sampler.slots=3"),
         (["sampler=serial", "sampler.n=2"], r"sampler=serial"),
         (["sampler=serial", "sampler.max_lag=1"], r"cannot overlap"),
         (["sampler=serial", "sampler.slots=2"], r"sampler.slots=2 .* no queue"),
@@ -223,7 +223,7 @@ def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path, flags,
     command = [sys.executable, "-m", "walle.run", *flags, f"{place}={tmp_path}/file/run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr.splitlines()[-1].startswith("walle: cannot write: ")
-    assert done.stderr.endswith(f"give another place with {place}=...\n")
+    assert done.stderr.endswith(f"choose another directory with {place}=...\n")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
 
 

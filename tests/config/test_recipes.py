@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from walle.config import compose
-from walle.config.help import help_text, recipes
+from walle.config.files import help_text, recipes
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "conf" / "experiment").glob("*.yaml"))

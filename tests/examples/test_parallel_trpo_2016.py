@@ -23,8 +23,7 @@ from tests.examples.conftest import EXAMPLES
 from tests.test_reproductions import composed
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 from walle.types import Rollout
 
 PAPER = (

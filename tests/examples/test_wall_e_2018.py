@@ -14,8 +14,7 @@ from tests.test_reproductions import composed
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.nets.mlp import MLP, Layout
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 PAPER = (
     f"hydra.searchpath=[file://{EXAMPLES}/wall_e_2018/conf]",

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from walle.launcher.composing import Composed, distinct
-from walle.launcher.identity import Identity, config_hash, flatten
+from walle.launcher.identity import Identity
+from walle.system.identity import config_hash, flatten
 
 
 def composed(**values):

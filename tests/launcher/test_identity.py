@@ -7,12 +7,10 @@ from walle.launcher.identity import (
     Identity,
     assign_numbers,
     common_part,
-    comparable_leaves,
-    config_hash,
     difference,
-    flatten,
     refuse_other_base,
 )
+from walle.system.identity import comparable_leaves, config_hash, flatten
 
 
 def job(num=-1, *overrides, **config):

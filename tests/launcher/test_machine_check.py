@@ -12,8 +12,8 @@ from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
 from walle.launcher.machine_check import (
     CoreSpeeds,
-    MachineCheck,
     OthersClock,
+    checked_machine,
     core_speeds,
     is_busy,
     machine_notes,
@@ -32,12 +32,10 @@ def checked(directory, speeds, *, enabled=True, exclusive=True):
     job = Job("n=1", None, directory / "0", Identity(0, (), "", {}), Need(1))
     plan = Plan([job], {}, [0], [], Manifest((), {}, (), ({"started": "now"},)), exclusive)
     found = iter(speeds)
-    check = MachineCheck(
-        directory, plan, [0, 1], enabled=enabled, check=lambda cores, stop: next(found)
-    )
-    check.before([])
-    update_status(directory / "0", state="completed", cores=[0, 1], others_busy=0.5)
-    check.after([])
+    with checked_machine(
+        directory, plan, [0, 1], [], enabled=enabled, check=lambda cores, stop: next(found)
+    ):
+        update_status(directory / "0", state="completed", cores=[0, 1], others_busy=0.5)
     file = directory / "manifest.json"
     return json.loads(file.read_text())["launches"][0]["machine"] if file.exists() else None
 

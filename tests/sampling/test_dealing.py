@@ -43,6 +43,13 @@ def test_dealt_lanes_stay_while_speeds_do():
         assert dealer.deal() == dealt
 
 
+def test_a_sampler_that_is_slow_for_a_moment_keeps_its_lanes():
+    dealer = Dealer([32, 32])
+    for speeds in ([1000, 1000], [1000, 800], [1000, 1000]):
+        dealer.note(speeds, [1.0, 1.0])
+        assert dealer.deal() is None
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("max_lag", [0, 1])
 def test_lanes_that_change_hands_leave_no_trace_in_the_results(run, monkeypatch, max_lag):

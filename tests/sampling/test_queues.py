@@ -1,8 +1,10 @@
 import multiprocessing
+import threading
 
 import numpy as np
 import pytest
 
+from walle.sampling.lane_book import LaneBlock
 from walle.sampling.queues import Closed, ExperienceQueue, Failed, PolicyQueue
 from walle.sampling.slots import RolloutShape
 from walle.types import PolicySnapshot
@@ -167,6 +169,34 @@ def test_a_new_end_has_the_slots_that_do_not_wait_and_cuts_the_old_one_off(queue
     assert (received.number, rewards(queue.pending(0))) == (taken, [2])
     queue.release(received)
     assert new.claim() == taken
+
+
+def dealt_to(lanes):
+    return (LaneBlock.first(lanes)._replace(round=7, state=np.ones((len(lanes), 8), np.uint8)),)
+
+
+def test_a_sampler_gets_other_lanes_before_their_round(queue, writers):
+    queue.deal(0, 7, dealt_to(range(5)))
+    assert writers[0].dealt(6) is None
+    (block,) = writers[0].dealt(7)
+    assert (block.round, block.numbers.tolist()) == (7, [0, 1, 2, 3, 4])
+    assert writers[0].dealt(7) is None  # once
+    send(writers[0], 3)
+    drain(queue)
+    slot = queue.take_first().slot
+    assert slot.rollout.reward.tolist() == [[3] * 5] * 2
+
+
+def test_a_sampler_waits_for_lanes_that_were_announced(queue, writers):
+    queue.announce_deal(1, 7)
+    assert writers[1].dealt(6) is None
+    threading.Timer(0.05, queue.deal, [1, 7, dealt_to([3])]).start()
+    (block,) = writers[1].dealt(7)
+    assert block.numbers.tolist() == [3]
+    queue.announce_deal(1, 9)
+    queue.close()
+    with pytest.raises(Closed):
+        writers[1].dealt(9)
 
 
 def test_the_end_of_a_process_that_died_reads_as_closed_and_the_others_go_on(queue, writers):

@@ -3,6 +3,7 @@
 import gc
 import os
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,3 +101,15 @@ def descriptors_of(file):
         with suppress(OSError):  # the one of the listing itself is closed again
             found += os.path.samestat(os.fstat(int(descriptor)), file)
     return found
+
+
+def test_more_arrays_are_seen_by_both_processes():
+    ours, theirs = Arena(LAYOUT), Arena.__new__(Arena)
+    descriptor = SimpleNamespace(detach=lambda: os.dup(ours.descriptor))
+    theirs.__setstate__({"_layout": LAYOUT, "descriptor": descriptor})  # as a pickle does there
+    assert theirs.arrays()[0].tolist() == [0, 0, 0]
+    for length in (100_000, 2):
+        for arena in (ours, theirs):
+            arena.resize([((length,), "int64")])
+        ours.arrays()[0][:] = length
+        assert theirs.arrays()[0].tolist() == [length] * length

@@ -9,7 +9,30 @@ import sys
 import pytest
 
 from walle.errors import ConfigError
-from walle.system.locks import RUN_LOCK, DirectoryLost, refuse_used, run_directory
+from walle.system.locks import (
+    RUN_LOCK,
+    DirectoryLost,
+    is_locked,
+    locked_file,
+    refuse_used,
+    run_directory,
+)
+
+
+def test_a_lock_is_for_one_or_shared(tmp_path):
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    assert not path.exists()  # to look makes no file
+    with locked_file(path, shared=True), locked_file(path, 0.0, shared=True):
+        assert not is_locked(path)
+        with pytest.raises(BlockingIOError), locked_file(path, 0.0):
+            pass
+    refusal = ValueError("in use")
+    with locked_file(path):
+        assert is_locked(path)
+        with pytest.raises(ValueError, match="in use"):
+            locked_file(path, 0.05, refusal=lambda _: refusal).__enter__()
+    assert not is_locked(path)
 
 
 def test_a_second_run_is_told_who_uses_the_directory(tmp_path):

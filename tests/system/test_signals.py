@@ -7,7 +7,14 @@ import sys
 import pytest
 
 from walle.errors import Interrupted
-from walle.system.signals import ENDING, FOR_AGENT, SAVING, Signals, stopped_by
+from walle.system.signals import (
+    ENDING,
+    FOR_AGENT,
+    SAVING,
+    Signals,
+    signal_handlers,
+    stopped_by,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +115,16 @@ def test_a_terminal_that_closes_leaves_the_run_able_to_print(tmp_path):
     os.close(terminal)
     assert os.waitpid(pid, 0)[1] == 0
     assert (tmp_path / "received").read_text() == str(int(signal.SIGHUP))
+
+
+def test_signals_are_collected_unless_they_were_ignored():
+    collected = []
+    before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    try:
+        with signal_handlers(dict.fromkeys(SAVING, collected.append), keep_ignored=SAVING):
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+                signal.raise_signal(number)
+        assert collected == [signal.SIGUSR1] * 2
+        assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGUSR2, before)

@@ -221,7 +221,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(started, tmp_path):
 
 @pytest.mark.slow
 def test_serial_collecting_is_broken_off(tmp_path):
-    slow = ("env=slow", "env.step_ms=200", "sampler=serial", "sampler.n=1")  # minutes a round
+    slow = ("env=slow", "env.step_ms=200", "sampler=serial")  # minutes a round
     command = [sys.executable, "-m", "walle.run", *LONG, *slow, f"hydra.run.dir={tmp_path}"]
     run = subprocess.Popen(command, start_new_session=True)
     wait_until(lambda: (tmp_path / "episodes.csv").exists())

@@ -8,9 +8,9 @@ from hydra.types import HydraContext, RunMode
 
 from walle.config import config_directory
 from walle.errors import ConfigError
-from walle.tuning.checks import check_ends, checked_pruner, refusal
 from walle.tuning.settings import WalleOptunaConf
 from walle.tuning.space import read_space
+from walle.tuning.sweep import check_ends, checked_pruner, refusal
 
 SMALL = ("env=cartpole", "sampler=serial", "sampler.lanes=8", "total_steps=512")
 

@@ -21,12 +21,14 @@ from walle.errors import DISK_CURES, ConfigError, DiskError
 
 if TYPE_CHECKING:
     from walle.learning.replay import Replay
+    from walle.timing import Every
 
 # Loading a policy imports this file: what only learning needs is imported where it is used.
 
 FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 DAMAGED = "damaged.pt"  # a last.pt that could not be read
+_ROWS_A_FILE = 65_536
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -165,30 +167,42 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 class CheckpointFiles:
-    """The checkpoints of a run, with the rows of a replay buffer beside them."""
+    """The checkpoints of a run, with the rows of a replay buffer beside them.
 
-    def __init__(self, directory: Path, replay: Replay | None) -> None:
-        """`directory` is made with the first checkpoint."""
-        from walle.agent.replay_files import ReplayFiles
+    Attributes:
+        are_due: whether to write a checkpoint after so many environment steps.
+    """
 
-        self._directory, self._replay = directory, replay
+    def __init__(
+        self, directory: Path, replay: Replay | None, stored: Mapping[str, Any], are_due: Every
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            directory: where to write; it is made with the first checkpoint.
+            replay: the replay buffer; None without one.
+            stored: what every checkpoint holds besides: configuration and policy as plain values.
+            are_due: whether to write after so many environment steps.
+        """
+        self._directory, self._replay, self._stored = directory, replay, stored
         self._rows = ReplayFiles(directory / "replay")
+        self.are_due = are_due
 
     def save_last(self, state: Mapping[str, Any]) -> None:
         """Writes last.pt, and the new rows of the replay buffer.
 
-        `state` may be that before an update that broke off; the buffer then goes back to it.
+        `state` may be that before an update that was interrupted; the buffer then returns to it.
         """
         if self._replay is not None:
             self._replay.take_back(state["replay"]["inserted"])
             self._rows.append(self._replay)
-        save_last(self._directory, state)
+        save_last(self._directory, {**self._stored, **state})
         if self._replay is not None:
             self._rows.forget()  # rows that only older checkpoints needed
 
     def save_best(self, state: Mapping[str, Any]) -> None:
         """Writes best.pt."""
-        save(self._directory / BEST, state)
+        save(self._directory / BEST, {**self._stored, **state})
 
     def replay_size(self) -> dict[str, int] | None:
         """The numbers that say which rows of the replay buffer exist; None without a buffer."""
@@ -200,6 +214,77 @@ class CheckpointFiles:
         """Fills the replay buffer with the rows that `replay_size` described."""
         if self._replay is not None and size is not None:
             self._rows.load(self._replay, **size)
+
+
+class ReplayFiles:
+    """Files of rows, each named after the number of its first row; rows count from the run's start.
+
+    Files are removed once all their rows are older than both kept checkpoints need.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Creates `directory` with the first rows."""
+        self._directory = directory
+        self._written = 0
+        self._oldest = 0
+        self._needed = 0
+
+    def append(self, replay: Replay) -> None:
+        """Writes the rows that came since the last call."""
+        for each in (self._directory.parent, self._directory):  # not the run's, were it deleted
+            each.mkdir(exist_ok=True)
+        self._oldest = replay.inserted - len(replay)
+        self._written = max(self._written, self._oldest)
+        while self._written < replay.inserted:
+            begin = self._written // _ROWS_A_FILE * _ROWS_A_FILE
+            end = min(begin + _ROWS_A_FILE, replay.inserted)
+            rows = replay.rows(self._written, end).numpy()
+            with self._path(begin).open("r+b" if self._path(begin).exists() else "wb") as file:
+                file.seek((self._written - begin) * rows.shape[1] * rows.itemsize)
+                file.write(rows.tobytes())
+                file.truncate()
+                file.flush()
+                os.fsync(file.fileno())
+            self._written = end
+
+    def forget(self) -> None:
+        """Removes what neither the checkpoint written since `append` nor the one before needs."""
+        self._forget_before(self._needed)
+        self._needed = self._oldest
+
+    def load(self, replay: Replay, inserted: int, size: int) -> None:
+        """Fills `replay` with the last `size` of the first `inserted` rows.
+
+        Raises:
+            ConfigError: rows are missing.
+        """
+        begin = max(inserted - size, inserted - replay.capacity)
+        first = begin // _ROWS_A_FILE * _ROWS_A_FILE
+        parts = [self._rows(place, replay) for place in range(first, inserted, _ROWS_A_FILE)]
+        nothing = np.empty((0, replay.width), replay.dtype)
+        rows = np.concatenate([nothing, *parts])[begin - first :][: inserted - begin]
+        if len(rows) < inserted - begin:
+            raise ConfigError(
+                f"{self._directory} lacks rows of the replay buffer: the checkpoint needs rows "
+                f"{begin} to {inserted - 1}"
+            )
+        replay.restore(torch.from_numpy(rows), inserted)
+        self._written, self._oldest, self._needed = inserted, begin, begin
+
+    def _rows(self, begin: int, replay: Replay) -> np.ndarray:
+        path = self._path(begin)
+        data = path.read_bytes() if path.exists() else b""
+        size = replay.width * np.dtype(replay.dtype).itemsize
+        whole = data[: len(data) // size * size]
+        return np.frombuffer(whole, replay.dtype).reshape(-1, replay.width)
+
+    def _forget_before(self, row: int) -> None:
+        for path in self._directory.glob("*.rows"):
+            if int(path.stem) + _ROWS_A_FILE <= row:
+                path.unlink()
+
+    def _path(self, begin: int) -> Path:
+        return self._directory / f"{begin:012}.rows"
 
 
 def as_data(value: Any) -> Any:

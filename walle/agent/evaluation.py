@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed
+from walle.system.signals import Signals
+from walle.system.supervision import Watchdog
+from walle.timing import Every
 from walle.types import AnyArray, PolicySnapshot, layout_of
 
 
@@ -27,6 +31,11 @@ class Evaluation(NamedTuple):
     lengths: list[int]
     stochastic: Evaluation | None = None
 
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(np.mean(self.returns))
+
 
 LONGEST = 10_000
 
@@ -42,7 +51,6 @@ class Evaluator:
         self,
         env: EnvSpec,
         policy: ActingPolicy,
-        obs_dim: int,
         clip: float | None,
         *,
         episodes: int,
@@ -57,7 +65,8 @@ class Evaluator:
         # An environment may keep something across episodes; replayed ones do not.
         self._new = self._lanes.state() if env.saving == "pickle" else None
         self._seed = None if env.backend == "envpool" else seed  # its lanes take no new seeds
-        self._actor, self._policy = Actor(policy, obs_dim, episodes, clip), policy
+        width = layout_of(self._lanes.observation_space).width
+        self._actor, self._policy = Actor(policy, width, episodes, clip), policy
         self._streams, self._stochastic = seed, stochastic
 
     def evaluate(
@@ -68,9 +77,9 @@ class Evaluator:
         The result depends on `snapshot` and on the evaluation's `number`, from 0, alone.
         """
         self._actor.load(snapshot)
-        found = self._run(number, self._actor.likeliest, interrupted)
-        if found is None or not self._stochastic:
-            return found
+        evaluation = self._run(number, self._actor.likeliest, interrupted)
+        if evaluation is None or not self._stochastic:
+            return evaluation
         lanes = range(len(self._lanes))
         noise = [evaluation_noise(self._streams, lane, number) for lane in lanes]
 
@@ -79,7 +88,7 @@ class Evaluator:
             return self._actor.draw(obs, np.concatenate(rows))
 
         drawn = self._run(number, draw, interrupted)
-        return None if drawn is None else found._replace(stochastic=drawn)
+        return None if drawn is None else evaluation._replace(stochastic=drawn)
 
     def _run(
         self,
@@ -97,6 +106,70 @@ class Evaluator:
     def close(self) -> None:
         """Closes the lanes."""
         self._lanes.close()
+
+
+class Evaluations:
+    """The evaluations of a run: which are due, which one comes next, and the best so far.
+
+    Attributes:
+        best: the highest mean return; None before the first evaluation.
+        unfinished: whether one was interrupted, so that a resumed run repeats it.
+    """
+
+    def __init__(self, evaluator: Evaluator | None, are_due: Every, watchdog: Watchdog) -> None:
+        """Starts with number 0.
+
+        Args:
+            evaluator: runs the episodes; None for a run without evaluations.
+            are_due: whether to evaluate after so many environment steps.
+            watchdog: ends an evaluation that hangs.
+        """
+        self._evaluator, self.are_due, self._watchdog = evaluator, are_due, watchdog
+        self._number = 0
+        self.best: float | None = None
+        self.unfinished = False
+
+    def run(self, snapshot: PolicySnapshot, signals: Signals) -> Evaluation | None:
+        """The next evaluation; None if there is no evaluator, or a signal interrupted it.
+
+        Raises:
+            Interrupted: a signal interrupted it, too.
+            WorkerError: it took too long.
+        """
+        if self._evaluator is None:
+            return None
+        self.unfinished = True
+        with signals.breaking_off(), self._watchdog.over("the evaluation"):
+            evaluation = self._evaluator.evaluate(snapshot, self._number, signals.arrived)
+        if evaluation is not None:
+            self.unfinished = False
+            self._number += 1
+        return evaluation
+
+    def improved(self, mean: float) -> bool:
+        """Whether no evaluation had a higher mean return; NaN is lower than any number."""
+        if math.isnan(mean) or (self.best is not None and mean <= self.best):
+            return False
+        self.best = mean
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {
+            "best": self.best,
+            "evaluations": self._number,
+            "evaluation_is_due": self.unfinished,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resumes from `state_dict()`; other keys are ignored."""
+        self.best, self._number = state["best"], state["evaluations"]
+        self.unfinished = state["evaluation_is_due"]
+
+    def close(self) -> None:
+        """Closes the evaluator's lanes."""
+        if self._evaluator is not None:
+            self._evaluator.close()
 
 
 def run_episodes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ import numpy as np
 from walle.agent.csv_file import CsvFile, Value
 from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker, spread
 from walle.agent.evaluation import Evaluation
-from walle.agent.iteration_rows import Collection, dropped, durations, lags, timing_row
 from walle.agent.progress import Progress
 from walle.agent.provenance import add_nodes
 from walle.agent.sinks import Sink
@@ -20,8 +18,10 @@ from walle.sampling.rounds import Round
 from walle.sampling.sampling import Event, NodesInUse
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
-from walle.timing import Span, TraceFile
+from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Span, Timer, TraceFile
 from walle.types import IntArray, PolicySnapshot
+
+_ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
 
 
 class Filming(NamedTuple):
@@ -36,24 +36,21 @@ class Filming(NamedTuple):
     film: Callable[[PolicySnapshot, int], Path]
 
 
-class Outputs(NamedTuple):
-    """The destinations of a run's reports.
+class Collection(NamedTuple):
+    """The seconds in which a round was collected.
 
     Attributes:
-        directory: the run's directory.
-        start_ns: the run's start on the monotonic clock, the zero of `wall_s`.
-        sinks: TensorBoard or W&B; may be empty.
-        progress: the display on the terminal.
-        trace: the file of spans; None without a trace.
-        filming: makes videos; None for a run without them.
+        mean_s: in lock-step from publication to the last rollout, else the mean over the rollouts.
+        max_s: the same in lock-step, else the longest rollout's: unequal samplers differ here.
     """
 
-    directory: Path
-    start_ns: int
-    sinks: Sequence[Sink]
-    progress: Progress
-    trace: TraceFile | None
-    filming: Filming | None = None
+    mean_s: float
+    max_s: float
+
+    @classmethod
+    def of(cls, rollouts_s: Sequence[float]) -> Collection:
+        """The mean and the maximum of the seconds of the rollouts."""
+        return cls(sum(rollouts_s) / len(rollouts_s), max(rollouts_s))
 
 
 class Iteration(NamedTuple):
@@ -89,26 +86,38 @@ class Recorder:
 
     def __init__(
         self,
-        outputs: Outputs,
+        directory: Path,
+        timer: Timer,
         tracker: EpisodeTracker,
         *,
         lock_step: bool,
+        sinks: Sequence[Sink],
+        progress: Progress,
+        trace: TraceFile | None = None,
+        filming: Filming | None = None,
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
-        """Creates the files, or goes on with those of an earlier process.
+        """Creates the files, or continues those of an earlier process.
 
         Args:
-            outputs: where to write.
+            directory: the run's directory.
+            timer: its start is the zero of `wall_s`.
             tracker: finds the episodes.
             lock_step: whether collecting and learning take turns.
+            sinks: TensorBoard or W&B; may be empty.
+            progress: the display on the terminal.
+            trace: the file of spans; None without a trace.
+            filming: makes videos; None for a run without them.
             earlier: the `state_dict` to resume from; None for a new run.
         """
-        self._out, self._tracker, self._lock_step = outputs, tracker, lock_step
+        self._directory, self._timer, self._tracker = directory, timer, tracker
+        self._lock_step, self._sinks, self._progress = lock_step, sinks, progress
+        self._trace, self._filming = trace, filming
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
         self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
         self._files = {
-            name: CsvFile(outputs.directory / f"{name}.csv", known, lengths.get(name))
+            name: CsvFile(directory / f"{name}.csv", known, lengths.get(name))
             for name, known in columns.items()
         }
         if earlier:
@@ -130,63 +139,60 @@ class Recorder:
 
     @property
     def wall_s(self) -> float:
-        """Seconds since the run began."""
-        return (time.monotonic_ns() - self._out.start_ns) * 1e-9
+        """Seconds since the run started."""
+        return self._timer.wall_s
 
     def say(self, line: str) -> None:
         """Prints a line."""
-        self._out.progress.say(line)
+        self._progress.say(line)
 
-    def news(self, found: Event) -> None:
+    def news(self, event: Event) -> None:
         """Prints what happened to samplers; replacements and nodes go into the run's files too."""
-        if isinstance(found, str):
-            self.say(found)
+        if isinstance(event, str):
+            self.say(event)
             return
-        self.say(found.line)
-        if isinstance(found, NodesInUse):
-            add_nodes(self._out.directory, found._asdict())
+        self.say(event.line)
+        if isinstance(event, NodesInUse):
+            add_nodes(self._directory, event._asdict())
             return
-        before = read_status(self._out.directory).get("replacements") or []
-        update_status(self._out.directory, replacements=[*before, found._asdict()])
+        before = read_status(self._directory).get("replacements") or []
+        update_status(self._directory, replacements=[*before, event._asdict()])
 
-    def iteration(self, found: Iteration, spans: list[Span]) -> None:
+    def iteration(self, iteration: Iteration, spans: list[Span]) -> None:
         """Writes an iteration's rows, and the agent's `spans` into the trace."""
-        wall_s = self.wall_s
-        episodes = self._episodes(found, wall_s)
+        wall_s, seconds, round_ = self.wall_s, iteration.seconds, iteration.round
+        steps_before = iteration.env_steps - round_.rollout.env_steps
+        episodes: list[Episode] = []
+        for rollout in round_.dropped or ():  # each is older than its lanes in the round
+            episodes += self._tracker.add(rollout, steps_before, wall_s)
+        for rollout in round_.lanes:
+            episodes += self._tracker.add(rollout, steps_before, wall_s)
+            steps_before += rollout.env_steps
         self._files["episodes"].append([episode.row() for episode in episodes])
         row: dict[str, Value] = {
-            "iteration": found.number,
-            "env_steps": found.env_steps,
+            "iteration": iteration.number,
+            "env_steps": iteration.env_steps,
             "episodes": self._tracker.count,
             "wall_s": wall_s,
-            **durations(found.seconds, found.collection, lock_step=self._lock_step),
-            "env_steps_per_s": found.round.rollout.env_steps / sum(found.seconds.values()),
-            **lags(found.version, found.lag),
-            **dropped(found.round.dropped),
+            **durations(seconds, iteration.collection, lock_step=self._lock_step),
+            "env_steps_per_s": round_.rollout.env_steps / sum(seconds.values()),
+            "policy_version": iteration.version,
+            "lag_mean": float(iteration.lag.mean()),
+            "lag_max": int(iteration.lag.max()),
+            **_dropped(round_),
             **self._returns(episodes),
-            **found.metrics,
+            **iteration.metrics,
         }
         self._files["iterations"].append([row])
-        timings = [("agent", found.seconds), *found.round.sections_s]
+        timings = [("agent", seconds), *round_.sections_s]
         self._files["timing"].append(
-            [timing_row(process, found.number, seconds) for process, seconds in timings]
+            [_timing_row(name, iteration.number, s) for name, s in timings]
         )
-        if self._out.trace:
-            self._out.trace.write(spans)
-        for sink in self._out.sinks:
+        if self._trace:
+            self._trace.write(spans)
+        for sink in self._sinks:
             sink.iteration(row)
-        self._out.progress.show(row, self.eval_mean)
-
-    def _episodes(self, found: Iteration, wall_s: float) -> list[Episode]:
-        """The episodes that ended in the round."""
-        steps_before = found.env_steps - found.round.rollout.env_steps
-        episodes: list[Episode] = []
-        for rollout in found.round.dropped or ():  # each is older than its lanes in the round
-            episodes += self._tracker.add(rollout, steps_before, wall_s)
-        for lanes in found.round.lanes:
-            episodes += self._tracker.add(lanes, steps_before, wall_s)
-            steps_before += lanes.env_steps
-        return episodes
+        self._progress.show(row, self.eval_mean)
 
     def _returns(self, episodes: list[Episode]) -> dict[str, Value]:
         in_round = spread([episode.episode_return for episode in episodes], "return_round")
@@ -197,33 +203,33 @@ class Recorder:
             "length_mean": self._tracker.length_mean,
         }
 
-    def evaluation(self, env_steps: int, found: Evaluation) -> None:
+    def evaluation(self, env_steps: int, evaluation: Evaluation) -> None:
         """Writes an evaluation's row."""
-        self.eval_mean = float(np.mean(found.returns))
+        self.eval_mean = evaluation.mean
         row: dict[str, Value] = {
             "env_steps": env_steps,
             "wall_s": self.wall_s,
-            "episodes": len(found.returns),
-            **_of_episodes(found),
+            "episodes": len(evaluation.returns),
+            **_of_episodes(evaluation),
         }
-        if found.stochastic is not None:
-            drawn = _of_episodes(found.stochastic)
+        if evaluation.stochastic is not None:
+            drawn = _of_episodes(evaluation.stochastic)
             row |= {f"stochastic_{name}": value for name, value in drawn.items()}
         self._files["eval"].append([row])
-        for sink in self._out.sinks:
+        for sink in self._sinks:
             sink.evaluation(row)
 
     def video_is_due(self, env_steps: int) -> bool:
         """Whether an episode is to be filmed after so many environment steps."""
-        return self._out.filming is not None and self._out.filming.is_due(env_steps)
+        return self._filming is not None and self._filming.is_due(env_steps)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
         """Films an episode of the policy; a run does not end because it cannot be drawn."""
-        assert self._out.filming is not None
+        assert self._filming is not None
         try:
             with signals.breaking_off():
-                video = self._out.filming.film(policy, env_steps)
-            for sink in self._out.sinks:
+                video = self._filming.film(policy, env_steps)
+            for sink in self._sinks:
                 sink.video(env_steps, video)
         except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
             self.say(f"no video at {env_steps:,} steps: {error}")
@@ -236,14 +242,55 @@ class Recorder:
             "return_mean": self.return_mean,
             "wall_s": self.wall_s,
         }
-        for sink in self._out.sinks:
+        for sink in self._sinks:
             sink.close(summary)
         for file in self._files.values():
             file.close()
-        self._out.progress.close()
+        self._progress.close()
 
 
-def _of_episodes(found: Evaluation) -> dict[str, Value]:
+def durations(
+    seconds: dict[str, float], collection: Collection, *, lock_step: bool
+) -> dict[str, Value]:
+    """The cells of iteration_s and its parts, and the shares, from the agent's sections.
+
+    In lock-step `other_s` is the rest of the iteration, so collect_s + learn_s + other_s is
+    `iteration_s`. With overlap the sum may be larger, and `other_s` is the agent's time without
+    learning and waiting. `compile_s` is a part of `other_s`, above zero in the first iteration of
+    a process and in no other: a run that is resumed compiles again.
+    """
+    collect_s, collect_max_s = collection
+    iteration_s = sum(seconds.values())
+    learn_s = seconds["update"]
+    besides = collect_s if lock_step else seconds["wait_experience"]
+    return {
+        "iteration_s": iteration_s,
+        "collect_s": collect_s,
+        "collect_max_s": collect_max_s,
+        "learn_s": learn_s,
+        "other_s": iteration_s - learn_s - besides,
+        "compile_s": seconds["compile"],
+        "collect_share": collect_s / iteration_s,
+        "learn_share": learn_s / iteration_s,
+    }
+
+
+def _dropped(round_: Round) -> dict[str, Value]:
+    """The cells dropped_rollouts and dropped_steps; no cells where none is ever dropped."""
+    if round_.dropped is None:
+        return {}
+    steps = sum(rollout.env_steps for rollout in round_.dropped)
+    return {"dropped_rollouts": len(round_.dropped), "dropped_steps": steps}
+
+
+def _timing_row(process: str, iteration: int, seconds: dict[str, float]) -> dict[str, Value]:
+    """A row of timing.csv; sections of other kinds of processes are empty."""
+    cells = {f"{name}_s": seconds.get(name) for name in _ALL_SECTIONS}
+    total_s = sum(seconds.values())
+    return {"process": process, "iteration": iteration, **cells, "total_s": total_s}
+
+
+def _of_episodes(evaluation: Evaluation) -> dict[str, Value]:
     """The columns of eval.csv about episodes of one kind."""
-    lengths = float(np.mean(found.lengths))
-    return {**spread(found.returns, "return", median=True), "length_mean": lengths}
+    lengths = float(np.mean(evaluation.lengths))
+    return {**spread(evaluation.returns, "return", median=True), "length_mean": lengths}

@@ -1,19 +1,45 @@
-"""What Hydra calls before it writes anything for a run."""
+"""What Hydra calls before it writes anything for a run or a sweep.
+
+Also prepares the settings of single algorithms in a sweep, such as `ppo.clip=0.1`. Hydra accepts a
+key that its config lacks only with plus signs, so they are added here. The launcher turns the key
+into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.overrides.choices).
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
-from walle.config.choices import open_params, refuse_own_settings
+from walle.config.did_you_mean import misplaced
+from walle.config.files import algorithms, search_path
 from walle.errors import ConfigError, directory_fault
 from walle.system.locks import refuse_used
+
+_KEY = re.compile(r"([\w-]+)\.")
+
+
+def with_plus_signs(arguments: Sequence[str]) -> list[str]:
+    """The command line in a form that Hydra accepts: `ppo.clip=0.1` becomes `++ppo.clip=0.1`."""
+    names = algorithms(search_path(arguments))
+    return [_opened(word, names) if "=" in word else word for word in arguments]
+
+
+def _opened(key: str, names: Collection[str]) -> str:
+    """The key with plus signs if it starts with the name of an algorithm."""
+    match = _KEY.match(key)
+    return f"++{key}" if match and match[1] in names else key
+
+
+def _algorithms(config: DictConfig) -> set[str]:
+    sources = config.hydra.runtime.config_sources
+    return algorithms(Path(source.path) for source in sources if source.schema == "file")
 
 
 class RefuseDirectory(Callback):
@@ -23,8 +49,12 @@ class RefuseDirectory(Callback):
         """Ends the program with code 2 if the directory's name cannot be, or a run is in it."""
         with _reported():
             _refuse_name(config)
-            refuse_own_settings(config)
-            _refuse_sweep_settings(config)
+            for name in sorted(_algorithms(config).intersection(map(str, config))):
+                raise ConfigError(misplaced(name))
+            # A single run would silently ignore settings of the launcher.
+            for word in map(str, config.hydra.overrides.hydra or ()):
+                if word.lstrip("+").startswith("hydra.launcher."):
+                    raise ConfigError(f"{word} is a setting of sweeps, and this is one run: add -m")
             directory = Path(config.hydra.run.dir)
             _refuse("hydra.run.dir", directory)
             _refuse("hydra.output_subdir", Path(config.hydra.output_subdir or ""))
@@ -35,7 +65,10 @@ class RefuseDirectory(Callback):
 
         Also prepares settings of single algorithms in the sweep file for Hydra's sweeper.
         """
-        open_params(config)
+        params, names = config.hydra.sweeper.get("params") or {}, _algorithms(config)
+        if any(_opened(str(key), names) != key for key in params):
+            with open_dict(config):
+                config.hydra.sweeper.params = {_opened(str(k), names): v for k, v in params.items()}
         with _reported():
             if config.get("resume"):
                 raise ConfigError(
@@ -53,14 +86,6 @@ def _reported() -> Iterator[None]:
     except ConfigError as error:  # Hydra would turn it into a warning
         print(f"walle: {error}", file=sys.stderr)
         sys.exit(2)
-
-
-def _refuse_sweep_settings(config: DictConfig) -> None:
-    """A single run would take settings of the launcher without a word."""
-    typed = [str(word) for word in config.hydra.overrides.hydra or ()]
-    of_sweeps = [word for word in typed if word.lstrip("+").startswith("hydra.launcher.")]
-    if of_sweeps:
-        raise ConfigError(f"{of_sweeps[0]} is a setting of sweeps, and this is one run: add -m")
 
 
 def _refuse_name(config: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""The checks of a configuration; each error message has a reason and a cure."""
+"""The checks of a configuration; each error message has a reason and a fix."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from walle import algos
-from walle.config.cluster import check_ray
-from walle.config.learners import checked_learners, nearest_multiples
-from walle.config.schemas import CNNConfig, Config, GRUConfig, RaySamplerConfig
+from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, RaySampler
 from walle.errors import ConfigError
 from walle.system.importing import imported
 from walle.system.machine import usable_cores
-from walle.types import Lag
 
 if TYPE_CHECKING:
     from walle.algos.base import Capabilities
@@ -28,7 +25,7 @@ CALLBACK_METHODS = (
     "state_dict",
     "load_state_dict",
 )
-_MODE_CURES = {
+_MODE_FIXES = {
     "serial": "sampler=serial",
     "lock_step": "sampler.max_lag=0",
     "overlapped": "sampler.max_lag=1",
@@ -45,7 +42,7 @@ def checked(config: Config) -> Config:
     _check_machine(config)
     _check_callbacks(config.callbacks)
     _check_steps(config)
-    config = checked_learners(_checked_sampler(config))
+    config = _checked_learners(_checked_sampler(config))
     _check_mode(config)
     _check_staleness(config)
     _check_net(config)
@@ -105,33 +102,48 @@ def _check_device(device: str) -> None:
 
 def _checked_sampler(config: Config) -> Config:
     """Fills in the open values of `sampler`, and checks them against `batch_size`."""
-    asked, lag = config.sampler, Lag(config.sampler.max_lag)
-    lanes = asked.lanes or default_lanes(config.batch_size)
-    if isinstance(asked, RaySamplerConfig):
-        check_ray(config, asked)
-        _check_lanes(config.batch_size, 0, lanes, chosen=asked.lanes is None)
-        _check_slots(lag, asked.slots or lag.slots)
-        return replace(config, sampler=replace(asked, lanes=lanes, slots=asked.slots or lag.slots))
-    n = asked.n or (1 if asked.name == "serial" else min(len(usable_cores()), lanes))
-    sampler = replace(asked, n=n, lanes=lanes, slots=asked.slots or lag.slots)
-    if asked.name == "serial" and n != 1:
+    sampler, lag = config.sampler, config.sampler.lag
+    if lag.most is not None and lag.most < 0:
         raise ConfigError(
-            f"sampler.n={n} with sampler=serial, which has one sampler; drop sampler.n"
+            f"sampler.max_lag={lag.most} must be 0 (lock-step), 1 or more (overlapped) or "
+            "null (free-running)"
         )
-    if asked.name == "serial" and not lag.lock_step:
-        behind = "null" if lag.free_running else lag.most
-        lock_step = "sampler.max_lag=0 or " if "lock_step" in _capabilities(config).modes else ""
+    lanes = sampler.lanes or default_lanes(config.batch_size)
+    n = sampler.n
+    if isinstance(sampler, ProcessSampler):
+        slots = sampler.slots or lag.slots
+        if not lag.free_running and slots != lag.slots:
+            reason = "no more are ever in use" if slots > lag.slots else "they cannot hold that lag"
+            raise ConfigError(
+                f"sampler.slots={slots} with sampler.max_lag={lag.most}: {reason}; use "
+                f"sampler.slots={lag.slots}, or drop it"
+            )
+        n = n or min(len(usable_cores()), lanes)
+        sampler = replace(sampler, n=n, slots=slots)
+    if isinstance(sampler, RaySampler):
+        _check_ray(config, sampler)
+    _check_lanes(config.batch_size, n or 0, lanes, chosen=sampler.lanes is None)
+    return replace(config, sampler=replace(sampler, lanes=lanes))
+
+
+def _check_ray(config: Config, sampler: RaySampler) -> None:
+    if find_spec("ray") is None:
+        raise ConfigError("sampler=ray needs a package that is missing: pip install 'walle[ray]'")
+    if sampler.address and sampler.address.startswith("ray://"):
         raise ConfigError(
-            f"sampler.max_lag={behind} with sampler=serial, which cannot overlap; "
-            f"use {lock_step}sampler=process"
+            f"sampler.address={sampler.address} is that of Ray Client, through which rollouts "
+            "would travel twice: run this on a node of the cluster with sampler.address=auto"
         )
-    if asked.name == "serial" and asked.slots not in (None, lag.slots):  # a resumed run has them
+    if sampler.lag.free_running:
         raise ConfigError(
-            f"sampler.slots={asked.slots} with sampler=serial, which has no queue; drop it"
+            "sampler.max_lag=null with sampler=ray, whose nodes deliver round by round; use "
+            "sampler.max_lag=0 or 1, or sampler=process"
         )
-    _check_lanes(config.batch_size, n, lanes, chosen=asked.lanes is None)
-    _check_slots(lag, sampler.slots or lag.slots)
-    return replace(config, sampler=sampler)
+    if config.trace:
+        raise ConfigError(
+            "trace=true with sampler=ray: the clocks of two machines cannot be compared; use "
+            "sampler=process, or leave trace out"
+        )
 
 
 def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
@@ -157,7 +169,7 @@ def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
     if batch_size % lanes:
         raise ConfigError(
             f"batch_size={batch_size} is not a multiple of sampler.lanes={lanes}; "
-            f"the nearest value that fits: {nearest_multiples(batch_size, lanes)}"
+            f"the nearest value that fits: {_nearest_multiples(batch_size, lanes)}"
         )
 
 
@@ -168,31 +180,84 @@ def _nearest_divisor(batch_size: int, n: int) -> int:
     return (even or divisors or [n])[0]
 
 
-def _check_slots(lag: Lag, slots: int) -> None:
-    if lag.most is None:
+def _checked_learners(config: Config) -> Config:
+    """Fills in the open values of `learner`, and checks them against the minibatches."""
+    asked, sizes = config.learner, config.algo.shared_minibatches
+    algorithm = algos.load(config.algo.name)
+    divides = hasattr(algorithm, "join")  # see learning.sharing.learners.Learnable
+    steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
+    chosen = [default_shards(size, steps) for size in sizes.values()] if divides else []
+    if algorithm.capabilities.replay:
+        chosen = []  # an update takes several steps, each with an exchange: only on request
+    shards = asked.shards or min(chosen, default=1)
+    for key, size in sizes.items():
+        if size % shards:
+            raise ConfigError(
+                f"algo.{key}={size} cannot be divided evenly into learner.shards={shards}; "
+                f"the nearest value that fits: {_nearest_multiples(size, shards)}"
+            )
+    n = asked.n or min(shards, _idle_cores(config))
+    if not divides and max(n, shards) > 1:
+        setting = f"learner.n={n}" if n > 1 else f"learner.shards={shards}"
+        raise ConfigError(
+            f"{setting} with algo={config.algo.name}, whose updates cannot be divided; "
+            f"{config.algo.single_learner_cure}"
+        )
+    if n > shards:
+        small = ", ".join(f"algo.{key}={size}" for key, size in sizes.items())
+        reason = f" (chosen for {small or 'one minibatch a round'})" if not asked.shards else ""
+        raise ConfigError(
+            f"learner.n={n} is more than learner.shards={shards}{reason}: each learner needs a part"
+            f" of a minibatch; set learner.shards={n}, or learner.n={shards} at most"
+        )
+    _check_gpus(config.device, n)
+    return replace(config, learner=replace(asked, n=n, shards=shards))
+
+
+def default_shards(minibatch: int, steps: int = 1, rows: int = 512, most: int = 16) -> int:
+    """The largest power of two up to `most` that divides a minibatch into shards of `rows` or more.
+
+    Such shards cost a single learner under 5%, and have whole sequences of `steps` steps. The
+    result depends on the minibatch alone. docs/scaling.md has the measurements.
+    """
+    shards = math.gcd(minibatch // steps, most)
+    while shards > 1 and minibatch // shards < rows:
+        shards //= 2
+    return shards
+
+
+def _idle_cores(config: Config) -> int:
+    """The cores that no sampler uses while the agent learns; at least 1."""
+    cores, sampler = len(usable_cores()), config.sampler
+    busy = 0 if sampler.lag.lock_step else config.n
+    return max(1, (cores - busy) // config.learner.threads)
+
+
+def _check_gpus(device: str, n: int) -> None:
+    if not device.startswith("cuda") or n == 1:
         return
-    if lag.most < 0:
+    import torch
+
+    found = torch.cuda.device_count()
+    if device != "cuda" or n > found:
         raise ConfigError(
-            f"sampler.max_lag={lag.most} must be 0 (lock-step), 1 or more (overlapped) or "
-            "null (free-running)"
+            f"learner.n={n} with device={device!r}: each learner needs a separate GPU, "
+            f"and this machine has {found}; use device=cuda and learner.n={max(1, found)} at "
+            "most"
         )
-    if slots > lag.slots:
-        raise ConfigError(
-            f"sampler.slots={slots} with sampler.max_lag={lag.most}: no more than "
-            f"{lag.slots} are ever in use; drop it, or allow more lag"
-        )
-    if slots < lag.slots:
-        raise ConfigError(
-            f"sampler.slots={slots} cannot hold a lag of {lag.most} rounds; "
-            f"use at least {lag.slots}, or null"
-        )
+
+
+def _nearest_multiples(size: int, n: int) -> str:
+    """The multiples of `n` next to `size`, in words."""
+    below, above = size // n * n, -(-size // n) * n
+    return f"{below} or {above}" if below else str(above)
 
 
 def mode(config: Config) -> str:
     """The mode of the run: a member of `walle.algos.base.ALL_MODES`."""
     if config.sampler.name == "serial":
         return "serial"
-    return Lag(config.sampler.max_lag).mode
+    return config.sampler.lag.mode
 
 
 def _capabilities(config: Config) -> Capabilities:
@@ -219,10 +284,10 @@ def _check_mode(config: Config) -> None:
         )
     if mode(config) in capabilities.modes:
         return
-    cures = " or ".join(_MODE_CURES[name] for name in capabilities.modes)
+    fixes = " or ".join(_MODE_FIXES[name] for name in capabilities.modes)
     raise ConfigError(
-        f"algo={config.algo.name} cannot run with {_MODE_CURES[mode(config)]}: "
-        f"{capabilities.reason}; use {cures}"
+        f"algo={config.algo.name} cannot run with {_MODE_FIXES[mode(config)]}: "
+        f"{capabilities.reason}; use {fixes}"
     )
 
 
@@ -231,11 +296,10 @@ def _check_staleness(config: Config) -> None:
     bound = config.algo.staleness_bound
     if bound is None or mode(config) == "free":
         return
-    lag = 0 if mode(config) == "serial" else config.sampler.max_lag
     raise ConfigError(
-        f"algo.max_staleness={bound} with sampler.max_lag={lag}, under which all rollouts have the "
-        "same age, so that none or all would be dropped; use sampler.max_lag=null, or leave "
-        "algo.max_staleness out"
+        f"algo.max_staleness={bound} with sampler.max_lag={config.sampler.max_lag}, under which all"
+        " rollouts have the same age, so that none or all would be dropped; use "
+        "sampler.max_lag=null, or leave algo.max_staleness out"
     )
 
 

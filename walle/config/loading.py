@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import pickle
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +17,11 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import checked
-from walle.config.choices import algorithms, misplaced
-from walle.config.explaining import explain
-from walle.config.places import config_directory
+from walle.config.did_you_mean import cannot_have, explain, misplaced
+from walle.config.files import algorithms, config_directory
 from walle.config.schemas import (
     GROUPS,
+    LACKS,
     NETS,
     REMOVED,
     VARIANTS,
@@ -32,9 +30,11 @@ from walle.config.schemas import (
     NetConfig,
     TopLevel,
 )
-from walle.config.variables import kept_references, unresolvable
 from walle.errors import ConfigError, check_bounds, nearest
+from walle.system import identity
 
+# A run uses the values of environment variables in `env.kwargs`; its files never hold them.
+REFERENCE = "${oc.env:"
 _TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's names
 
 
@@ -86,7 +86,7 @@ def validate(composed: DictConfig) -> Config:
     try:
         return _validated(composed)
     except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {unresolvable(error)}") from None
+        raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
 
 
 def _validated(composed: DictConfig) -> Config:
@@ -114,7 +114,7 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]
     try:
         env: EnvConfig = _typed("env", composed.env, _schema("env", composed))
     except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {unresolvable(error)}") from None
+        raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
     env.kwargs = _unresolved(composed.env.kwargs, env.kwargs)
     return algo, env, _typed("net", composed.net, _schema("net", composed))
 
@@ -136,6 +136,9 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 f"{key}={value}, which the run has, is no longer a setting: {removed.instead}; to "
                 "use the run as it is, install the version of walle that its run.json names"
             )
+    sampler = current.get("sampler", {})
+    for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
+        sampler.pop(name, None)
     return current
 
 
@@ -179,6 +182,10 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
             if not prefix and key in algorithms():
                 raise ConfigError(misplaced(str(key)))
             dot = f"{prefix}." if prefix else ""
+            if prefix == "sampler" and key in LACKS.get(str(node["name"]), {}):
+                if getattr(schema, key, None) == node[key]:
+                    continue  # what this sampler has anyway, as a recipe with sampler.n=1 sets it
+                raise ConfigError(cannot_have(str(node["name"]), key, node[key]))
             if removed := REMOVED.get(f"{dot}{key}"):
                 raise ConfigError(f"{dot}{key} is no longer a setting: {removed.instead}")
             near = nearest(f"{dot}{key}", {dot + name for name in known})
@@ -194,8 +201,11 @@ def _refuse_missing(composed: DictConfig) -> None:
 def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     """The node as an instance of `schema`, each value converted to its type."""
     _refuse_unknown(prefix, node, schema)
+    known = {field.name for field in fields(schema)}
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    values = {str(key): value for key, value in values.items() if key in known}
     given = tuple(str(key) for key in node if key in node)
-    return deepcopy(_converted(prefix, pickle.dumps(_plain(node)), given, schema))
+    return deepcopy(_converted(prefix, pickle.dumps(values), given, schema))
 
 
 @lru_cache(maxsize=256)
@@ -232,8 +242,52 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
 
 def _unresolved(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The environment's arguments, with `${oc.env:NAME}` where they refer to a variable."""
-    kept: dict[str, Any] = kept_references(OmegaConf.to_container(node, resolve=False), kwargs)
+    kept: dict[str, Any] = _kept_references(OmegaConf.to_container(node, resolve=False), kwargs)
     return kept
+
+
+def as_typed(overrides: Any) -> list[str]:
+    """The overrides that Hydra keeps, with their references; reading an entry would resolve it."""
+    typed: Any = OmegaConf.to_container(overrides, resolve=False)
+    return list(typed)
+
+
+def _kept_references(written: Any, resolved: Any) -> Any:
+    """The resolved value, but with every text that refers to a variable as it was written."""
+    if isinstance(written, dict) and isinstance(resolved, dict):
+        return {key: _kept_references(written[key], value) for key, value in resolved.items()}
+    if isinstance(written, list) and isinstance(resolved, list):
+        return [_kept_references(*pair) for pair in zip(written, resolved, strict=True)]
+    return written if isinstance(written, str) and REFERENCE in written else resolved
+
+
+def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The environment's arguments with the values of the variables that they refer to.
+
+    Raises:
+        ConfigError: a variable is not set, or a text mixes it with a reference to a setting.
+    """
+    if REFERENCE not in str(kwargs):
+        return kwargs
+    try:
+        return {key: _resolved(value) for key, value in kwargs.items()}
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"env.kwargs={kwargs}: {_unresolvable(error)}") from None
+
+
+def _unresolvable(error: OmegaConfBaseException) -> str:
+    """Why a reference has no value, and the cure, in one line."""
+    reason = str(error).splitlines()[0]
+    cure = "set the variable" if "Environment variable" in reason else "correct the reference"
+    return f"{reason}; {cure}"
+
+
+def _resolved(written: Any) -> Any:
+    if REFERENCE not in str(written):
+        return written  # it may hold what looks like a reference to a setting
+    node = OmegaConf.create({"kwargs": written})
+    container: Any = OmegaConf.to_container(node, resolve=True)
+    return container["kwargs"]
 
 
 def _whole(value: Any) -> Any:
@@ -243,20 +297,9 @@ def _whole(value: Any) -> Any:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """Converts a configuration to plain values, for run.json and checkpoints."""
-    container = OmegaConf.to_container(OmegaConf.structured(config), resolve=False)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
-
-
-def _plain(node: DictConfig) -> dict[str, Any]:
-    container = OmegaConf.to_container(node, resolve=True)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+    return asdict(config)
 
 
 def config_hash(config: Config) -> str:
-    """A hash of twelve hexadecimal digits of all settings except `name` and `resume`."""
-    values = to_dict(config)
-    del values["name"], values["resume"]
-    text = json.dumps(values, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    """A hash of all settings except `name` and `resume`, as sweeps hash those of their jobs."""
+    return identity.config_hash(identity.flatten(to_dict(config), ignore=("name", "resume")))

@@ -100,8 +100,8 @@ def _choose(found: DictConfig, composed: DictConfig, group: str) -> None:
     if group not in _MAY_CHANGE_WHOLE:
         raise _contradiction(group, asked, before)
     kept = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
-    own = {key: found[group][key] for key in kept.get(group, ())}
-    found[group] = OmegaConf.merge(composed[group], own)
+    own = {key: found[group][key] for key in kept.get(group, ()) if key in found[group]}
+    found[group] = OmegaConf.merge(OmegaConf.to_container(composed[group]), own)
 
 
 def _change(found: DictConfig, composed: DictConfig, key: str) -> None:

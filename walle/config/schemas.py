@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from walle.errors import not_negative, one_of, positive
+from walle.types import Lag
 
 
 @dataclass(kw_only=True)
@@ -59,28 +60,61 @@ class CNNConfig(NetConfig):
 
 @dataclass(kw_only=True)
 class SamplerConfig:
-    """Settings in conf/sampler/; `validate` replaces None in `n`, `lanes` and `slots`."""
+    """Settings that all files in conf/sampler/ have; `validate` replaces None in `lanes`."""
 
     name: str = one_of("process", "serial", "ray")
-    n: int | None = positive()
     lanes: int | None = positive()
     collect: str = one_of("fixed", "episodes")
-    max_lag: int | None
-    slots: int | None = positive()
     pin: bool
-    balance: bool
-    restarts: int = not_negative()
     timeout_s: float | None = positive()
 
 
 @dataclass(kw_only=True)
-class RaySamplerConfig(SamplerConfig):
+class SerialSampler(SamplerConfig):
+    """Settings in conf/sampler/serial.yaml; the constants are what every serial sampler has."""
+
+    n: ClassVar[int] = 1
+    max_lag: ClassVar[int] = 0
+    slots: ClassVar[int] = 1
+    lag: ClassVar[Lag] = Lag(0)
+
+
+@dataclass(kw_only=True)
+class ManySamplers(SamplerConfig):
+    """Settings of samplers in processes of their own."""
+
+    max_lag: int | None
+    balance: bool
+    restarts: int = not_negative()
+
+    @property
+    def lag(self) -> Lag:
+        """The allowed lag of the samplers."""
+        return Lag(self.max_lag)
+
+
+@dataclass(kw_only=True)
+class ProcessSampler(ManySamplers):
+    """Settings in conf/sampler/process.yaml; `validate` replaces None in `n` and `slots`."""
+
+    n: int | None = positive()
+    slots: int | None = positive()
+
+
+@dataclass(kw_only=True)
+class RaySampler(ManySamplers):
     """Settings in conf/sampler/ray.yaml."""
 
+    n: ClassVar[None] = None  # the nodes decide
     address: str | None
     nodes: int | None = positive()
     per_node: int | None = positive()
     mismatch: str = one_of("error", "warn")
+
+    @property
+    def slots(self) -> int:
+        """The number of slots of each sampler."""
+        return self.lag.slots
 
 
 @dataclass(kw_only=True)
@@ -166,7 +200,7 @@ class Config(TopLevel):
     algo: Any
     env: EnvConfig
     net: NetConfig
-    sampler: SamplerConfig
+    sampler: SerialSampler | ProcessSampler | RaySampler
     learner: LearnerConfig
     logger: LoggerConfig
     eval: EvalConfig
@@ -221,7 +255,7 @@ class Config(TopLevel):
 GROUPS: dict[str, type] = {
     "env": EnvConfig,
     "net": NetConfig,
-    "sampler": SamplerConfig,
+    "sampler": ProcessSampler,
     "learner": LearnerConfig,
     "logger": LoggerConfig,
     "eval": EvalConfig,
@@ -233,7 +267,23 @@ VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("net", "gru"): GRUConfig,
     ("net", "cnn"): CNNConfig,
     ("logger", "wandb"): WandbConfig,
-    ("sampler", "ray"): RaySamplerConfig,
+    ("sampler", "serial"): SerialSampler,
+    ("sampler", "ray"): RaySampler,
+}
+
+
+LACKS = {  # settings of other samplers that this one cannot have, and why
+    "serial": {
+        "n": "has one sampler; drop it, or use sampler=process",
+        "max_lag": "cannot overlap collecting with learning; drop it, or use sampler=process",
+        "slots": "has no queue; drop it",
+        "restarts": "has no process to replace; drop it",
+        "balance": "has one sampler; drop it",
+    },
+    "ray": {
+        "n": "has as many as its nodes provide; use sampler.per_node={} for so many on each",
+        "slots": "always has sampler.max_lag + 1; drop it",
+    },
 }
 
 

@@ -10,17 +10,12 @@ from walle.launcher.resources import Resources
 
 
 class Need(NamedTuple):
-    """The number of cores and GPUs that a job needs.
+    """The number of cores and GPUs that a job needs."""
 
-    Attributes:
-        cores: processes that compute at the same time; None for all cores of the sweep.
-        gpus: number of GPUs.
-        turn: jobs with the same number of cores get other cores in every turn; see `in_turn`.
-    """
-
+    # processes that compute at the same time; None for all cores of the sweep
     cores: int | None = 1
-    gpus: int = 0
-    turn: int = 0
+    gpus: int = 0  # number of GPUs
+    turn: int = 0  # jobs with the same number of cores get other cores in every turn; see `in_turn`
 
 
 def need(config: Mapping[str, Any]) -> Need:
@@ -61,26 +56,18 @@ def in_turn(cores: Sequence[int], count: int, turn: int) -> tuple[int, ...]:
     Cores are seldom equally fast. A sweep that timed one sampler on the same core in every block
     would mistake this core's speed for that of one sampler, and no number of seeds would show it.
     """
-    begin = turn * count % len(cores)
-    return tuple(sorted([*cores[begin:], *cores[:begin]][:count]))
+    start = turn * count % len(cores)
+    return tuple(sorted([*cores[start:], *cores[:start]][:count]))
 
 
 class Grant(NamedTuple):
-    """The cores and GPUs that a job got.
+    """The cores and GPUs that a job got."""
 
-    Attributes:
-        job: the job's index in the list given to `Allocator`.
-        cores: numbers of its cores, ascending.
-        gpus: names of its GPUs; a name may appear twice.
-        oversubscribed: the job needs more than the sweep has; it runs alone on everything.
-        again: another worker has started the job before.
-    """
-
-    job: int
-    cores: tuple[int, ...]
-    gpus: tuple[str, ...]
-    oversubscribed: bool
-    again: bool = False
+    job: int  # the job's index in the list given to `Allocator`
+    cores: tuple[int, ...]  # numbers of its cores, ascending
+    gpus: tuple[str, ...]  # names of its GPUs; a name may appear twice
+    oversubscribed: bool  # the job needs more than the sweep has; it runs alone on everything
+    again: bool = False  # another worker has started the job before
 
 
 class Allocator:
@@ -100,11 +87,7 @@ class Allocator:
     ) -> None:
         """Starts with all jobs waiting.
 
-        Args:
-            needs: of every job, by index.
-            order: the indices of the jobs to run, first to last.
-            resources: cores and GPUs of the sweep.
-            exclusive: run one job at a time.
+        `needs` has every job by its index, `order` the indices of the jobs to run, first to last.
         """
         self._needs, self._exclusive = needs, exclusive
         self._waiting = deque(order)

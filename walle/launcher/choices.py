@@ -22,13 +22,9 @@ class ChoiceSettings:
     """The overrides of single choices of a group in one sweep."""
 
     def __init__(self, context: HydraContext, master: DictConfig, group: str | None) -> None:
-        """Finds the choices.
+        """Finds the choices of the group, such as "algo"; none without a group.
 
-        Args:
-            context: holds Hydra's loader.
-            master: the sweep's config; a choice with the name of one of its keys has no settings
-                of its own.
-            group: the group, such as "algo"; None where no group's choices have such settings.
+        A choice with the name of a key of the sweep's config has no settings of its own.
         """
         self._context, self._master, self._group = context, master, group
         self._choices: set[str] = set()
@@ -65,10 +61,6 @@ class ChoiceSettings:
 
     def refuse_absent(self, jobs: Sequence[Sequence[str]], configs: Sequence[DictConfig]) -> None:
         """Checks that every override of a single choice concerns some job of the sweep.
-
-        Args:
-            jobs: the overrides of each job, as the sweeper gave them.
-            configs: of the jobs.
 
         Raises:
             PlanError: no job has the choice.

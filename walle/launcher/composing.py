@@ -23,14 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
 from walle.launcher.fast_compose import fast_loader
-from walle.launcher.identity import (
-    Identity,
-    as_json,
-    comparable_leaves,
-    config_hash,
-    flatten,
-    same,
-)
+from walle.launcher.identity import Identity, same
+from walle.system.identity import as_json, comparable_leaves, config_hash, flatten
 
 MESSAGES_SHOWN = 10
 
@@ -40,37 +34,23 @@ class PlanError(ValueError):
 
 
 class Composed(NamedTuple):
-    """A job before it has a number.
+    """A job before it has a number."""
 
-    Attributes:
-        config: the composed config with its `hydra` node.
-        values: the task's part of the config, resolved, as plain dictionaries and lists.
-        identity: what identifies the job; its number is missing.
-    """
-
-    config: DictConfig
+    config: DictConfig  # the composed config with its `hydra` node
+    # the task's part of the config, resolved, as plain dictionaries and lists
     values: dict[str, Any]
-    identity: Identity
+    identity: Identity  # what identifies the job; its number is missing
 
 
 class Job(NamedTuple):
-    """One job of this launch.
+    """One job of this launch."""
 
-    Attributes:
-        label: the overrides that distinguish the job from the others, for people.
-        config: the composed config with its `hydra` node.
-        directory: where the job writes.
-        identity: what identifies the job.
-        need: cores and GPUs.
-        block: the number of its block, from 0; None where the sweep has no blocks.
-    """
-
-    label: str
-    config: DictConfig
-    directory: Path
-    identity: Identity
-    need: Need
-    block: int | None = None
+    label: str  # the overrides that distinguish the job from the others, for people
+    config: DictConfig  # the composed config with its `hydra` node
+    directory: Path  # where the job writes
+    identity: Identity  # what identifies the job
+    need: Need  # cores and GPUs
+    block: int | None = None  # the number of its block, from 0; None where the sweep has no blocks
 
     @property
     def num(self) -> int:
@@ -93,14 +73,7 @@ class StopRule(Protocol):
 def compose(
     context: HydraContext, master: DictConfig, overrides: Sequence[str], ignore: Sequence[str]
 ) -> Composed:
-    """Composes a job's config.
-
-    Args:
-        context: holds Hydra's loader.
-        master: the sweep's config.
-        overrides: the job's overrides.
-        ignore: keys that do not belong to a job's identity.
-    """
+    """Composes a job's config; `ignore` names the keys that do not belong to a job's identity."""
     config = fast_loader(context).take(master, overrides)
     written = written_values(config)
     values = comparable_values(config) if "${" in as_json(written) else written
@@ -117,12 +90,9 @@ def written_values(config: DictConfig) -> dict[str, Any]:
 def comparable_values(config: DictConfig, num: int = 0) -> dict[str, Any]:
     """The task's part of a config, resolved to the same values in every launch.
 
-    Directories are empty, and `${now:...}` becomes its pattern. A config that can only be resolved
-    inside the job, because it reads a variable that the job sets, keeps its interpolations.
-
-    Args:
-        config: of the job.
-        num: the value of `${hydra:job.num}`.
+    Directories are empty, `${now:...}` becomes its pattern, and `${hydra:job.num}` is `num`. A
+    config that can only be resolved inside the job, because it reads a variable that the job sets,
+    keeps its interpolations.
     """
     config = deepcopy(config)
     OmegaConf.clear_cache(config)
@@ -213,9 +183,7 @@ def swept_keys(
 def validate(jobs: Sequence[Composed], function: str | None) -> None:
     """Calls the application's check of a config for every job, before any job starts.
 
-    Args:
-        jobs: all jobs of the launch.
-        function: `module.function` that takes a job's config and raises; None without a check.
+    `function` is `module.function`, which takes a job's config and raises; None without a check.
 
     Raises:
         PlanError: some configs were refused; the text has a line for each.
@@ -243,13 +211,7 @@ def validate(jobs: Sequence[Composed], function: str | None) -> None:
 
 
 def numbered(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
-    """Gives a job its number and its directory.
-
-    Args:
-        job: the composed job.
-        num: its number.
-        label: its name for people.
-        sweep_dir: the sweep's directory; None for the one in the job's config.
+    """Gives a job its number, its label and its directory in `sweep_dir`, or in its own config's.
 
     Raises:
         PlanError: no directory can have the name that the job's directory would have.

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-Flat = dict[str, Any]
+from walle.system.identity import Flat, as_json
+
 _ABSENT = object()
 
 
 class Identity(NamedTuple):
-    """What identifies a job in a sweep's directory or on a command line.
+    """What identifies a job in a sweep's directory or on a command line."""
 
-    Attributes:
-        num: the job's number in the sweep; -1 before it has one.
-        overrides: the job's overrides.
-        config_hash: the hash of `config`.
-        config: the config's leaves without the keys of `hash_ignore`; resolved, except references
-            to environment variables.
-    """
-
-    num: int
-    overrides: tuple[str, ...]
-    config_hash: str
+    num: int  # the job's number in the sweep; -1 before it has one
+    overrides: tuple[str, ...]  # the job's overrides
+    config_hash: str  # the hash of `config`
+    # the config's leaves without the keys of `hash_ignore`; resolved, except references to
+    # environment variables
     config: Flat
 
 
@@ -32,60 +26,9 @@ class ConfigChangedError(ValueError):
     """The directory holds a sweep of another config."""
 
 
-def flatten(config: Mapping[str, Any], ignore: Collection[str] = ()) -> Flat:
-    """`{"a": {"b": 1}, "c": [2]}` becomes `{"a.b": 1, "c": [2]}`.
-
-    Args:
-        config: nested mappings with string keys; anything else is a leaf.
-        ignore: dotted keys to leave out, with all keys below them.
-    """
-
-    def leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for key, value in node.items():
-            path = f"{prefix}{key}"
-            if path in ignore:
-                continue
-            if isinstance(value, Mapping) and value:
-                yield from leaves(value, f"{path}.")
-            else:
-                yield path, value
-
-    return dict(leaves(config, ""))
-
-
-def comparable_leaves(
-    resolved: Mapping[str, Any], written: Mapping[str, Any], ignore: Collection[str]
-) -> Flat:
-    """The leaves of a composed config by which jobs and runs are recognised.
-
-    References to environment variables stay as they are written: no file of the sweep then holds
-    the value, which may be a secret, and another value makes no other job.
-
-    Args:
-        resolved: the task's part of the config, with its references resolved.
-        written: the same with its references.
-        ignore: dotted keys to leave out, with all keys below them.
-    """
-    references = flatten(written, ignore)
-    return {
-        path: references[path] if "${oc.env:" in str(references.get(path)) else value
-        for path, value in flatten(resolved, ignore).items()
-    }
-
-
-def config_hash(flat: Flat) -> str:
-    """16 hexadecimal digits: equal for equal leaves, whatever their order."""
-    return hashlib.sha256(as_json(flat).encode()).hexdigest()[:16]
-
-
 def same(a: Any, b: Any) -> bool:
     """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
     return as_json(a) == as_json(b)
-
-
-def as_json(value: Any) -> str:
-    """The value as JSON with sorted keys; types that JSON lacks as their `str`."""
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def common_part(configs: Sequence[Flat]) -> Flat:
@@ -102,11 +45,6 @@ def assign_numbers(
     known: Sequence[Identity], wanted: Sequence[Identity], first_free: int = 0
 ) -> list[int]:
     """Gives every wanted job the number of the known job that it equals, or a new number.
-
-    Args:
-        known: the jobs of the directory.
-        wanted: the jobs of this launch.
-        first_free: the smallest number for a new job.
 
     Raises:
         ConfigChangedError: a known job has the same overrides and another config.
@@ -133,10 +71,7 @@ def refuse_other_base(
 ) -> None:
     """Checks that the wanted jobs extend the known sweep.
 
-    Args:
-        known: the jobs of the directory.
-        wanted: the jobs of this launch.
-        swept: names of the overrides along which the sweep's jobs differ, now or earlier.
+    `swept` names the overrides along which the sweep's jobs differ, now or earlier.
 
     Raises:
         ConfigChangedError: a key that is not swept has changed. The text shows the difference.

@@ -27,7 +27,7 @@ from walle.launcher.composing import (
 )
 from walle.launcher.fast_compose import fast_loader
 from walle.launcher.identity import ConfigChangedError
-from walle.launcher.jobs.client import PreparationError, preparation
+from walle.launcher.jobs.fork_server import PreparationError, preparation
 from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.locks import LockedError
@@ -42,7 +42,7 @@ from walle.launcher.records import (
     write_manifest,
 )
 from walle.launcher.settings import BackendError, WalleLauncherConf, check_settings
-from walle.launcher.workers.backend import Backend, LocalBackend
+from walle.launcher.workers.backend import LocalBackend, WorkersBackend
 from walle.launcher.workers.ray_cluster.backend import RayBackend
 from walle.launcher.workers.slurm_backend import SlurmBackend
 from walle.system.format import count_text
@@ -92,8 +92,6 @@ class Launch:
         sweeper = str(config.hydra.sweeper._target_)
         self._hydras_sweeper = sweeper.endswith(".BasicSweeper")
         try:
-            check_system()
-            check_settings(settings)
             self._backend = make_backend(settings)
         except ValueError as error:
             refuse(error)
@@ -222,28 +220,21 @@ class Launch:
         return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]
 
 
-def make_backend(settings: WalleLauncherConf) -> Backend:
+def make_backend(settings: WalleLauncherConf) -> LocalBackend | WorkersBackend:
     """The backend of `hydra.launcher.backend`.
 
     Raises:
-        ValueError: it cannot work with the settings.
-    """
-    backends: dict[str, type[LocalBackend | SlurmBackend | RayBackend]]
-    backends = {"local": LocalBackend, "slurm": SlurmBackend, "ray": RayBackend}
-    return backends[settings.backend](settings)
-
-
-def check_system() -> None:
-    """Refuses every system but Linux.
-
-    Raises:
-        ValueError: on another system.
+        ValueError: it cannot work with the settings, or on this system.
     """
     if sys.platform != "linux":
         raise ValueError(
             f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "
             f"is {sys.platform}: use hydra/launcher=basic"
         )
+    check_settings(settings)
+    if settings.backend == "local":
+        return LocalBackend(settings)
+    return SlurmBackend(settings) if settings.backend == "slurm" else RayBackend(settings)
 
 
 def refuse(error: Exception | str) -> NoReturn:

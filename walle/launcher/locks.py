@@ -35,12 +35,8 @@ def launcher_locked(sweep: Path) -> Iterator[None]:
 def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> Iterator[int]:
     """Locks the sweep's directory for the jobs of this launcher; the lock ends with the last job.
 
-    The jobs of a launcher that was killed end a moment later than the launcher.
-
-    Args:
-        sweep: the directory.
-        wait_s: seconds to wait until the jobs of a launcher that was killed have ended.
-        shared: whether other workers share the lock.
+    The jobs of a launcher that was killed end a moment later than the launcher: waits for that up
+    to `wait_s` seconds. Workers share the lock.
 
     Yields:
         a file descriptor. A process that inherits it keeps the lock until it ends.

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -27,15 +28,11 @@ BUSY_CORES, BUSY_SHARE = 0.1, 0.01
 
 
 class CoreSpeeds(NamedTuple):
-    """A check of all cores.
+    """A check of all cores."""
 
-    Attributes:
-        work_s: the median of the seconds of a piece of work on each core.
-        others_busy: the mean number of these cores that other programs kept busy meanwhile; None
-            where the kernel does not show it.
-    """
-
-    work_s: dict[int, float]
+    work_s: dict[int, float]  # the median of the seconds of a piece of work on each core
+    # the mean number of these cores that other programs kept busy meanwhile; None where the kernel
+    # does not show it
     others_busy: float | None
 
     def as_record(self) -> dict[str, Any]:
@@ -54,21 +51,14 @@ class OthersClock:
         busy: Callable[[Sequence[int]], float | None] = busy_s,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts to count.
-
-        Args:
-            cores: the cores to watch.
-            busy: seconds that the cores were busy since the machine started, summed.
-            now: seconds on a monotonic clock.
-        """
+        """Starts to count; `busy` returns the seconds for which cores were busy since the start."""
         self._cores, self._busy, self._now = cores, busy, now
         self._busy_s, self._start_s = busy(cores), now()
 
     def others_busy(self, own_s: float) -> float | None:
         """The mean number of cores that other programs kept busy; None if it is not known.
 
-        Args:
-            own_s: processor seconds of the work that is not counted.
+        `own_s` are processor seconds of the work that is not counted.
         """
         busy, elapsed_s = self._busy(self._cores), self._now() - self._start_s
         if busy is None or self._busy_s is None or elapsed_s <= 0:
@@ -93,12 +83,6 @@ def core_speeds(
 ) -> CoreSpeeds | None:
     """Times the same work on one core after the other, several times round.
 
-    Args:
-        cores: to check.
-        stop: the check ends early when something is in it.
-        time_one: seconds of a piece of work on a core.
-        clock: counts the time of other programs.
-
     Returns:
         The speeds; None if it ended early.
     """
@@ -117,63 +101,48 @@ def core_speeds(
     return CoreSpeeds(work_s, others.others_busy(time.thread_time() - own_s))
 
 
-class MachineCheck:
-    """Checks the cores before the first and after the last job of a launch.
+@contextmanager
+def checked_machine(
+    sweep: Path,
+    plan: Plan,
+    cores: Sequence[int],
+    stop: Collection[int],
+    *,
+    enabled: bool,
+    check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
+) -> Iterator[None]:
+    """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
 
     The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`), and `notes`,
-    sentences on what makes the sweep's times uncertain.
+    sentences on what makes the sweep's times uncertain, which are logged too. A check ends early
+    when something is in `stop`.
     """
+    checks: dict[str, CoreSpeeds | None] = {}
+    logged: set[str] = set()
 
-    def __init__(
-        self,
-        sweep: Path,
-        plan: Plan,
-        cores: Sequence[int],
-        *,
-        enabled: bool,
-        check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
-    ) -> None:
-        """Checks nothing yet.
-
-        Args:
-            sweep: the sweep's directory.
-            plan: the jobs of the launch.
-            cores: of the sweep.
-            enabled: whether to time the cores; notes on the jobs are written anyway.
-            check: times the cores; ends early when its second argument is not empty.
-        """
-        self._sweep, self._plan, self._cores = sweep, plan, cores
-        self._enabled, self._check = enabled, check
-        self._before: CoreSpeeds | None = None
-        self._logged: set[str] = set()
-
-    def before(self, stop: Collection[int]) -> None:
-        """Times the cores before the first job; ends early when something is in `stop`."""
-        if self._enabled:
-            log.info(f"timing the same work on {count_text(len(self._cores), 'core')}")
-            self._before = self._check(self._cores, stop)
-            self._record(None)
-
-    def after(self, stop: Collection[int]) -> None:
-        """Times the cores again, and warns of what was not equal, steady or quiet."""
-        after = self._check(self._cores, stop) if self._enabled else None
-        if self._enabled or self._plan.exclusive:
-            self._record(after)
-
-    def _record(self, after: CoreSpeeds | None) -> None:
-        jobs = [self._plan.jobs[index] for index in self._plan.order]
-        ran = {job.num: read_status(job.directory) for job in jobs} if self._plan.exclusive else {}
+    def record() -> None:
+        jobs = [plan.jobs[index] for index in plan.order] if plan.exclusive else []
+        ran = {job.num: read_status(job.directory) for job in jobs}
         others = {num: status.get("others_busy") for num, status in ran.items()}
-        cores = {num: len(status.get("cores") or []) for num, status in ran.items()}
-        notes = machine_notes(self._before, after, others, cores)
-        checks = {"before": self._before, "after": after}
+        counts = {num: len(status.get("cores") or []) for num, status in ran.items()}
+        notes = machine_notes(checks.get("before"), checks.get("after"), others, counts)
         records = {when: speeds.as_record() for when, speeds in checks.items() if speeds}
-        self._plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
-        write_manifest(self._sweep, self._plan.manifest)
+        plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
+        write_manifest(sweep, plan.manifest)
         for note in notes:
-            if note not in self._logged:
-                self._logged.add(note)
+            if note not in logged:
+                logged.add(note)
                 log.warning(note)
+
+    if enabled:
+        log.info(f"timing the same work on {count_text(len(cores), 'core')}")
+        checks["before"] = check(cores, stop)
+        record()
+    yield
+    if enabled:
+        checks["after"] = check(cores, stop)
+    if enabled or plan.exclusive:
+        record()
 
 
 def machine_notes(
@@ -184,11 +153,8 @@ def machine_notes(
 ) -> list[str]:
     """Sentences for the user; empty where all cores were equal, steady and free.
 
-    Args:
-        before: the check before the first job.
-        after: the check after the last job.
-        others: for each job, the mean number of its cores that other programs kept busy.
-        cores: the number of cores of each job.
+    `others` has the mean number of each job's cores that other programs kept busy, `cores` the
+    number of its cores.
     """
     checks = [("before the first job", before), ("after the last job", after)]
     return [

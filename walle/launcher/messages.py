@@ -25,12 +25,7 @@ def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
 
 
 def repeats_text(overrides: Sequence[Sequence[str]], indices: Sequence[int]) -> str:
-    """One line about the jobs that repeat another job's configuration.
-
-    Args:
-        overrides: of each job.
-        indices: a number for each job, equal for jobs with the same configuration.
-    """
+    """One line about the jobs that repeat another job's configuration: those of equal `indices`."""
     groups: dict[int, list[str]] = {}
     for job, index in zip(overrides, indices, strict=True):
         text = " ".join(override.removeprefix("++") for override in job)
@@ -64,10 +59,6 @@ def failure_list(ends: Iterable[tuple[Job, Verdict]], total: int) -> str:
     """Two lines for each job that did not complete, the reason and its directory.
 
     The jobs that never started have one line in common.
-
-    Args:
-        ends: the jobs that did not complete.
-        total: the number of all jobs.
     """
     ordered = sorted(ends, key=lambda end: end[0].num)
     waiting = [job.num for job, verdict in ordered if verdict.state == "pending"]
@@ -81,11 +72,6 @@ def failure_list(ends: Iterable[tuple[Job, Verdict]], total: int) -> str:
 
 
 def resume_text(command: str, resumable: int = 0) -> str:
-    """How to run the jobs that are not complete.
-
-    Args:
-        command: the command line.
-        resumable: how many of the jobs have a checkpoint.
-    """
+    """How to run the jobs that are not complete, `resumable` of which have a checkpoint."""
     some = f" ({count_text(resumable, 'job')} from a checkpoint)" if resumable else ""
     return f"To resume{some}: {command}"

@@ -23,7 +23,7 @@ from walle.launcher import composing
 from walle.launcher.choices import ChoiceSettings
 from walle.launcher.composing import Composed, Job, PlanError
 from walle.launcher.fast_compose import fast_loader
-from walle.launcher.identity import Flat, as_json, assign_numbers, flatten, refuse_other_base
+from walle.launcher.identity import assign_numbers, refuse_other_base
 from walle.launcher.messages import job_label
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
 from walle.launcher.resources import Resources, thread_settings
@@ -31,6 +31,7 @@ from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
 from walle.system.format import count_text
+from walle.system.identity import Flat, as_json, flatten
 from walle.system.run_files import has_checkpoint, read_status
 from walle.timing import timestamp
 
@@ -41,23 +42,14 @@ KEYS_OF_SPEED = ("sampler.n", "sampler.max_lag", "learner.n", "learner.threads")
 
 
 class Plan(NamedTuple):
-    """A launch before its first job starts.
+    """A launch before its first job starts."""
 
-    Attributes:
-        jobs: in the order of the sweeper's overrides.
-        done: recorded return values of the jobs to skip, by index.
-        order: indices of the jobs to run, first to last.
-        resumed: indices of those among them that resume from a checkpoint.
-        manifest: the manifest to write.
-        exclusive: one job at a time.
-    """
-
-    jobs: list[Job]
-    done: dict[int, Any]
-    order: list[int]
-    resumed: list[int]
-    manifest: Manifest
-    exclusive: bool
+    jobs: list[Job]  # in the order of the sweeper's overrides
+    done: dict[int, Any]  # recorded return values of the jobs to skip, by index
+    order: list[int]  # indices of the jobs to run, first to last
+    resumed: list[int]  # indices of those among them that resume from a checkpoint
+    manifest: Manifest  # the manifest to write
+    exclusive: bool  # one job at a time
 
     @property
     def nums(self) -> list[int]:
@@ -76,15 +68,7 @@ class Planner:
         resources: Resources,
         moved_to: str | None,
     ) -> None:
-        """Keeps what all batches share.
-
-        Args:
-            settings: of the launcher.
-            context: holds Hydra's loader.
-            config: the sweep's.
-            resources: cores and GPUs of the sweep.
-            moved_to: the sweep's directory; None for the one in the jobs' configs.
-        """
+        """Keeps what all batches share; `moved_to` is the sweep's directory if it is a new one."""
         self._settings, self._context, self._config = settings, context, config
         self._resources, self._moved_to = resources, moved_to
         self._sweep = Path(str(config.hydra.sweep.dir))
@@ -93,9 +77,6 @@ class Planner:
     @without_collector()
     def compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
         """Composes and checks the jobs.
-
-        Args:
-            overrides: the overrides of each job.
 
         Raises:
             PlanError: some jobs cannot run with their configs.
@@ -110,11 +91,7 @@ class Planner:
         return composed
 
     def plan(self, composed: Sequence[Composed], first_num: int) -> Plan:
-        """Numbers the jobs, and finds the jobs that are complete.
-
-        Args:
-            composed: the jobs.
-            first_num: the number of the first job in a directory without jobs.
+        """Numbers the jobs, from `first_num` in an empty directory; finds those that are complete.
 
         Raises:
             ValueError: a job cannot run, or does not belong to the recorded sweep.
@@ -250,14 +227,7 @@ def quoted(text: str) -> str:
 
 
 def plan_lines(plan: Plan, resources: Resources, sweep: Path, where: str) -> list[str]:
-    """The text of a dry run: the jobs in order, with their cores and directories.
-
-    Args:
-        plan: the jobs.
-        resources: cores and GPUs of the sweep.
-        sweep: its directory.
-        where: where the jobs run, in words.
-    """
+    """The text of a dry run: the jobs in order, with their cores and directories."""
     side = "one at a time" if plan.exclusive else "side by side where cores allow"
     first = f"{count_text(len(plan.jobs), 'job')} in {sweep}, {side}, {where}"
     if blocks := {job.block for job in plan.jobs if job.block is not None}:
@@ -299,13 +269,8 @@ def measures_time(
 ) -> bool:
     """True when the times of the jobs are worth comparing, so that each job has to run alone.
 
-    They are when the jobs differ in a key that changes their speed, and when each of several jobs
-    takes all cores.
-
-    Args:
-        jobs: of this launch.
-        needs: the number of cores of each job; None for all.
-        swept: names of the overrides along which the sweep's jobs differ, now or earlier.
+    They are when the jobs differ in a key that changes their speed, now or in an earlier launch,
+    and when each of several jobs takes all cores.
     """
     if len(jobs) > 1 and all(need is None for need in needs):
         return True
@@ -319,10 +284,8 @@ def measures_time(
 def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) -> list[int]:
     """Numbers the repeats of a sweep, from 0; returns the number of each job's repeat.
 
-    Args:
-        configs: of the jobs.
-        key: the key in which repeats differ, as `seed`; jobs without it belong to one repeat.
-        known: numbers that repeats have already, by the key's value as JSON.
+    Repeats differ in `key`, as `seed`; jobs without it belong to one repeat. `known` has the
+    numbers that repeats have already, by the key's value as JSON.
     """
     numbers = dict(known)
     free = max(numbers.values(), default=-1) + 1

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.errors import cause_text
-from walle.launcher.identity import Flat, Identity, common_part
+from walle.launcher.identity import Identity, common_part
 from walle.system.files import write_atomically
+from walle.system.identity import Flat
 from walle.system.run_files import read_status
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
@@ -27,35 +28,23 @@ class RecordError(ValueError):
 
 
 class JobRecord(NamedTuple):
-    """One job in the manifest.
+    """One job in the manifest."""
 
-    Attributes:
-        identity: number, overrides, hash and config.
-        directory: relative to the sweep's directory.
-        cores: the number of cores that the job needs; None for all.
-        block: the number of the block in which it ran last; None where the sweep had no blocks.
-    """
-
-    identity: Identity
-    directory: str
-    cores: int | None
+    identity: Identity  # number, overrides, hash and config
+    directory: str  # relative to the sweep's directory
+    cores: int | None  # the number of cores that the job needs; None for all
+    # the number of the block in which it ran last; None where the sweep had no blocks
     block: int | None = None
 
 
 class Manifest(NamedTuple):
-    """The jobs of a sweep, over all its launches.
+    """The jobs of a sweep, over all its launches."""
 
-    Attributes:
-        swept: names of the overrides along which the jobs differ.
-        settings: of the latest launch: order, repeat, exclusive, cores, gpus, threads.
-        jobs: by ascending number.
-        launches: an entry for each launch: its time, command, the overrides with which the same
-            command resumes, its order of jobs, and `machine`, the notes of `MachineCheck`.
-    """
-
-    swept: tuple[str, ...]
-    settings: dict[str, Any]
-    jobs: tuple[JobRecord, ...]
+    swept: tuple[str, ...]  # names of the overrides along which the jobs differ
+    settings: dict[str, Any]  # of the latest launch: order, repeat, exclusive, cores, gpus, threads
+    jobs: tuple[JobRecord, ...]  # by ascending number
+    # an entry for each launch: its time, command, the overrides with which the same command
+    # resumes, its order of jobs, and `machine`, the notes of `checked_machine`
     launches: tuple[dict[str, Any], ...]
 
 
@@ -220,8 +209,7 @@ class Progress(NamedTuple):
     def remaining_s(self, total_steps: Any) -> float | None:
         """Seconds that the run still needs at its mean speed so far; None where that is unknown.
 
-        Args:
-            total_steps: of the run's config; another application may use the name otherwise.
+        Another application may use the name `total_steps` for something else.
         """
         if not isinstance(total_steps, int | float) or not self.env_steps or not self.wall_s:
             return None
@@ -232,16 +220,19 @@ def read_progress(job: Path) -> Progress:
     """Reads how far a run has come; all None for a job without iterations.csv."""
     row = _last_row(job / "iterations.csv")
     row["eval_mean"] = _last_row(job / "eval.csv").get("return_mean", "")
+    numbers: dict[str, Any] = {name: finite_number(row.get(name)) for name in Progress._fields}
+    for name in ("iteration", "env_steps"):
+        numbers[name] = None if numbers[name] is None else int(numbers[name])
+    return Progress(**numbers)
 
-    def number(name: str) -> float | int | None:
-        try:
-            value = float(row.get(name) or "nan")
-        except ValueError:  # a word of another application
-            return None
-        whole = name in ("iteration", "env_steps")
-        return None if not math.isfinite(value) else int(value) if whole else value
 
-    return Progress(**{name: number(name) for name in Progress._fields})  # type: ignore[arg-type]
+def finite_number(cell: Any) -> float | None:
+    """The cell's number; None for an empty cell, NaN, and the words of another application."""
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _last_row(file: Path) -> dict[str, str]:
@@ -264,10 +255,7 @@ def size_of(file: Path) -> int:
 def last_lines(log: Path, start: int = 0, lines: int = TAIL_LINES) -> list[str]:
     """The last lines of a log that are not blank, at most `lines` of them.
 
-    Args:
-        log: the file; it may be missing.
-        start: bytes at the beginning of the file that an earlier attempt wrote.
-        lines: the largest number of lines.
+    The first `start` bytes are those of an earlier attempt. The file may be missing.
     """
     if not log.exists():
         return []

@@ -16,22 +16,14 @@ BINDING_VARIABLES = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES")
 
 
 class Resources(NamedTuple):
-    """Cores and GPUs that a sweep may use.
+    """Cores and GPUs that a sweep may use."""
 
-    Attributes:
-        cores: in the order to hand them out.
-        gpus: a GPU may be named more than once.
-    """
-
-    cores: list[int]
-    gpus: list[str]
+    cores: list[int]  # in the order to hand them out
+    gpus: list[str]  # a GPU may be named more than once
 
 
 def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
-    """The sweep's cores, in the order to hand them out.
-
-    Args:
-        wanted: `hydra.launcher.cores`.
+    """The cores of `hydra.launcher.cores`, or all usable ones, in the order to hand them out.
 
     Raises:
         ValueError: it names a core that this process may not use, none, or one twice.
@@ -53,9 +45,7 @@ def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
 def spread(cores: Sequence[int], siblings: Mapping[int, Sequence[int]]) -> list[int]:
     """Orders cores: the first hardware thread of every physical core, then the second ones.
 
-    Args:
-        cores: the kernel's numbers of them.
-        siblings: for each core, all hardware threads of its physical core.
+    `siblings` has all hardware threads of each core's physical core.
     """
 
     def rank(core: int) -> tuple[int, int]:
@@ -80,12 +70,7 @@ def parse_cpu_list(text: str) -> list[int]:
 
 
 def visible_gpus(wanted: Sequence[str] | None, environ: Mapping[str, str]) -> list[str]:
-    """The sweep's GPUs, named as in `CUDA_VISIBLE_DEVICES`.
-
-    Args:
-        wanted: `hydra.launcher.gpus`.
-        environ: environment variables; `CUDA_VISIBLE_DEVICES` may be among them.
-    """
+    """The sweep's GPUs, named as in `CUDA_VISIBLE_DEVICES`: `wanted` ones, visible ones, or all."""
     if wanted is not None:
         return list(wanted)
     visible = environ.get("CUDA_VISIBLE_DEVICES")

@@ -15,8 +15,7 @@ from typing import Any
 from walle.errors import cause_text
 from walle.launcher.allocation import Allocator, Grant
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.client import ForkServer, RunningJob
-from walle.launcher.jobs.fork_server import Ended, Preparation
+from walle.launcher.jobs.fork_server import Ended, ForkServer, Preparation, RunningJob
 from walle.launcher.jobs.job import Request
 from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
 from walle.launcher.machine_check import OthersClock
@@ -46,30 +45,19 @@ STOP_RULE_S = 1.0
 
 @dataclass
 class Active:
-    """A job that is running.
-
-    Attributes:
-        job: the job.
-        grant: its cores and GPUs.
-        process: its process.
-        record: the launcher's fields of status.json that are known at the start.
-        log_start: the size of its log at the start, in bytes.
-        oom_before: the kernel's count of out-of-memory kills at the start.
-        others: counts the time of other programs on its cores; None if other jobs run there too.
-        end_at: when to stop the job, on the monotonic clock; None without a limit.
-        timed_out: whether the job has been asked to stop since.
-        pruned: why the job was asked to stop before its end; None for a job that was not.
-    """
+    """A job that is running."""
 
     job: Job
     grant: Grant
     process: RunningJob
-    record: dict[str, Any]
-    log_start: int
-    oom_before: int
+    record: dict[str, Any]  # the launcher's fields of status.json that are known at the start
+    log_start: int  # the size of its log at the start, in bytes
+    oom_before: int  # the kernel's count of out-of-memory kills at the start
+    # counts the time of other programs on its cores; None if other jobs run there too
     others: OthersClock | None
-    end_at: float | None
-    timed_out: bool = False
+    end_at: float | None  # when to stop the job, on the monotonic clock; None without a limit
+    timed_out: bool = False  # whether the job has been asked to stop since
+    # why the job was asked to stop before its end; None for a job that was not
     pruned: str | None = None
 
 
@@ -87,13 +75,8 @@ class Runner:
     ) -> None:
         """Prepares the loop.
 
-        Args:
-            plan: the jobs of the launch, and which of them resume from a checkpoint.
-            allocator: holds the jobs to run, in order, by their index in `plan.jobs`.
-            settings: limits on failures, retries and time.
-            start: starts a job's process.
-            screen: shows what happens.
-            stop_rule: called with each job before it starts, and once a second while it runs.
+        `allocator` holds the jobs to run by their index in `plan.jobs`. `stop_rule` is called with
+        each job before it starts, and once a second while it runs.
         """
         self._stop_rule, self._stop_rule_at = stop_rule, 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
@@ -107,9 +90,8 @@ class Runner:
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
         """Runs until every job has ended or the sweep was stopped.
 
-        Args:
-            ending: the signals that ask for the end so far; grows while this runs.
-            saving: the signals that ask the jobs for a checkpoint; emptied, and grows again.
+        Signals that ask for the end grow in `ending`, those for a checkpoint in `saving`, which is
+        emptied.
 
         Returns:
             how each job ended, by index; a job that never started is left out.
@@ -289,14 +271,8 @@ def runner(
 ) -> Iterator[Runner]:
     """Makes a runner with its fork server and its screen, which end with the body.
 
-    Args:
-        plan: the jobs.
-        allocator: hands out the jobs, by their index in `plan.jobs`.
-        settings: of the launcher.
-        preparation: what the jobs import.
-        lock_fd: the jobs' lock on the sweep's directory.
-        stop_rule: decides which jobs need not run to their ends.
-        command: the command that started the sweep; None for that of this process.
+    The jobs keep `lock_fd`, the jobs' lock on the sweep's directory. `command` started the sweep;
+    None for that of this process.
     """
     environ = job_environment(os.environ, thread_settings(settings.threads))
     environ[COMMAND_VARIABLE] = command or command_line()
@@ -311,12 +287,7 @@ def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
     """Prepares the job's directory and status.json for the next attempt.
 
     The job reads from the field `resume` whether to continue from the checkpoint in its directory;
-    where it is false, there is none.
-
-    Args:
-        job: the job.
-        grant: its cores and GPUs.
-        resume: keep the files of the last attempt; otherwise they are set aside.
+    where it is false, the files of the last attempt are set aside.
 
     Returns:
         The launcher's fields of status.json that are known at the start.

@@ -41,12 +41,7 @@ class SweepClock:
     """Counts the jobs that have ended, and estimates the time until the sweep ends."""
 
     def __init__(self, total: int, done: int) -> None:
-        """Starts before the first job.
-
-        Args:
-            total: the number of jobs in the sweep.
-            done: the number of jobs that an earlier launch completed.
-        """
+        """Starts before the first job; an earlier launch has completed `done` jobs of `total`."""
         self.total, self._done_before = total, done
         self.stopped = False
         self._ended: set[int] = set()
@@ -75,10 +70,6 @@ class SweepClock:
         Waiting jobs, and running jobs without an estimate of their own, are expected to take as
         long as the jobs that have ended took on average. Before the first job has ended, they are
         expected to take as long as the running jobs with an estimate.
-
-        Args:
-            running: seconds that each running job still needs, by number; None if unknown.
-            waiting: the number of jobs that have not started yet.
         """
         so_far_s = {num: time.monotonic() - self._started[num] for num in running}
         known = [so_far_s[num] + left_s for num, left_s in running.items() if left_s is not None]

@@ -193,10 +193,6 @@ def check_settings(settings: WalleLauncherConf) -> None:
 def check_worker_settings(settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
     """Refuses settings with which workers on other machines cannot run.
 
-    Args:
-        settings: of the launcher.
-        workers: what to ask the scheduler for.
-
     Raises:
         ValueError: with the key and what to use instead.
     """

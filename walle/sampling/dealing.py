@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 UNEVEN = 1.15  # lanes move if the slowest sampler takes this many times as long as the quickest
-WINDOW_S = 0.5  # work of each sampler over which its speed is measured, in seconds
+WINDOW_S = 1.0  # work of each sampler over which its speed is measured, in seconds
 MOST = 2  # a sampler's lanes at most, as a multiple of its initial ones
 
 
@@ -15,8 +15,11 @@ class Dealer:
     def __init__(self, counts: Sequence[int]) -> None:
         """Starts with these numbers of lanes, by sampler."""
         self._counts, self._most = list(counts), [MOST * count for count in counts]
-        self._steps = [0] * len(counts)
-        self._seconds = [0.0] * len(counts)
+        self._speeds: list[float] = []
+        self._start_window()
+
+    def _start_window(self) -> None:
+        self._steps, self._seconds = [0] * len(self._counts), [0.0] * len(self._counts)
 
     def note(self, steps: Sequence[int], seconds: Sequence[float]) -> None:
         """Notes the environment steps of a round and the seconds of work, by sampler."""
@@ -31,14 +34,16 @@ class Dealer:
         if min(self._seconds) < WINDOW_S:
             return None
         speeds = [n / s for n, s in zip(self._steps, self._seconds, strict=True)]
-        self._steps, self._seconds = [0] * len(speeds), [0.0] * len(speeds)
-        durations = [count / speed for count, speed in zip(self._counts, speeds, strict=True)]
-        if max(durations) < UNEVEN * min(durations):
+        # The mean with the earlier speeds: what is slow for a moment alone keeps its lanes.
+        earlier = self._speeds or speeds
+        self._speeds = [(a + b) / 2 for a, b in zip(earlier, speeds, strict=True)]
+        self._start_window()
+        times = [count / speed for count, speed in zip(self._counts, self._speeds, strict=True)]
+        if max(times) < UNEVEN * min(times):
             return None
-        counts = [1] * len(speeds)
-        for _ in range(sum(self._counts) - len(counts)):
-            free = [i for i, count in enumerate(counts) if count < self._most[i]]
-            counts[min(free, key=lambda i: (counts[i] + 1) / speeds[i])] += 1
-        changed = counts != self._counts
-        self._counts = counts
-        return counts if changed else None
+        before, self._counts = self._counts, [1] * len(self._counts)
+        for _ in range(sum(before) - len(before)):
+            free = [i for i, count in enumerate(self._counts) if count < self._most[i]]
+            next_one = min(free, key=lambda i: (self._counts[i] + 1) / self._speeds[i])
+            self._counts[next_one] += 1
+        return self._counts if self._counts != before else None

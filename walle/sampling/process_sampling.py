@@ -24,7 +24,7 @@ from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, Restarts, Silence
 from walle.system.workers import Worker, allow_files, end_all
 from walle.timing import SAMPLER_SECTIONS
-from walle.types import PolicySnapshot
+from walle.types import Lag, PolicySnapshot
 
 _GRACE_S = 2.0
 _FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
@@ -38,6 +38,7 @@ class ProcessSampling:
         tasks: Sequence[SamplerTask],
         shapes: Sequence[RolloutShape],
         *,
+        lag: Lag,
         vector_length: int,
         slots: int,
         enough: int,
@@ -51,6 +52,7 @@ class ProcessSampling:
         Args:
             tasks: a task for each sampler.
             shapes: the rollouts' shape of each sampler.
+            lag: the allowed lag of the samplers.
             vector_length: length of a snapshot's vector.
             slots: places for rollouts of each sampler, with the one that it is filling.
             enough: environment steps that make a free-running round.
@@ -61,7 +63,7 @@ class ProcessSampling:
         """
         self._tasks, self._slots, self._enough = list(tasks), slots, enough
         self._max_staleness = max_staleness
-        self._lag, self._signals, self._others = tasks[0].lag, signals, others
+        self._lag, self._signals, self._others = lag, signals, others
         allow_files(_FILES + _FILES_A_SAMPLER * len(tasks))
         self._experience = ExperienceQueue(shapes, slots)
         self._policies = PolicyQueue(vector_length, self._lag.depth)

@@ -85,7 +85,7 @@ class SlotWriter:
             return None
         blocks: Blocks = pickle.loads(os.pread(self._deals.descriptor, self._deal_bytes, 0))
         self._slots = self._ring.views(sum(len(block.numbers) for block in blocks))
-        self._deal_bytes = 0
+        self._deal_round, self._deal_bytes = -1, 0
         return blocks
 
     def _read_message(self) -> None:

@@ -49,3 +49,9 @@ def return_text(mean: float | None) -> str:
     if mean is None:
         return "-"
     return f"{mean:,.1f}" if abs(mean) >= 1 else f"{mean:.2g}"
+
+
+def table(lines: dict[str, str]) -> str:
+    """A line for each name, indented, with the names in one column."""
+    width = max(map(len, lines))
+    return "\n".join(f"  {name:{width}}  {line}" for name, line in lines.items())

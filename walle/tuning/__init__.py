@@ -1,8 +1,7 @@
 """The search for better settings: a Hydra sweeper on Optuna.
 
     settings.py      every key of hydra.sweeper
-    sweep.py         a search from start to end: ask for settings, launch jobs, record results
-    checks.py        what is refused before the first job starts
+    sweep.py         a search from start to end: checks, asks for settings, launches, records
     space.py         Hydra's sweep syntax as Optuna's distributions
     optimizers.py    Optuna's samplers and pruners by their names
     study.py         the study in its journal, which several launchers may share

@@ -34,12 +34,6 @@ def make_sampler(
     interrupted therefore resumes with the trials that it would have had, and no two launchers that
     share a study draw the same numbers.
 
-    Args:
-        setting: the setting `sampler`.
-        seed: the setting `seed`.
-        number: of the trial.
-        space: the search space.
-
     Raises:
         ConfigError: there is no such sampler or option, or it needs another package.
     """

@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from walle.launcher.composing import written_values
-from walle.launcher.identity import Flat, flatten, same
+from walle.launcher.identity import same
 from walle.system.files import write_atomically
+from walle.system.identity import Flat, flatten
 from walle.tuning.space import plain, text
 from walle.tuning.study import ERROR, JOBS, OVERRIDES, SEARCH, SWEEP, Study
 
@@ -29,14 +30,7 @@ class Results:
     def __init__(
         self, study: Study, sweep: Path, context: HydraContext, config: DictConfig
     ) -> None:
-        """Writes nothing yet.
-
-        Args:
-            study: the study.
-            sweep: the directory to write into.
-            context: holds Hydra's loader.
-            config: the sweep's.
-        """
+        """Writes nothing yet."""
         self._study, self._sweep = study, sweep
         self._context, self._config = context, config
         self._written: int | None = None

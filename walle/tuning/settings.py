@@ -66,11 +66,7 @@ def check_settings(settings: WalleOptunaConf) -> None:
 
 
 def seeds_of(setting: Any, first: int) -> list[int] | None:
-    """The seeds of every trial; None for jobs with the seed that their config has.
-
-    Args:
-        setting: `seeds`: a list, how many, or None.
-        first: the first seed where only their number is given.
+    """The seeds of every trial, from a list or their number; None for the seed of the config.
 
     Raises:
         ConfigError: it is neither, or names a seed twice.

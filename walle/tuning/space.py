@@ -31,17 +31,11 @@ Point = dict[str, Value]
 
 
 class Space(NamedTuple):
-    """The keys that a search varies, with their possible values, and the overrides that it keeps.
+    """The keys that a search varies, their possible values, and the overrides that it keeps."""
 
-    Attributes:
-        fixed: overrides that all jobs have.
-        distributions: the possible values, by the key of the override.
-        written: the same as the user wrote it.
-    """
-
-    fixed: tuple[str, ...]
-    distributions: dict[str, BaseDistribution]
-    written: dict[str, str]
+    fixed: tuple[str, ...]  # overrides that all jobs have
+    distributions: dict[str, BaseDistribution]  # the possible values, by the key of the override
+    written: dict[str, str]  # the same as the user wrote it
 
     def overrides(self, point: Mapping[str, Value]) -> list[str]:
         """The overrides of a job with these values."""
@@ -65,12 +59,7 @@ class Space(NamedTuple):
 def read_space(
     params: Mapping[str, Any], arguments: Sequence[str], parser: OverridesParser
 ) -> Space:
-    """Reads the search space.
-
-    Args:
-        params: `hydra.sweeper.params`: a text in Hydra's syntax, or a value, for each key.
-        arguments: overrides of the command line, which win.
-        parser: of Hydra.
+    """Reads the search space from `hydra.sweeper.params` and the command line, which wins.
 
     Raises:
         ConfigError: a sweep has no meaning in a search, or nothing is searched.

@@ -29,21 +29,15 @@ JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
 WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
 Direction = Literal["maximize", "minimize"]
-FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search goes on
+FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search continues
 
 
 class JobEnd(NamedTuple):
-    """How a job of a trial ended.
+    """How a job of a trial ended."""
 
-    Attributes:
-        state: completed, failed, pruned, interrupted or pending.
-        value: what it returned; the error of a job that did not complete.
-        directory: where it wrote.
-    """
-
-    state: str
-    value: Any
-    directory: Path
+    state: str  # completed, failed, pruned, interrupted or pending
+    value: Any  # what it returned; the error of a job that did not complete
+    directory: Path  # where it wrote
 
 
 @contextmanager
@@ -80,16 +74,8 @@ class Study:
     ) -> None:
         """Opens the study; makes it if the journal does not hold it.
 
-        Args:
-            journal: the file.
-            sweep: the directory of this launcher's jobs.
-            name: of the study in the journal.
-            direction: maximize or minimize.
-            search: what all launchers of the study must have in common, as JSON holds it.
-            space: the search space.
-            sampler: makes the sampler of a trial from its number.
-            pruner: of all trials.
-            n_trials: trials of the study in all.
+        All launchers of a study must have `search` in common, as JSON holds it. `sampler` makes the
+        sampler of a trial from its number.
 
         Raises:
             ConfigError: the journal holds another study of this name, or is damaged.
@@ -152,10 +138,7 @@ class Study:
     def tell(self, trial: Trial, overrides: Sequence[str], ends: Sequence[JobEnd]) -> TrialState:
         """Records how the jobs of a trial ended; a trial with unfinished jobs resumes later.
 
-        Args:
-            trial: the trial.
-            overrides: of its jobs, without the seed.
-            ends: of its jobs; empty for a trial that was refused, with its `ERROR` set.
+        A trial that was refused has no jobs, and its `ERROR` is set.
         """
         directories = [os.path.relpath(end.directory.absolute(), self._home) for end in ends]
         trial.set_user_attr(JOBS, directories)
@@ -174,7 +157,7 @@ class Study:
             state = TrialState.FAIL
         try:
             self.study.tell(trial, value if state == TrialState.COMPLETE else None, state)
-        except RuntimeError as error:  # what a sampler without further points raises, once it told
+        except RuntimeError as error:  # raised by a sampler without further points
             if "Study.stop" not in str(error):
                 raise
             self.exhausted = True

@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +7,11 @@ import torch
 from walle.algos import REGISTRY, load
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
-from walle.parts import Run, make_algorithm, make_problem, make_tasks, rollout_shape
 from walle.sampling.sampling import EventLog
 from walle.sampling.serial_sampling import SerialSampling
 from walle.system.signals import Signals
 from walle.system.supervision import Watchdog
-from walle.timing import AGENT_SECTIONS, Timer
+from walle.training import make_algorithm, make_problem, make_tasks, rollout_shape
 
 GAMMA = 0.9
 
@@ -23,11 +21,9 @@ def trained(rounds, *overrides):
     config = compose(["sampler=serial", "eval.every=null", *overrides])
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    run = Run(config, Path(), probed, problem, algorithm, Timer(AGENT_SECTIONS), 0)
-    (task,) = make_tasks(run, None)
-    sampling = SerialSampling(
-        task, rollout_shape(run, config.lanes), Signals(), EventLog(), Watchdog(None, print, print)
-    )
+    (task,) = make_tasks(config, problem, probed, algorithm)
+    shape = rollout_shape(config, problem, probed, config.lanes)
+    sampling = SerialSampling(task, shape, Signals(), EventLog(), Watchdog(None, print, print))
     for _ in range(rounds):
         sampling.publish(algorithm.snapshot())
         algorithm.update(sampling.receive().rollout)
@@ -129,7 +125,7 @@ def test_a_kl_target_ends_the_updates_early():
     small = ("env=cartpole", "batch_size=256", "sampler.lanes=8", "algo.learning_rate=0.1")
     algorithm, rollout = trained(0, *small, "algo.target_kl=0.01")
     metrics = algorithm.update(rollout)
-    assert metrics["minibatches"] < 10 * 256 / 64
+    assert metrics["gradient_steps"] < 10 * 256 / 64
 
 
 def test_gradients_reach_policy_scale_and_critic():

@@ -8,8 +8,7 @@ from walle.agent import checkpoint
 from walle.algos.on_policy.rows import SequenceInputs, SequenceRows
 from walle.config import compose
 from walle.nets.recurrent import GRU
-from walle.parts import make_algorithm, make_problem
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 SMALL = ("net=gru", "net.sequence=8", "batch_size=256", "sampler.lanes=8", "algo.epochs=2")
 RECALL = ("env=gym", "env.id=tests.toy:Recall-v0", "sampler=serial")

@@ -15,13 +15,12 @@ from tests.conftest import read
 from tests.system.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
 from walle.config import compose
-from walle.config.places import example_directory
+from walle.config.files import example_directory
 from walle.errors import ConfigError, WorkerError
 from walle.learning.sharing import learners
 from walle.nets.factory import NetSettings
-from walle.parts import make_algorithm, make_problem
 from walle.system.machine import usable_cores
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 FATAL = ("learner.restarts=0",)
 SLOW = ("env=slow", "env.step_ms=200")  # minutes a round
@@ -178,7 +177,7 @@ def maps_learners_memory(process):
         pytest.param(FATAL, marks=pytest.mark.slow),
         pytest.param((*FATAL, *IN_CPP), marks=pytest.mark.slow),
         pytest.param((*FATAL, *SLOW), marks=pytest.mark.slow),
-        pytest.param((*FATAL, *SLOW, "sampler=serial", "sampler.n=1"), marks=pytest.mark.slow),
+        pytest.param((*FATAL, *SLOW, "sampler=serial"), marks=pytest.mark.slow),
     ],
     indirect=True,
     ids=["learning", "learning in C++", "collecting", "collecting serially"],

@@ -88,16 +88,14 @@ class Callbacks:
         """Notes how far the run is."""
         self._at = {"iteration": iteration, "env_steps": env_steps}
 
-    def evaluation(self, found: Evaluation, *, is_best: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, *, is_best: bool) -> None:
         """Calls `on_evaluation`."""
-        returns, lengths = tuple(found.returns), tuple(found.lengths)
-        mean = float(np.mean(returns))
         self._call(
             "on_evaluation",
             EvaluationInfo,
-            returns=returns,
-            lengths=lengths,
-            mean=mean,
+            returns=tuple(evaluation.returns),
+            lengths=tuple(evaluation.lengths),
+            mean=evaluation.mean,
             is_best=is_best,
         )
 

@@ -18,17 +18,11 @@ UNFINISHED, FINISHED = b"\0", b"\1"
 
 
 class HydraState(NamedTuple):
-    """What Hydra needs in every job of a sweep.
+    """What Hydra needs in every job of a sweep."""
 
-    Attributes:
-        task_function: the user's function.
-        hydra_context: Hydra's configuration loader and callbacks.
-        singletons: the state of Hydra's singletons in the launcher's process.
-    """
-
-    task_function: TaskFunction
-    hydra_context: HydraContext
-    singletons: Any
+    task_function: TaskFunction  # the user's function
+    hydra_context: HydraContext  # Hydra's configuration loader and callbacks
+    singletons: Any  # the state of Hydra's singletons in the launcher's process
 
     def install(self) -> None:
         """Copies Hydra's global state into this process."""
@@ -37,40 +31,23 @@ class HydraState(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request to run one job.
+    """A request to run one job."""
 
-    Attributes:
-        config: the composed config with its `hydra` node.
-        log: path of the file that gets everything the job prints; appended to.
-        cores: cores for the job and for all processes that it starts.
-        environ: environment variables of this job alone.
-    """
-
-    config: DictConfig
-    log: str
-    cores: tuple[int, ...]
-    environ: dict[str, str]
+    config: DictConfig  # the composed config with its `hydra` node
+    log: str  # path of the file that gets everything the job prints; appended to
+    cores: tuple[int, ...]  # cores for the job and for all processes that it starts
+    environ: dict[str, str]  # environment variables of this job alone
 
 
 class JobResult(NamedTuple):
-    """The value that a job's function returned, or the exception that it raised.
+    """The value that a job's function returned, or the exception that it raised."""
 
-    Attributes:
-        value: the value that it returned; None when it raised.
-        error: one line naming the exception; None when it returned.
-    """
-
-    value: Any = None
-    error: str | None = None
+    value: Any = None  # the value that it returned; None when it raised
+    error: str | None = None  # one line naming the exception; None when it returned
 
 
 def run(request: Request, state: HydraState, result_fd: int) -> int | str | None:
-    """Runs the job in this process.
-
-    Args:
-        request: the job.
-        state: what it has in common with the other jobs.
-        result_fd: a seekable file; the job's result goes there, for `read_result`.
+    """Runs the job in this process; its result goes to the file `result_fd`, for `read_result`.
 
     Returns:
         The status to leave the process with, in the form that `sys.exit` takes.

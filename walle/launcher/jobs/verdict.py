@@ -15,45 +15,27 @@ INTERRUPTED_CODES = tuple(128 + signum for signum in INTERRUPTS)
 
 
 class Verdict(NamedTuple):
-    """How a job ended.
+    """How a job ended."""
 
-    Attributes:
-        state: completed, failed, interrupted or pruned; pending for a job that never started.
-        error: why it did not complete, in one line.
-        exit_code: the exit code of its process.
-        signal: the name of the signal that ended the process or made it exit.
-        value: the value that the job returned.
-    """
-
-    state: str
-    error: str | None = None
-    exit_code: int | None = None
-    signal: str | None = None
-    value: Any = None
+    state: str  # completed, failed, interrupted or pruned; pending for a job that never started
+    error: str | None = None  # why it did not complete, in one line
+    exit_code: int | None = None  # the exit code of its process
+    signal: str | None = None  # the name of the signal that ended the process or made it exit
+    value: Any = None  # the value that the job returned
 
 
 class Circumstances(NamedTuple):
-    """What the launcher knows about the end of a job, besides how its process ended.
+    """What the launcher knows about the end of a job, besides how its process ended."""
 
-    Attributes:
-        timeout_s: the time limit, if the job ran past it.
-        pruned: why the launcher asked the job to stop before its end; None if it did not.
-        interrupted: whether the sweep was being stopped.
-        out_of_memory: whether the kernel killed processes for lack of memory meanwhile.
-        own_state: the state that the job itself wrote into status.json.
-        own_error: the error that it wrote there.
-        own_signal: the signal that it wrote there.
-        last_line: the last line that it printed.
-    """
-
-    timeout_s: float | None = None
+    timeout_s: float | None = None  # the time limit, if the job ran past it
+    # why the launcher asked the job to stop before its end; None if it did not
     pruned: str | None = None
-    interrupted: bool = False
-    out_of_memory: bool = False
-    own_state: str | None = None
-    own_error: str | None = None
-    own_signal: str | None = None
-    last_line: str | None = None
+    interrupted: bool = False  # whether the sweep was being stopped
+    out_of_memory: bool = False  # whether the kernel killed processes for lack of memory meanwhile
+    own_state: str | None = None  # the state that the job itself wrote into status.json
+    own_error: str | None = None  # the error that it wrote there
+    own_signal: str | None = None  # the signal that it wrote there
+    last_line: str | None = None  # the last line that it printed
 
 
 def judge(ended: Ended, around: Circumstances) -> Verdict:

@@ -1,13 +1,12 @@
 """Sweeps on other machines: workers that a scheduler starts, and that claim jobs.
 
-    backend.py        the backend of this machine, and what those of Slurm and Ray have in common
+    backend.py        the backend of this machine, and what those of Slurm and Ray have in common:
+                      submits workers, and follows their jobs
     slurm_backend.py  the backend of Slurm: its batch script and its number of workers
     ray_cluster/      the backend of Ray: starts workers on the nodes of a cluster
     submission.py     a submission: its directory, the names of its workers, how these are
-    stored_plan.py    its plan, in files for the workers
-    follower.py       follows the jobs of a submission from where the command was typed
     claims.py         which worker runs which job, and which jobs to stop, in shared files
-    worker.py         the worker's process
+    worker.py         the worker's process, and the plan in files that it reads
     slurm.py          Slurm's commands
 
 A worker is an element of an array of Slurm's batch jobs, or a child of an actor of Ray. It has some

@@ -7,21 +7,23 @@ import os
 import shlex
 import signal
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
-from walle.launcher.allocation import Allocator
-from walle.launcher.composing import StopRule
+from walle.launcher.allocation import Allocator, Grant
+from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.locks import jobs_locked, launcher_locked, locked
-from walle.launcher.machine_check import MachineCheck
+from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
+from walle.launcher.records import LOG, last_lines
 from walle.launcher.resources import Resources, sweep_cores, visible_gpus
 from walle.launcher.runner import runner
-from walle.launcher.screen import open_screen
+from walle.launcher.screen import Screen, open_screen
 from walle.launcher.settings import (
     BackendError,
     RayConf,
@@ -30,10 +32,11 @@ from walle.launcher.settings import (
     check_worker_settings,
 )
 from walle.launcher.workers import slurm
-from walle.launcher.workers.follower import Follower
-from walle.launcher.workers.stored_plan import store
+from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submission import Submission, new_directory, unfinished
-from walle.system.format import ranges_text
+from walle.launcher.workers.worker import store
+from walle.system.format import count_text, ranges_text
+from walle.system.run_files import read_status
 from walle.system.signals import leave_terminal
 
 log = logging.getLogger(__name__)
@@ -41,60 +44,7 @@ log = logging.getLogger(__name__)
 LOCK_WAIT_S = 15.0
 
 
-class Backend(ABC):
-    """Runs the jobs of a launch.
-
-    Attributes:
-        resources: cores and GPUs of the sweep; of a worker elsewhere, as far as they were given.
-    """
-
-    resources: Resources
-
-    @abstractmethod
-    def locked(self, sweep: Path) -> AbstractContextManager[int]:
-        """Locks the sweep's directory for this launcher.
-
-        Yields:
-            the jobs' lock on the directory; -1 where workers have locks of their own.
-        """
-
-    @abstractmethod
-    def where(self, plan: Plan) -> str:
-        """Where the jobs run, for the text of a dry run."""
-
-    @abstractmethod
-    def run(
-        self,
-        plan: Plan,
-        sweep: Path,
-        preparation: Preparation,
-        lock_fd: int,
-        ending: Sequence[int],
-        saving: list[int],
-        stop_rule: StopRule | None,
-    ) -> dict[int, Verdict] | None:
-        """Runs the jobs.
-
-        Args:
-            plan: the jobs.
-            sweep: the sweep's directory.
-            preparation: what the jobs import.
-            lock_fd: the jobs' lock on the directory.
-            ending: signals that ask for the end so far; grows.
-            saving: signals that ask for checkpoints; emptied, and grows again.
-            stop_rule: decides which jobs need not run to their ends.
-
-        Returns:
-            how each job ended, by index; a job that never started is left out. None when it did not
-            wait.
-
-        Raises:
-            BackendError: the jobs cannot run there.
-            SystemExit: a signal ended the waiting; the workers continue.
-        """
-
-
-class LocalBackend(Backend):
+class LocalBackend:
     """Runs jobs on the cores of this machine; they end with the command that started them."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
@@ -111,8 +61,8 @@ class LocalBackend(Backend):
         """Locks the directory for this launcher and its jobs."""
         return locked(sweep, LOCK_WAIT_S)
 
-    def where(self, plan: Plan) -> str:  # noqa: ARG002  see `Backend`
-        """See `Backend`."""
+    def where(self, plan: Plan) -> str:  # noqa: ARG002  other backends look at it
+        """Where the jobs run, for the text of a dry run."""
         return f"on cores {ranges_text(self.resources.cores)}"
 
     def run(
@@ -125,20 +75,23 @@ class LocalBackend(Backend):
         saving: list[int],
         stop_rule: StopRule | None,
     ) -> dict[int, Verdict]:
-        """Runs the jobs, with a check of the machine around them where they measure time."""
-        wanted = self._settings.check_cores
+        """Runs the jobs, with a check of the machine around them where they measure time.
+
+        Signals that ask for the end grow in `ending`, those for checkpoints in `saving`, which is
+        emptied. Returns how each job ended, by index; a job that never started is left out.
+        """
+        wanted, cores = self._settings.check_cores, self.resources.cores
         enabled = plan.exclusive if wanted is None else wanted
-        machine = MachineCheck(sweep, plan, self.resources.cores, enabled=enabled)
-        machine.before(ending)
         needs = [job.need for job in plan.jobs]
         allocator = Allocator(needs, plan.order, self.resources, exclusive=plan.exclusive)
-        with runner(plan, allocator, self._settings, preparation, lock_fd, stop_rule) as jobs:
-            verdicts = jobs.run(ending, saving)
-        machine.after(ending)
-        return verdicts
+        with (
+            checked_machine(sweep, plan, cores, ending, enabled=enabled),
+            runner(plan, allocator, self._settings, preparation, lock_fd, stop_rule) as jobs,
+        ):
+            return jobs.run(ending, saving)
 
 
-class WorkersBackend(Backend):
+class WorkersBackend(ABC):
     """Submits workers that claim the jobs, or finds those of an earlier command; follows the jobs.
 
     What differs between schedulers is abstract.
@@ -146,10 +99,6 @@ class WorkersBackend(Backend):
 
     def __init__(self, settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
         """Checks the settings.
-
-        Args:
-            settings: of the launcher.
-            workers: what to ask the scheduler for.
 
         Raises:
             ValueError: they cannot work.
@@ -163,6 +112,10 @@ class WorkersBackend(Backend):
     def _connected(self) -> AbstractContextManager[object]:
         """Connects to the scheduler for the body."""
         return nullcontext()
+
+    @abstractmethod
+    def where(self, plan: Plan) -> str:
+        """Where the jobs run, for the text of a dry run."""
 
     @abstractmethod
     def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
@@ -180,24 +133,28 @@ class WorkersBackend(Backend):
     def _how_to_end(self, submission: Submission) -> tuple[str, str]:
         """How to end the workers: after `to end them,`, and after `walle sweep status`."""
 
-    def _ends_workers(self, number: int) -> bool:  # noqa: ARG002  a scheduler may look at it
-        """Whether a signal to this command ends the workers too."""
+    def _end(
+        self,
+        submission: Submission,  # noqa: ARG002  Ray's backend looks at them
+        follower: Follower,  # noqa: ARG002
+        sweep: Path,  # noqa: ARG002
+        ending: Sequence[int],  # noqa: ARG002
+    ) -> bool:
+        """Ends all workers after a signal and waits for them; False if they continue."""
         return False
 
-    def _end(
-        self, submission: Submission, follower: Follower, sweep: Path, ending: Sequence[int]
-    ) -> None:
-        """Ends all workers, and waits until they have gone."""
-
-    def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:
+    def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:  # noqa: B027
         """Asks the jobs for checkpoints; empties `saving`."""
 
-    def _wait_until_gone(self, submission: Submission) -> None:
+    def _wait_until_gone(self, submission: Submission) -> None:  # noqa: B027
         """Waits for what the last worker does when all jobs have ended."""
 
     @contextmanager
     def locked(self, sweep: Path) -> Iterator[int]:
-        """Locks the directory for this launcher; waits for jobs that a local launcher left."""
+        """Locks the directory for this launcher; waits for jobs that a local launcher left.
+
+        Yields -1 in place of the jobs' lock, as workers have locks of their own.
+        """
         with launcher_locked(sweep), self._connected():
             self._earlier = self._running_submission(sweep)
             if self._earlier is None:
@@ -227,7 +184,12 @@ class WorkersBackend(Backend):
         saving: list[int],
         stop_rule: StopRule | None,
     ) -> dict[int, Verdict] | None:
-        """See `Backend`."""
+        """Runs the jobs as `LocalBackend.run` does; returns None when it does not wait.
+
+        Raises:
+            BackendError: the jobs cannot run there.
+            SystemExit: a signal ended the waiting; the workers continue.
+        """
         submission = self._earlier
         if submission is None:
             directory = new_directory(sweep)
@@ -249,9 +211,7 @@ class WorkersBackend(Backend):
             )
             if ending and ending[0] == signal.SIGHUP:
                 leave_terminal()
-            if ending and self._ends_workers(ending[0]):
-                screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
-                self._end(submission, follower, sweep, ending)
+            if ending and self._end(submission, follower, sweep, ending):
                 return follower.ended_early()
         if ending:
             print(f"left; the workers continue: {how}", file=sys.stderr)
@@ -266,3 +226,139 @@ class WorkersBackend(Backend):
         """
         speed = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
         return plan.exclusive and bool(self._settings.exclusive or speed)
+
+
+POLL_S = 1.0
+ASK_S = 30.0  # between two questions to the scheduler
+LOST = Verdict("interrupted", "its worker vanished, and no other worker was left")
+
+
+class Follower:
+    """Shows the jobs of a submission as they start and end, and has some of them stopped."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        submission: Submission,
+        screen: Screen,
+        ask: Callable[[Sequence[str]], Mapping[str, object] | None],
+        stop_rule: StopRule | None = None,
+        stop_rule_s: float = POLL_S,
+    ) -> None:
+        """Has seen nothing yet.
+
+        `ask` asks the scheduler which workers of `Submission.arrays` it still has, and returns None
+        if it does not answer. `stop_rule` is called for every job after `stop_rule_s` seconds each.
+        """
+        self._plan, self._submission, self.screen = plan, submission, screen
+        self._ask = ask
+        self._claims, self._stops = Claims(submission.directory), Stops(submission.directory)
+        self._stop_rule, self._stop_rule_s, self._stop_rule_at = stop_rule, stop_rule_s, 0.0
+        self._stopped: set[int] = set()  # indices of jobs that workers were asked to stop
+        self._shown: dict[int, Claim] = {}  # the claim shown last, by the job's index
+        self._verdicts: dict[int, Verdict] = {}
+
+    def follow(
+        self, ending: Sequence[int], meanwhile: Callable[[], None] = lambda: None
+    ) -> dict[int, Verdict]:
+        """Waits until all jobs have ended, no worker is left, or a signal arrives in `ending`.
+
+        `meanwhile` is called about once a second.
+
+        Returns:
+            how each job ended, by index; a job that never started is left out.
+        """
+        ask_at, gone = time.monotonic() + ASK_S, False
+        while not ending:
+            self.look()
+            self._apply_stop_rule()
+            meanwhile()
+            if gone or len(self._verdicts) == len(self._plan.order):
+                break
+            if time.monotonic() > ask_at:
+                gone = self._ask(self._submission.arrays) == {}
+                ask_at = time.monotonic() + ASK_S
+            else:
+                time.sleep(POLL_S)
+        if gone:  # jobs that were running have ended with their workers
+            lost = {i for i, claim in self._shown.items() if not claim.is_over}
+            self._verdicts |= dict.fromkeys(lost, LOST)
+            if left := len(self._plan.order) - len(self._verdicts) + len(lost):
+                self.screen.warn(f"no worker is left for {count_text(left, 'job')}")
+        return self._verdicts
+
+    def ended_early(self) -> dict[int, Verdict]:
+        """How each job ended after all workers were asked to end."""
+        self.look()
+        for index, claim in self._shown.items():
+            if not claim.is_over:
+                verdict = recorded_verdict(self._plan.jobs[index])
+                self._verdicts[index] = LOST if verdict.state == "running" else verdict
+        return self._verdicts
+
+    def look(self) -> None:
+        """Shows what is new."""
+        newest = self._claims.newest()
+        for index in self._plan.order:
+            claim = newest.get(self._plan.jobs[index].num)
+            if claim is not None and claim != self._shown.get(index):
+                self._show(index, claim)
+        running = [
+            (job, _grant(index, job))
+            for index, claim in self._shown.items()
+            if claim.state is None and (job := self._plan.jobs[index])
+        ]
+        waiting = len(self._plan.order) - len(self._verdicts) - len(running)
+        self.screen.update(running, waiting)
+
+    def _apply_stop_rule(self) -> None:
+        """Has the workers stop the jobs that need not run to their ends, or not start them."""
+        if self._stop_rule is None or time.monotonic() < self._stop_rule_at:
+            return
+        self._stop_rule_at = time.monotonic() + self._stop_rule_s
+        over = self._stopped | self._verdicts.keys()
+        stops: list[tuple[bool, int, str]] = []
+        for index in [i for i in self._plan.order if i not in over]:
+            claim = self._shown.get(index)
+            runs = claim is not None and claim.state is None
+            if reason := self._stop_rule(self._plan.jobs[index], starts=runs):
+                stops.append((runs, index, reason))
+        for _, index, reason in sorted(stops):  # first those that wait for the cores of the others
+            self._stops.ask(self._plan.jobs[index].num, reason)
+            self._stopped.add(index)
+
+    def _show(self, index: int, claim: Claim) -> None:
+        job, before = self._plan.jobs[index], self._shown.get(index)
+        if before is None or before.turn < claim.turn:
+            if before is not None and before.state is None:
+                self.screen.warn(f"#{job.num} changed hands: its worker was stopped or vanished")
+            grant = _grant(index, job)
+            if not grant.cores:  # claimed a moment ago, without a status.json, or never to start
+                if claim.is_over and recorded_verdict(job).state == "pruned":
+                    self._shown[index], self._verdicts[index] = claim, recorded_verdict(job)
+                return
+            self.screen.started(job, grant, "resumes" if claim.turn else "starts")
+        self._shown[index] = claim
+        if claim.is_over:
+            verdict = recorded_verdict(job)
+            self._verdicts[index] = verdict
+            wanted = verdict.state in ("completed", "pruned")
+            self.screen.ended(job, verdict, [] if wanted else last_lines(job.directory / LOG))
+
+
+def recorded_verdict(job: Job) -> Verdict:
+    """How a job ended, as its worker wrote it into status.json."""
+    status = read_status(job.directory)
+    return Verdict(
+        status.get("state", "failed"),
+        status.get("error"),
+        status.get("exit_code"),
+        status.get("signal"),
+        status.get("return_value"),
+    )
+
+
+def _grant(index: int, job: Job) -> Grant:
+    status = read_status(job.directory)
+    over = bool(status.get("oversubscribed"))
+    return Grant(index, tuple(status.get("cores") or ()), tuple(status.get("gpus") or ()), over)

@@ -28,17 +28,11 @@ class ClaimLostError(RuntimeError):
 
 
 class Claim(NamedTuple):
-    """The newest claim on a job.
+    """The newest claim on a job."""
 
-    Attributes:
-        job: the job's number.
-        turn: how many claims on it came before.
-        state: how the job ended; `RELEASED` if it was given back; None while it is held.
-    """
-
-    job: int
-    turn: int
-    state: str | None
+    job: int  # the job's number
+    turn: int  # how many claims on it came before
+    state: str | None  # how the job ended; `RELEASED` if it was given back; None while it is held
 
     @property
     def name(self) -> str:
@@ -55,12 +49,7 @@ class Claims:
     """The claims of one submission, as one process sees and makes them."""
 
     def __init__(self, directory: Path, owner: str = "") -> None:
-        """Makes the directories of a worker; an observer writes nothing.
-
-        Args:
-            directory: of the submission, shared by all its workers.
-            owner: name of this worker, which no other process has; empty for an observer.
-        """
+        """Makes the directories of the worker `owner`; an observer has no name, writes nothing."""
         self._claims, self._alive = directory / CLAIMS, directory / ALIVE
         self._owner = owner
         for path in (self._claims, self._alive) if owner else ():
@@ -206,12 +195,9 @@ class Liveness:
     def __init__(
         self, claims: Claims, stale_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Has seen nothing yet.
+        """Has seen nothing yet; a worker has vanished after `stale_s` seconds without a change.
 
-        Args:
-            claims: of the submission.
-            stale_s: seconds without a change after which a worker has vanished.
-            clock: seconds of this process alone; nothing is compared with another clock.
+        `clock` counts seconds of this process alone; nothing is compared with another clock.
         """
         self._claims, self._stale_s, self._clock = claims, stale_s, clock
         self._seen: dict[str, _Seen] = {}
@@ -254,9 +240,9 @@ class ClaimedJobs(Allocator):
         """Has looked at no claim yet.
 
         Args:
-            needs: of every job, by index.
-            order: the indices of the jobs of the submission, first to last.
-            resources: cores and GPUs of this worker.
+            needs: see `Allocator`, as the next three.
+            order: of the jobs of the submission.
+            resources: of this worker.
             exclusive: run one job at a time.
             nums: the number of every job, by index.
             claims: of the submission.

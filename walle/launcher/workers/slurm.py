@@ -87,9 +87,6 @@ class InQueue(NamedTuple):
 def states(arrays: Sequence[str]) -> dict[str, InQueue] | None:
     """The state of every worker in the queue, by its name such as `12_0`, in one call.
 
-    Args:
-        arrays: numbers of arrays of jobs.
-
     Returns:
         None where Slurm cannot be asked: it is not installed here, or does not answer.
     """
@@ -135,14 +132,9 @@ def requeue(name: str) -> bool:
 def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> list[int]:
     """The cores of this worker's allocation.
 
-    Where Slurm binds its jobs to cores, they are those on which this process may run. Where it does
-    not, Slurm's numbers of the allocated cores are taken, which are different for every job of a
-    node.
-
-    Args:
-        name: of the worker.
-        environ: variables that Slurm has set.
-        usable: cores on which this process may run.
+    Where Slurm binds its jobs to cores, they are `usable`, those on which this process may run.
+    Where it does not, Slurm's numbers of the allocated cores are taken, which are different for
+    every job of a node.
     """
     count = int(environ.get("SLURM_CPUS_ON_NODE", len(usable)))
     if len(usable) <= count:

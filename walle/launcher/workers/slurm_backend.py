@@ -43,7 +43,7 @@ class SlurmBackend(WorkersBackend):
         batch_script(self._slurm, "", name="", log="", cores=None)  # can its template be used?
 
     def where(self, plan: Plan) -> str:
-        """See `Backend`."""
+        """See `WorkersBackend`."""
         cores = worker_cores(plan, self._slurm)
         each = "a whole node" if cores is None else count_text(cores, "core")
         return f"in {count_text(self._count(plan), 'worker')} of Slurm with {each}"
@@ -94,12 +94,7 @@ def worker_cores(plan: Plan, settings: SlurmConf) -> int | None:
 
 
 def array_sizes(workers: int, most: int) -> list[int]:
-    """The sizes of the arrays of jobs; warns when one array cannot hold all workers.
-
-    Args:
-        workers: how many to submit.
-        most: the number of elements that the cluster allows in an array.
-    """
+    """The sizes of the arrays of jobs; warns when one array cannot hold all workers."""
     sizes = [min(most, workers - start) for start in range(0, workers, most)]
     if len(sizes) > 1:
         log.warning(
@@ -114,13 +109,8 @@ def batch_script(
 ) -> str:
     """The text for sbatch: the launcher's own, or a template of the user's.
 
-    Args:
-        settings: of Slurm.
-        command: starts a worker; the shell must replace itself by it, so that the worker gets
-            Slurm's signals.
-        name: of the jobs.
-        log: pattern of the file that gets a worker's output.
-        cores: of a worker; None for a whole node.
+    The shell replaces itself by `command`, so that the worker gets Slurm's signals. `cores` is None
+    for a whole node.
 
     Raises:
         SlurmError: the template cannot be read, or does not start the worker.

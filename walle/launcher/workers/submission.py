@@ -22,21 +22,13 @@ LIVING = ("RUNNING", "COMPLETING", "SUSPENDED")  # a worker in such a state stil
 
 
 class Submission(NamedTuple):
-    """The workers of one submission.
+    """The workers of one submission."""
 
-    Attributes:
-        directory: what they share.
-        arrays: Slurm's numbers of their arrays of jobs; the names of their actors in Ray.
-        nums: the numbers of the sweep's jobs that they run.
-        backend: which of the launcher's backends has submitted them.
-        stale_s: seconds without a heartbeat after which one of them has vanished.
-    """
-
-    directory: Path
-    arrays: list[str]
-    nums: list[int]
-    backend: str = "slurm"
-    stale_s: float = 90.0
+    directory: Path  # what they share
+    arrays: list[str]  # Slurm's numbers of their arrays of jobs; the names of their actors in Ray
+    nums: list[int]  # the numbers of the sweep's jobs that they run
+    backend: str = "slurm"  # which of the launcher's backends has submitted them
+    stale_s: float = 90.0  # seconds without a heartbeat after which one of them has vanished
 
     def record(self) -> None:
         """Writes the scheduler's names beside the plan."""
@@ -51,9 +43,7 @@ class Submission(NamedTuple):
     def check_joined(self, nums: Sequence[int], end: str) -> None:
         """Checks that this submission, which still has workers, runs all jobs of a new command.
 
-        Args:
-            nums: the numbers of the command's jobs.
-            end: how to end the workers.
+        `end` says how to end the workers.
 
         Raises:
             BackendError: it does not.
@@ -98,18 +88,13 @@ def unfinished(sweep: Path) -> Submission | None:
 
 
 class WorkerStatus(NamedTuple):
-    """How the workers of a sweep's newest submission are.
+    """How the workers of a sweep's newest submission are."""
 
-    Attributes:
-        alive: for each job that a worker holds, whether that worker lives, by the job's number;
-            None where that is unknown.
-        text: one line about the workers; None when none is left.
-        left: whether workers run or wait, as far as is known.
-    """
-
+    # for each job that a worker holds, whether that worker lives, by the job's number; None where
+    # that is unknown
     alive: dict[int, bool | None]
-    text: str | None
-    left: bool
+    text: str | None  # one line about the workers; None when none is left
+    left: bool  # whether workers run or wait, as far as is known
 
 
 def worker_status(sweep: Path) -> WorkerStatus:

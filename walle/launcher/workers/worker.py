@@ -7,37 +7,102 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
+import cloudpickle
+from omegaconf import open_dict, read_write
+
+from walle.launcher.allocation import Need
+from walle.launcher.composing import Job
+from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.locks import jobs_locked
-from walle.launcher.records import write_index
+from walle.launcher.planning import Plan
+from walle.launcher.records import Manifest, write_index
 from walle.launcher.resources import Resources, read_siblings, spread, visible_gpus
 from walle.launcher.runner import runner
-from walle.launcher.settings import STALE_BEATS
+from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, Stops
-from walle.launcher.workers.stored_plan import StoredPlan
-from walle.launcher.workers.submission import read_submission
+from walle.launcher.workers.submission import LOGS, read_submission
+from walle.system.commands import command_line
 from walle.system.locks import RUN_LOCK, is_locked
 from walle.system.machine import usable_cores
 from walle.system.signals import ENDING, signal_handlers
 
 LOCK_WAIT_S = 60.0
+COMMON, JOBS = "common.pkl", "jobs"
+
+
+class StoredJobs:
+    """The jobs of a submission, each in a file of its own: a worker reads those that it runs."""
+
+    def __init__(self, directory: Path, nums: Sequence[int]) -> None:
+        """Reads nothing yet; `nums` are the numbers of the jobs."""
+        self._directory, self._nums = directory, nums
+
+    def __len__(self) -> int:
+        return len(self._nums)
+
+    def __getitem__(self, index: int) -> Job:
+        content = (self._directory / JOBS / f"{self._nums[index]}.pkl").read_bytes()
+        job: Job = pickle.loads(content)
+        return job
+
+
+class StoredPlan(NamedTuple):
+    """What all workers of a submission need."""
+
+    sweep: Path  # the sweep's directory
+    plan: Plan  # its jobs are `StoredJobs`
+    nums: list[int]  # the number of each job, by index
+    needs: list[Need]  # of each job
+    settings: WalleLauncherConf  # of the launcher
+    preparation: Preparation  # what the jobs import
+    command: str  # the command that started the sweep
+    cwd: str  # its working directory
+    path: list[str]  # its `sys.path`
+
+    @staticmethod
+    def read(directory: Path) -> StoredPlan:
+        """Reads the plan from a submission's directory."""
+        stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
+        return stored
+
+
+def store(
+    directory: Path,
+    sweep: Path,
+    plan: Plan,
+    settings: WalleLauncherConf,
+    preparation: Preparation,
+) -> None:
+    """Writes the plan into a submission's directory, which it makes."""
+    (directory / JOBS).mkdir(parents=True)
+    (directory / LOGS).mkdir()
+    for index in plan.order:
+        job = plan.jobs[index]
+        with read_write(job.config.hydra), open_dict(job.config.hydra):
+            # A worker runs none of the application's code, so it can resolve nothing.
+            job.config.hydra.sweep.dir = str(job.config.hydra.sweep.dir)
+        (directory / JOBS / f"{job.num}.pkl").write_bytes(cloudpickle.dumps(job))
+    nums, needs = [job.num for job in plan.jobs], [job.need for job in plan.jobs]
+    jobs: Any = StoredJobs(directory, nums)
+    small = plan._replace(jobs=jobs, done={}, manifest=Manifest((), {}, (), ()))
+    content = (small, nums, needs, settings, preparation, command_line(), os.getcwd(), sys.path)
+    stored = StoredPlan(sweep.absolute(), *content)
+    (directory / COMMON).write_bytes(cloudpickle.dumps(stored))
 
 
 class WorkerHost(Protocol):
-    """Where a worker runs, as its scheduler knows it.
+    """Where a worker runs, as its scheduler knows it."""
 
-    Attributes:
-        name: of the worker among those of its submission.
-    """
-
-    name: str
+    name: str  # of the worker among those of its submission
 
     def cores(self, usable: list[int]) -> list[int]:
         """The worker's cores, among those that this process may use."""
@@ -110,16 +175,16 @@ def _work(
     directory: Path, stored: StoredPlan, host: WorkerHost, ending: list[int], saving: list[int]
 ) -> bool:
     """Claims jobs and runs them; returns whether every job of the submission has ended."""
-    plan, settings = stored.plan(directory), stored.settings
+    plan, settings = stored.plan, stored.settings
     beat_s = (settings.ray if settings.backend == "ray" else settings.slurm).heartbeat_s
     cores = host.cores(usable_cores())
     os.sched_setaffinity(0, cores)
     claims = Claims(directory, f"{host.name}-{os.uname().nodename}-{os.getpid()}")
     claimed = ClaimedJobs(
         stored.needs,
-        stored.order,
+        plan.order,
         Resources(spread(cores, read_siblings(cores)), visible_gpus(None, os.environ)),
-        exclusive=stored.exclusive,
+        exclusive=plan.exclusive,
         nums=stored.nums,
         claims=claims,
         stale_s=STALE_BEATS * beat_s,

@@ -144,6 +144,7 @@ class Pool:
         self.sampling: ProcessSampling = ProcessSampling(
             self._tasks,
             start.shapes,
+            lag=self._tasks[0].lag,
             vector_length=start.vector_length,
             slots=start.slots,
             enough=1,

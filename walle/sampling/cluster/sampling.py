@@ -28,7 +28,7 @@ from walle.sampling.sampling import Event, EventLog, NodesInUse, OtherProcesses,
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, TimeLimit
-from walle.types import PolicySnapshot
+from walle.types import Lag, PolicySnapshot
 
 POLL_S = 0.1
 LEAST_S, TIMES_THE_LONGEST = 180.0, 30.0
@@ -60,6 +60,7 @@ class RaySampling:
         snapshot: PolicySnapshot,
         settings: ClusterSettings,
         *,
+        lag: Lag,
         signals: Signals,
         others: OtherProcesses | None = None,
         connect: Callable[[str | None, int], Connection] = Connection,
@@ -70,6 +71,7 @@ class RaySampling:
             plan: how samplers are made.
             snapshot: any policy of the run.
             settings: the cluster, and which nodes are used.
+            lag: the allowed lag of the samplers.
             signals: signals that interrupt a wait.
             others: further processes whose death ends a wait.
             connect: makes the connection.
@@ -78,7 +80,7 @@ class RaySampling:
             ConfigError: there is no cluster or no node, or a node may not take part.
             Interrupted: a signal came meanwhile.
         """
-        self._lag, self._rounds = plan.task.lag, plan.task.rounds
+        self._lag, self._rounds = lag, plan.task.rounds
         self._signals, self._others = signals, others
         self._limit = TimeLimit(plan.patience.timeout_s, LEAST_S, TIMES_THE_LONGEST)
         self.events = EventLog()

@@ -21,8 +21,7 @@ from walle.errors import ConfigError
 from walle.launcher.locks import LockedError, jobs_locked
 from walle.launcher.planning import Plan
 from walle.launcher.settings import STALE_BEATS, BackendError, RayConf, WalleLauncherConf
-from walle.launcher.workers.backend import LOCK_WAIT_S, WorkersBackend
-from walle.launcher.workers.follower import Follower
+from walle.launcher.workers.backend import LOCK_WAIT_S, Follower, WorkersBackend
 from walle.launcher.workers.ray_cluster.supervisor import (
     NAMESPACE,
     Supervisor,
@@ -30,8 +29,8 @@ from walle.launcher.workers.ray_cluster.supervisor import (
     digest,
     obstacle,
 )
-from walle.launcher.workers.stored_plan import COMMON
 from walle.launcher.workers.submission import Submission
+from walle.launcher.workers.worker import COMMON
 from walle.system.cluster.connecting import join, leave
 from walle.system.format import count_text
 
@@ -44,33 +43,20 @@ _OWN = {"object_store_memory": 80_000_000}
 
 
 class Node(NamedTuple):
-    """A node of the cluster on which workers can run.
+    """A node of the cluster on which workers can run."""
 
-    Attributes:
-        identity: Ray's number of the node.
-        name: host and the first digits of the number, for messages.
-        cores: that Ray may give away there.
-        free_cores: those of them that nobody has.
-        free_gpus: likewise.
-    """
-
-    identity: str
-    name: str
-    cores: int
-    free_cores: int
-    free_gpus: int = 0
+    identity: str  # Ray's number of the node
+    name: str  # host and the first digits of the number, for messages
+    cores: int  # that Ray may give away there
+    free_cores: int  # those of them that nobody has
+    free_gpus: int = 0  # likewise
 
 
 class Placement(NamedTuple):
-    """A worker before it starts.
+    """A worker before it starts."""
 
-    Attributes:
-        cores: that it gets.
-        node: where it is to run; None for any node, once that has so many free cores.
-    """
-
-    cores: int
-    node: Node | None
+    cores: int  # that it gets
+    node: Node | None  # where it is to run; None for any node, once that has so many free cores
 
 
 class RayBackend(WorkersBackend):
@@ -103,8 +89,8 @@ class RayBackend(WorkersBackend):
                 f"{SETTING}=auto"
             )
 
-    def where(self, plan: Plan) -> str:  # noqa: ARG002  see `Backend`
-        """See `Backend`."""
+    def where(self, plan: Plan) -> str:  # noqa: ARG002  see `WorkersBackend`
+        """See `WorkersBackend`."""
         address = self._ray.address
         return f"in workers on the Ray cluster at {address}" if address else "in a Ray of their own"
 
@@ -170,9 +156,6 @@ class RayBackend(WorkersBackend):
             )
         return workers
 
-    def _ends_workers(self, number: int) -> bool:
-        return number == signal.SIGINT or self._ray.address is None
-
     def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:
         while saving:
             saving.pop(0)
@@ -180,11 +163,14 @@ class RayBackend(WorkersBackend):
 
     def _end(
         self, submission: Submission, follower: Follower, sweep: Path, ending: Sequence[int]
-    ) -> None:
-        """Ends all workers and waits until they have gone.
+    ) -> bool:
+        """Ends all workers and waits until they have gone, after Ctrl-C or in a Ray of their own.
 
         After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
         """
+        if ending[0] != signal.SIGINT and self._ray.address is not None:
+            return False
+        follower.screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
         names, start_s, done = submission.arrays, time.monotonic(), 0
         kill_jobs = partial(self._actors.signal, names, signal.SIGINT)
         steps = (kill_jobs, partial(self._actors.kill, names))
@@ -200,6 +186,7 @@ class RayBackend(WorkersBackend):
             time.sleep(POLL_S)
         with contextlib.suppress(LockedError), jobs_locked(sweep, LOCK_WAIT_S):
             pass  # jobs that were killed with their workers end a moment later
+        return True
 
     def _wait_until_gone(self, submission: Submission) -> None:
         """Waits a moment for the last worker, which writes the sweep's index when all is over."""
@@ -212,10 +199,7 @@ class Actors:
     """A connection to Ray: which nodes there are, and the actors of a sweep's workers."""
 
     def __init__(self, address: str | None) -> None:
-        """Connects.
-
-        Args:
-            address: of a running cluster; None for a Ray that lives as long as the connection.
+        """Connects; without an address, to a Ray that lives as long as the connection.
 
         Raises:
             BackendError: there is no cluster at the address.
@@ -332,11 +316,8 @@ def placements(
 ) -> list[Placement]:
     """The workers of a sweep; at least one, and no more than jobs.
 
-    Args:
-        needs: cores of each job to run; None for all cores of a node.
-        nodes: of the cluster.
-        settings: of Ray.
-        compared: the jobs' times are compared, so they run one at a time on one node.
+    A need of None is all cores of a node. Jobs whose times are `compared` run one at a time on one
+    node.
     """
     fitting = [node for node in nodes if node.cores and node.free_gpus >= settings.gpus]
     placed: list[Placement] = []

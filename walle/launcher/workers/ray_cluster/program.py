@@ -26,13 +26,10 @@ class OwnCores:
     def take(
         self, count: int, usable: Sequence[int], siblings: Mapping[int, Sequence[int]]
     ) -> list[int]:
-        """Takes cores; shares cores with other workers where too few are left.
+        """Takes `count` of the usable cores; shares some with other workers where too few are left.
 
-        Args:
-            count: how many.
-            usable: cores on which this process may run.
-            siblings: for each core, all hardware threads of its physical core. A worker gets whole
-                physical cores as far as possible.
+        `siblings` has all hardware threads of each core's physical core: a worker gets whole
+        physical cores as far as possible.
         """
         if count >= len(usable):
             return list(usable)
@@ -77,13 +74,9 @@ class RayHost:
 
 
 def main(directory: str, name: str, count: str, parent: str) -> int:
-    """Runs jobs until none is left; returns the exit code.
+    """Runs the jobs of a submission until none is left; returns the exit code.
 
-    Args:
-        directory: of the submission.
-        name: of the worker.
-        count: of its cores.
-        parent: the process id of the actor.
+    `parent` is the process id of the actor.
     """
     die_with_parent(int(parent))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a Ray of the command's own blocks some

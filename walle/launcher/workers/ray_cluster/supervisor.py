@@ -21,25 +21,15 @@ _LOOK_S = 0.5
 
 
 class WorkerTask(NamedTuple):
-    """The arguments with which a worker is started.
+    """The arguments with which a worker is started."""
 
-    Attributes:
-        plan: the file with the submission's plan, in the submission's directory.
-        digest: of that file.
-        name: of the worker among those of its submission.
-        cores: that it gets.
-        python: the command's interpreter.
-        cwd: the command's working directory.
-        environ: the command's environment.
-    """
-
-    plan: str
-    digest: str
-    name: str
-    cores: int
-    python: str
-    cwd: str
-    environ: dict[str, str]
+    plan: str  # the file with the submission's plan, in the submission's directory
+    digest: str  # of that file
+    name: str  # of the worker among those of its submission
+    cores: int  # that it gets
+    python: str  # the command's interpreter
+    cwd: str  # the command's working directory
+    environ: dict[str, str]  # the command's environment
 
     @property
     def directory(self) -> Path:
@@ -55,9 +45,7 @@ def digest(file: Path | str) -> str:
 def obstacle(task: WorkerTask, patience_s: float = SEEN_S) -> str | None:
     """Why a worker cannot run on the node of this process; None if it can.
 
-    Args:
-        task: of the worker.
-        patience_s: seconds until a new directory must have appeared in the sweep's.
+    A new directory must have appeared in the sweep's within `patience_s` seconds.
     """
     directory, deadline = task.directory, time.monotonic() + patience_s
 

@@ -11,8 +11,8 @@ from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
+from walle.launcher.workers.backend import Follower
 from walle.launcher.workers.claims import RELEASED, Claims, Stops
-from walle.launcher.workers.follower import Follower
 from walle.launcher.workers.submission import Submission
 from walle.system.run_files import update_status
 
@@ -36,8 +36,8 @@ class Screen:
 
 @pytest.fixture
 def follower(tmp_path, monkeypatch):
-    monkeypatch.setattr("walle.launcher.workers.follower.POLL_S", 0)
-    monkeypatch.setattr("walle.launcher.workers.follower.ASK_S", 0)
+    monkeypatch.setattr("walle.launcher.workers.backend.POLL_S", 0)
+    monkeypatch.setattr("walle.launcher.workers.backend.ASK_S", 0)
     jobs = [
         Job(f"seed={n}", {}, Path(tmp_path / str(n)), Identity(n, (), "", {}), Need())
         for n in range(3)
@@ -80,7 +80,7 @@ def test_jobs_that_start_change_hands_and_end(follower):
     follower._ask = ask
     verdicts = follower.follow([])
     assert {index: verdict.value for index, verdict in verdicts.items()} == {0: 0, 1: 10, 2: 20}
-    assert follower._screen.told == [
+    assert follower.screen.told == [
         "#0 starts on (0,)",
         "#0 changed hands: its worker was stopped or vanished",
         "#0 resumes on (0,)",
@@ -100,7 +100,7 @@ def test_jobs_whose_workers_have_all_gone(follower):
     verdicts = follower.follow([])
     assert list(verdicts) == [0]
     assert verdicts[0].state == "interrupted"
-    assert follower._screen.told[-1] == "no worker is left for 3 jobs"
+    assert follower.screen.told[-1] == "no worker is left for 3 jobs"
 
 
 def test_a_scheduler_that_does_not_answer_ends_nothing(follower):
@@ -143,7 +143,7 @@ def test_a_job_that_was_stopped_before_its_start_has_ended(follower):
         claims.end(num, 0, "pruned")
     verdicts = follower.follow([])
     assert {verdict[:2] for verdict in verdicts.values()} == {("pruned", "behind")}
-    assert follower._screen.told == []
+    assert follower.screen.told == []
 
 
 def test_no_job_is_stopped_after_its_end(follower):

@@ -1,5 +1,4 @@
-from walle.config.help import help_text, sweep_questions
-from walle.config.places import config_directory, sweeps_directory
+from walle.config.files import config_directory, help_text, sweep_questions, sweeps_directory
 
 
 def test_the_help_names_every_choice_and_every_sweep():

@@ -1,0 +1,179 @@
+"""Turns the errors of Hydra and of YAML files into one line with the fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from io import TextIOWrapper
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
+
+from walle.config.files import algorithms, config_directory, sweeps_directory
+from walle.config.schemas import LACKS, REMOVED, Config
+from walle.errors import nearest
+
+_LONGEST_LIST = 200  # characters
+_SEVERAL = "Ambiguous value for argument "
+
+# Keys here, with the names that Stable-Baselines3, RLlib and CleanRL have for them.
+ELSEWHERE = {
+    "algo.clip": "clip_coef clip_param clip_range",
+    "algo.entropy_weight": "ent_coef",
+    "algo.epochs": "n_epochs num_sgd_iter update_epochs",
+    "algo.gae_lambda": "lambda_",
+    "algo.learning_rate": "learning_rate lr",
+    "algo.minibatch_size": "num_minibatches",
+    "algo.minibatch_size, or batch_size for the steps of a round": "batch_size",
+    "algo.normalize_advantages": "normalize_advantage",
+    "algo.updates_per_step": "gradient_steps train_freq",
+    "algo.value_clip": "clip_range_vf",
+    "algo.value_weight": "vf_coef",
+    "batch_size, which is the steps of each environment times sampler.lanes": "n_steps num_steps",
+    "env.id, with env=gym": "env_id",
+    "eval.episodes": "n_eval_episodes",
+    "eval.every": "eval_freq",
+    "logger.progress": "verbose",
+    "net.log_std": "log_std_init",
+    "net.policy_hidden and net.critic_hidden": "net_arch",
+    "sampler.lanes": "n_envs num_envs",
+    "sampler.n": "num_workers",
+    "total_steps": "n_timesteps total_timesteps",
+}
+
+
+def explain(error: Exception) -> str | None:
+    """A one-line message for a user's mistake, with the nearest real name; None for other errors.
+
+    Mistakes are what Hydra refuses, and YAML files that cannot be read. Python's decoder does not
+    know such a file's name. It is found among the variables of the functions that raised the error.
+    """
+    if isinstance(error, HydraException):
+        return _explain_hydra(error)
+    if isinstance(error, YAMLError):
+        return " ".join(str(error).split())
+    if isinstance(error, UnicodeDecodeError):
+        frames = [frame.f_locals.values() for frame, _ in walk_tb(error.__traceback__)]
+        names = [str(v.name) for frame in frames for v in frame if isinstance(v, TextIOWrapper)]
+        if names and names[-1].endswith((".yaml", ".yml")):
+            return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
+    if isinstance(error, ValueError) and str(error).startswith("Config group override"):
+        return f"{error}: give a group one of its options, as in logger=files"  # for `GROUP=null`
+    return None
+
+
+def _explain_hydra(error: HydraException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, MissingConfigException):
+        return _explain_missing(str(error.missing_cfg_file), error.options)
+    if lines[0].startswith(_SEVERAL):
+        given = lines[0].removeprefix(_SEVERAL).strip("'")
+        return f"{given} has several values; for a sweep over them add -m"
+    if lines[0].startswith("Could not override 'experiment'"):
+        return "experiment is no part of every run; add it: +experiment=..."
+    if match := re.match(r"In '(experiment/\S+)': Could not override", lines[0]):
+        first = f"conf/{match[1]}.yaml must begin with the line `# @package _global_`"
+        return f"{first}, before any other comment" if "@experiment." in lines[0] else first
+    if "'${env}-${algo}'" in lines[0]:  # see conf/config.yaml
+        present = lines[0].partition("keys: ")[2].split(", ")
+        group = next((name for name in ("env", "algo") if name not in present), "env")
+        return f"{group} has no value; give one: {group}=..."
+    if isinstance(error, OverrideParseException):
+        return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
+    key = getattr(error.__cause__, "full_key", None)
+    if key:
+        return _explain_key(key, getattr(error.__cause__, "parent_node", None), str(error))
+    return f"{lines[0]} {str(error.__cause__ or '').partition(chr(10))[0]}".strip()
+
+
+def _explain_key(key: str, parent: Any, text: str) -> str:
+    """Explains a key that does not exist; `parent` is the node that lacks it."""
+    group, _, name = key.partition(".")
+    if key.startswith("env.kwargs."):
+        return f"{key} does not exist yet; add it: +{key}=..."
+    if key in REMOVED:
+        return f"{key} is no longer a setting: {REMOVED[key].instead}"
+    if key in algorithms():
+        return misplaced(key)
+    if group == "sampler" and isinstance(parent, DictConfig):
+        given = re.search(rf"\+{re.escape(key)}=(\S+)", text)
+        if line := cannot_have(str(parent.get("name")), name, given[1] if given else "..."):
+            return line
+    if group == "hydra" and isinstance(parent, DictConfig):
+        dot = key.rpartition(".")[0]
+        return f"{key} is not a setting; {nearest(key, {f'{dot}.{name!s}' for name in parent})}"
+    files = sorted((config_directory() / group).glob("*.yaml")) if name else []
+    settings = {file.stem: _settings(file, group) for file in files}
+    if owners := [f"{group}={choice}" for choice, keys in settings.items() if name in keys]:
+        own = f" (with {group}=own: +{key}=...)" if group in ("algo", "net") else ""
+        return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}{own}"
+    last = key.rpartition(".")[2].lower()
+    for here, names in ELSEWHERE.items():
+        if last in names.split():
+            return f"{key} is not a setting; did you mean {here}?"
+    known = {field.name for field in fields(Config)}
+    if name and group in known:
+        top = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group) or {}
+        keys = {str(key) for node in (top, *settings.values()) for key in node}
+        known = {f"{group}.{key}" for key in keys - {"defaults"}}
+    near, owner = nearest(key, known), nearest(key, algorithms())
+    if not near.startswith("did") and owner.startswith("did"):  # `pppo` of pppo.clip
+        near = owner
+    if len(near) >= _LONGEST_LIST:
+        near = "--help shows the settings"
+    return f"{key} is not a setting; {near}"
+
+
+def cannot_have(sampler: str, key: str, value: Any) -> str | None:
+    """Why this sampler cannot have a setting of other samplers; None if it is no such setting."""
+    reason = LACKS.get(sampler, {}).get(key)
+    shown = "null" if value is None else value
+    return reason and f"sampler.{key}={shown} with sampler={sampler}, which {reason.format(shown)}"
+
+
+def misplaced(algorithm: str) -> str:
+    """Why a config must not have the name of an algorithm as a key, and the fix."""
+    return (
+        f"{algorithm}.KEY=VALUE sets algo.KEY where algo={algorithm} in sweeps of this launcher: in"
+        " a sweep file it stands under hydra.sweeper.params; in a single run type algo.KEY=VALUE"
+    )
+
+
+def _settings(file: Path, group: str) -> list[str]:
+    """The names of the settings of `group` in a file, which may set keys of other groups too."""
+    node: Any = OmegaConf.load(file)
+    return [str(key) for key in OmegaConf.select(node, group) or node]
+
+
+def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
+    """Explains a file of conf/ or sweeps/ that does not exist, such as env/Ant-v5 or my_sweep."""
+    group, _, name = missing.rpartition("/")
+    if not group:
+        files = [*sweeps_directory().glob("*.yaml"), config_directory() / "config.yaml"]
+        near = nearest(name, [file.stem for file in files])
+        return f"-cn {name}: no sweep has that name; {near} (`walle sweeps` lists their questions)"
+    if not options:
+        return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
+    choices = [option for option in options if not option.endswith("_schema")]
+    near = (_environment(name) if group == "env" else None) or nearest(name, choices)
+    if group == "experiment" and near.startswith("did"):
+        near += f" There are: {', '.join(sorted(choices))}"
+    more = f", or install the package that has it: hydra-{name}-launcher?"
+    return f"{group}={name} does not exist; {near}{more if group == 'hydra/launcher' else ''}"
+
+
+def _environment(name: str) -> str | None:
+    """A phrase for the id of a Gymnasium environment that was typed as a choice of `env`."""
+    base = name.lower().partition("-v")[0]
+    for file in sorted((config_directory() / "env").glob("*.yaml")):
+        known = OmegaConf.select(OmegaConf.load(file), "id")
+        if known and base == str(known).lower().partition("-v")[0]:
+            return f"did you mean env={file.stem}?"
+    from gymnasium import registry
+
+    return f"did you mean env=gym env.id={name}?" if name in registry else None

@@ -1,0 +1,57 @@
+"""What identifies a configuration: its leaves under dotted keys, and their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+Flat = dict[str, Any]
+
+
+def flatten(config: Mapping[str, Any], ignore: Collection[str] = (), prefix: str = "") -> Flat:
+    """`{"a": {"b": 1}, "c": [2]}` becomes `{"a.b": 1, "c": [2]}`.
+
+    Args:
+        config: nested mappings with string keys; anything else is a leaf, as is an empty mapping.
+        ignore: dotted keys to leave out, with all keys below them.
+        prefix: what stands before every key.
+    """
+    flat: Flat = {}
+    for key, value in config.items():
+        path = f"{prefix}{key}"
+        if path not in ignore:
+            nested = isinstance(value, Mapping) and value
+            flat |= flatten(value, ignore, f"{path}.") if nested else {path: value}
+    return flat
+
+
+def comparable_leaves(
+    resolved: Mapping[str, Any], written: Mapping[str, Any], ignore: Collection[str]
+) -> Flat:
+    """The leaves of a composed config by which jobs and runs are recognised.
+
+    References to environment variables stay as they are written: no file of the sweep then holds
+    the value, which may be a secret, and another value makes no other job.
+
+    Args:
+        resolved: the task's part of the config, with its references resolved.
+        written: the same with its references.
+        ignore: dotted keys to leave out, with all keys below them.
+    """
+    references = flatten(written, ignore)
+    return {
+        path: references[path] if "${oc.env:" in str(references.get(path)) else value
+        for path, value in flatten(resolved, ignore).items()
+    }
+
+
+def as_json(value: Any) -> str:
+    """The value as JSON, with sorted keys; what JSON does not know, as `str` writes it."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def config_hash(leaves: Flat) -> str:
+    """16 hexadecimal digits: equal for equal leaves, whatever their order."""
+    return hashlib.sha256(as_json(leaves).encode()).hexdigest()[:16]
