@@ -64,7 +64,6 @@ FLAGS: dict[str, Any] = {"--by": {"help": argparse.SUPPRESS}} | {
     | ({"nargs": "+"} if isinstance(default, tuple) else {})
     for name, kind, metavar, default, text in _FLAGS
 }
-OPTIONS = (*(name[2:].replace("-", "_") for name, *_ in _FLAGS), "warmup")
 
 
 def study(
@@ -130,10 +129,7 @@ def study(
     return cli.Study(_figure(sweep, modes, base, first, warmup), pd.DataFrame(rows), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    return cli.run(args, "plan", study, OPTIONS)
+main = cli.command("plan", study, __doc__, FLAGS)
 
 
 def _about(costs: Costs, first: Setup, warmup: int) -> list[str]:

@@ -78,12 +78,7 @@ def study(
     return cli.Study(figure, _table(shares, by), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, by=None)
-    parser.add_argument("--compiling", action="store_true", help=cli.COMPILING)
-    args = parser.parse_args(argv)
-    return cli.run(args, "time_percentage", study, ("by", "warmup", "compiling"))
+main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})
 
 
 def _iteration_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Share]:

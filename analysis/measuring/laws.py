@@ -260,7 +260,12 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
 
     Rounds are without the evaluations and checkpoints between them, which come by steps.
     """
-    round_s = iterations["iteration_s"] - _between_rounds(sweep, iterations)
+    round_s, timing = iterations["iteration_s"], sweep.timing
+    if apart := [name for name in ("evaluate_s", "checkpoint_s") if name in timing]:
+        agent = timing[timing["process"].astype(str) == AGENT]
+        spent = agent.groupby(["run", "iteration"], observed=True)[apart].sum().sum(axis=1)
+        places = pd.MultiIndex.from_frame(iterations[["run", "iteration"]])
+        round_s = round_s - spent.reindex(places).fillna(0.0).to_numpy()
     cells = wall_clock.measure_seconds(
         sweep, iterations.assign(round_s=round_s), "round_s", "sampler.n"
     )
@@ -286,18 +291,6 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
             continue
         found.append(RoundFit(line, [each[0] for each in known if each], shares, fit))
     return [each for each in found if any(each.varied)]
-
-
-def _between_rounds(sweep: Sweep, iterations: pd.DataFrame) -> pd.Series[float]:
-    """[rows of iterations] the agent's seconds that come by steps and not by rounds."""
-    timing, keys = sweep.timing, ["run", "iteration"]
-    columns = [name for name in ("evaluate_s", "checkpoint_s") if name in timing]
-    if not columns:
-        return pd.Series(0.0, index=iterations.index)
-    agent = timing[timing["process"].astype(str) == AGENT]
-    spent = agent.groupby(keys, observed=True)[columns].sum().sum(axis=1)
-    places = pd.MultiIndex.from_frame(iterations[keys])
-    return pd.Series(spent.reindex(places).fillna(0.0).to_numpy(), index=iterations.index)
 
 
 def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
