@@ -62,8 +62,8 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
-    told = set(found) - {line for _, line in _parts(sweep, by)}  # entries that name a value of by
-    heading = by if told else "entry"
+    named = set(found) - {line for _, line in _parts(sweep, by)}  # entries that name a value of by
+    heading = by if named else "entry"
     for i, (name, matrix) in enumerate(found.items()):
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
         bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
@@ -79,7 +79,7 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
         rows.append(row | {"mean": float(matrix.mean())})
     left.set_xticks(range(len(found)), list(found))
     left.set_xlim(-0.5, len(found) - 0.5)
-    left.set_xlabel(by if told else "")
+    left.set_xlabel(by if named else "")
     left.set_ylabel("interquartile mean score")
     style.from_zero(left)
     right.set_xlabel("score")

@@ -301,10 +301,10 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
 
 
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
-    """[points]: equal steps from where the last run begins to where the longest run ends.
+    """[points]: equal steps from where the last run starts to where the longest run ends.
 
-    Where a run ends before another begins, as on the wall clock, the steps start where the first
-    run begins. Runs with one value each, at the same x, give one point.
+    Where a run ends before another starts, as on the wall clock, the steps start where the first
+    run starts. Runs with one value each, at the same x, have one point.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
     begin, end = float(spans["min"].max()), float(spans["max"].max())

@@ -147,7 +147,7 @@ class Sweep:
     def replacements(self) -> pd.DataFrame:
         """One row for each sampler or learner that was replaced: its name, when and why.
 
-        `same_bits` says whether the run went on as if nothing had happened.
+        `same_bits` is whether the run continued as if nothing had happened.
         """
         rows = [
             (run.name, *map(one.get, ("sampler", "round", "when", "why")), one.get("exact", True))
@@ -278,7 +278,7 @@ def _label(directory: Path, sweep: Path, *, several: bool) -> str:
 
 def _status_notes(runs: list[Run]) -> Iterator[str]:
     meanings = {
-        "running": "still running, or killed without a word: the rows written so far are used",
+        "running": "still running, or killed without a message: the rows written so far are used",
         "interrupted": "interrupted: the rows written before are used",
         "pruned": "pruned by a search: they end before the others",
         "unknown": "without status.json: all their rows are used",
@@ -300,6 +300,6 @@ def _status_notes(runs: list[Run]) -> Iterator[str]:
     ]
     if inexact:
         yield (
-            f"{len(inexact)} of these runs went on with other numbers than without a death "
+            f"{len(inexact)} of these runs continued with other numbers than without a death "
             f"({listed(inexact)})"
         )

@@ -22,7 +22,7 @@ from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import laws, stats, wall_clock
 from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
 from walle.analysis.measuring.groups import Cell, lines, measure
-from walle.analysis.measuring.laws import Parts, RoundFit
+from walle.analysis.measuring.laws import RoundFit, RoundParts
 from walle.analysis.measuring.scores import first_reached
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -362,7 +362,7 @@ def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: s
             place += 1
         for workers, shares, cell in zip(fit.workers, fit.shares, fit.fit.cells, strict=True):
             below = 0.0
-            heights: Parts = fit.fit.value.with_shares(shares)
+            heights: RoundParts = fit.fit.value.with_shares(shares)
             for height, color in zip(heights, PART_COLORS, strict=True):
                 axes.bar(place, height, 0.7, below, color=color, linewidth=0)
                 below += height

@@ -30,7 +30,7 @@ class Study(NamedTuple):
     Attributes:
         figure: the figure, drawn but not written.
         table: the numbers behind the figure; a column `x` may have `x_low` and `x_high` beside it.
-        sentences: the findings in sentences.
+        sentences: the findings.
         points: every point of the figure, where the table is only a summary; else None.
     """
 
