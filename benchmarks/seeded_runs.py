@@ -16,10 +16,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+REPLAY = ("env=pendulum", "total_steps=1500", "algo.learning_starts=500", "algo.compile=true")
 CASES: dict[str, tuple[str, ...]] = {
     "ppo": ("env=halfcheetah", "sampler.n=2", "algo.compile=false"),
     "ppo-compiled": ("env=halfcheetah", "sampler.n=2", "algo.compile=true"),
@@ -51,16 +52,10 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "a2c": ("algo=a2c", "env=cartpole"),
     "a2c-overlapped": ("algo=a2c", "env=hopper", "sampler.max_lag=1"),
-    "ddpg": ("algo=ddpg", "env=pendulum", "total_steps=1500", "algo.learning_starts=500"),
-    "td3": ("algo=td3", "env=pendulum", "total_steps=1500", "algo.learning_starts=500"),
-    "sac": ("algo=sac", "env=pendulum", "total_steps=1500", "algo.learning_starts=500"),
-    "sac-overlapped": (
-        "algo=sac",
-        "env=pendulum",
-        "total_steps=1500",
-        "algo.learning_starts=500",
-        "sampler.max_lag=1",
-    ),
+    "ddpg": ("algo=ddpg", *REPLAY),
+    "td3": ("algo=td3", *REPLAY),
+    "sac": ("algo=sac", *REPLAY),
+    "sac-overlapped": ("algo=sac", *REPLAY, "sampler.max_lag=1"),
 }
 COMMON = ("total_steps=12288", "seed=3", "eval.every=6000", "eval.episodes=3")
 FILES = ("iterations.csv", "episodes.csv", "eval.csv")
@@ -102,6 +97,13 @@ def run_case(overrides: Sequence[str]) -> str:
         return learning_hash(Path(directory))
 
 
+def _name(key: str, row: Mapping[str, str]) -> str:
+    """The name of a column in hashes, which keep the names before version 0.3."""
+    if key != "gradient_steps":
+        return key
+    return "minibatches" if "clip_fraction" in row else "epochs" if "beta" in row else "updates"
+
+
 def learning_hash(run: Path) -> str:
     """A hash of sixteen digits of all columns of the run's files except times."""
     digest = hashlib.sha256()
@@ -111,7 +113,7 @@ def learning_hash(run: Path) -> str:
             continue
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
-                kept = {key: value for key, value in row.items() if not is_time(key)}
+                kept = {_name(key, row): value for key, value in row.items() if not is_time(key)}
                 digest.update(json.dumps([name, kept]).encode())
     return digest.hexdigest()[:16]
 

@@ -46,10 +46,8 @@ PLACES = {
     ],
     PASSES: [
         "walle.algos.on_policy.ppo:PPO.batch",
-        "walle.learning.shards:ShardedStep.deal",
-        "walle.learning.gradient_steps:CompiledStep.deal",
-        "walle.learning.gradient_steps:EagerStep.deal",
-        "walle.learning.optimizer:Optimizer._run_epoch",
+        "walle.learning.step:taken",
+        "walle.learning.step:Optimizer.minimise",
         "walle.learning.native.passes:Passes.estimate",
         "walle.learning.native.passes:Passes.run",
     ],

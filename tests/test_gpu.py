@@ -40,7 +40,7 @@ def test_a_round_teaches_both_devices_the_same(name):
 def test_updates_from_the_buffer_teach_both_devices_the_same(name):
     starts = ("algo.learning_starts=1000", "algo.minibatch_size=64")
     ours, theirs, rollout = twins(f"algo={name}", *starts)
-    assert ours.update(rollout)["updates"] == theirs.update(rollout)["updates"] > 0
+    assert ours.update(rollout)["gradient_steps"] == theirs.update(rollout)["gradient_steps"] > 0
     policies = [algorithm.state.policy.vector for algorithm in (theirs, ours)]
     assert policies[0].device.type == "cuda"
     torch.testing.assert_close(policies[0].cpu(), policies[1], atol=5e-3, rtol=0)

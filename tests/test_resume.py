@@ -20,7 +20,7 @@ import torch
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.agent import Agent
-from walle.algos.compiling import Compiling
+from walle.algos import engines
 from walle.config import compose as compose_anew
 from walle.config.files import example_directory
 from walle.training import train
@@ -240,12 +240,12 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     ids=str,
 )
 def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_path, monkeypatch):
-    def interrupted(_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     config = compose(*case.overrides)
     train(config, tmp_path / "whole")
-    monkeypatch.setattr(Compiling, "run", interrupted)
+    monkeypatch.setattr(engines, "choose", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "resumed")
     monkeypatch.undo()

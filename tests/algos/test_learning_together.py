@@ -9,8 +9,7 @@ from walle.algos import load
 from walle.algos.on_policy.base import RoundData
 from walle.algos.on_policy.trpo import TRPO
 from walle.config import compose
-from walle.learning.sharing.memory import get, put
-from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
 from walle.nets.factory import NetSettings
 from walle.training import make_problem
 
@@ -70,7 +69,7 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(case, monkeypatch):
     expected, numbers = learner(0, None, None)
     assert any(not expected[name].equal(x) for name, x in vectors(leader.state_dict()).items())
     for size in (1, 2, 3, 4):
-        memory = SharedMemory(size)
+        memory = TeamMemory(size)
         places = put(memory.round, data)
         for found, metrics in in_threads(size, lambda rank: learner(rank, memory, places)):  # noqa: B023
             assert found.keys() == expected.keys()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.algos.on_policy.test_ppo import trained
-from walle.learning.gradient_steps import leaves
+from walle.learning.trees import leaves
 
 NAMES = ("ddpg", "td3", "sac", "dqn")
 SMALL = (
@@ -73,7 +73,7 @@ def own(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_net_that_changes_nothing_learns_the_same(name):
     ours, plain = learned(name, *own("Same")), learned(name, "net=mlp256")
-    assert ours.limiter.blocks > 0
+    assert ours.due.blocks > 0
     pairs = zip(leaves(ours.state), leaves(plain.state), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
 
@@ -81,7 +81,7 @@ def test_a_net_that_changes_nothing_learns_the_same(name):
 @pytest.mark.parametrize(("name", "net"), [*((each, "Wide") for each in NAMES), ("sac", "Module")])
 def test_policy_and_critics_each_learn_an_encoder(name, net):
     algorithm = learned(name, *own(net))
-    size = algorithm.policy.layout.shapes["encoder.weight"][0]
+    size = algorithm.policy.layout.shapes["policy.encoder.weight"][0]
     encoders = [algorithm.policy_vector[:size]]
     if name != "dqn":
         count = 1 if name == "ddpg" else 2

@@ -9,9 +9,8 @@ from tests.learning.sharing.test_team import in_threads, nothing
 from walle import algos
 from walle.algos.off_policy.base import Draw
 from walle.config import compose
-from walle.learning.gradient_steps import leaves
-from walle.learning.sharing.memory import get, put
-from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
+from walle.learning.trees import leaves
 from walle.nets.factory import NetSettings
 from walle.training import make_problem
 
@@ -69,7 +68,7 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(name):
     state, metrics = learned(name, 4)
     assert not any(map(torch.equal, state, leaves(made(name, 4).state)))
     for size in CASES[name][1]:
-        memory = SharedMemory(size)
+        memory = TeamMemory(size)
         places = put(memory.round, drawn(made(name, 4)))
         learner = partial(learned, name, 4, memory=memory, places=places)
         for found, numbers in in_threads(size, lambda rank: learner(rank=rank)):  # noqa: B023

@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
+from walle.learning.adam import AdamSettings, AdamState, TrainState, adam_step, clip_by_norm
 
 
 def test_adam_agrees_with_torch():
@@ -8,21 +9,23 @@ def test_adam_agrees_with_torch():
     ours = torch.randn(5)
     theirs = ours.clone().requires_grad_()
     optimizer = torch.optim.Adam([theirs], lr=0.01, eps=1e-8)
-    state = AdamState.zeros_like(ours)
+    state = TrainState.start(ours)
     for _ in range(50):
         grad = torch.randn(5)
         theirs.grad = grad.clone()
         optimizer.step()
-        sizes = step_sizes(state.steps + 1, torch.tensor(0.01), AdamSettings())
-        ours, state = adam_step(ours, grad, state, sizes, AdamSettings())
-    torch.testing.assert_close(ours, theirs.detach())
+        state, _ = adam_step(state, grad, 0.01, AdamSettings())
+    torch.testing.assert_close(state.vector, theirs.detach())
 
 
-def test_step_sizes_by_hand():
+def test_a_step_by_hand():
+    """The second of two equal gradients of 2: m̂ = 2 and v̂ = 4, so θ moves by α / (1 + ε / 2)."""
     settings = AdamSettings(beta1=0.5, beta2=0.75, epsilon=0.1)
-    sizes = step_sizes(torch.tensor(2.0), torch.tensor(0.3), settings)
-    root = 0.4375**0.5  # of 1 - 0.75 ** 2
-    torch.testing.assert_close(sizes, torch.tensor([0.3 * root / 0.75, 0.1 * root]))
+    state, _ = adam_step(TrainState.start(torch.zeros(1)), torch.tensor([2.0]), 0.3, settings)
+    after, norm = adam_step(state, torch.tensor([2.0]), 0.3, settings)
+    torch.testing.assert_close(after.vector - state.vector, torch.tensor([-0.3 * 2 / 2.1]))
+    assert (norm.item(), after.adam.steps.item()) == (2.0, 2.0)
+    assert after.adam.square.item() == pytest.approx(4 * 0.4375)  # 1 - 0.75²
 
 
 def test_clip_by_norm_by_hand():
@@ -34,5 +37,6 @@ def test_clip_by_norm_by_hand():
 
 
 def test_a_saved_state_is_restored():
-    state = AdamState.zeros_like(torch.ones(3))
-    assert len(AdamState.restored(state.state_dict(), "cpu").tensors()) == 3
+    state, _ = adam_step(TrainState.start(torch.ones(3)), torch.ones(3), 0.1, AdamSettings())
+    restored = AdamState.restored(state.adam.state_dict(), "cpu")
+    assert all(map(torch.equal, restored, state.adam))

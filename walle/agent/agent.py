@@ -13,7 +13,7 @@ from walle.agent.evaluation import Evaluations
 from walle.agent.recorder import Collection, Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.errors import Interrupted
-from walle.learning.optimizer import draw_ahead
+from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Sampling

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from walle.algos.compiling import MODES
+from walle.algos.engines import MODES
 from walle.algos.problem import Problem
 from walle.errors import check_bounds, one_of
-from walle.learning.optimizer import Divisible
 from walle.learning.replay import Replay
+from walle.learning.step import Divisible
 from walle.nets.factory import NetSettings
 from walle.nets.policies import ActingPolicy
 from walle.types import PolicySnapshot, Rollout
@@ -112,12 +112,12 @@ class Algorithm(Protocol):
         """The optimizers whose steps several learners can divide.
 
         Their losses are means over the rows; with such an optimizer the algorithm is a
-        `learning.optimizer.Learnable`.
+        `learning.sharing.learners.Learnable`.
         """
         ...
 
     def warm_up(self) -> str:
-        """Compiles the parts that repay it; returns one line: what was compiled, and why."""
+        """Chooses eager PyTorch, torch.compile or C++; returns one line: which, and why."""
         ...
 
     def update(self, rollout: Rollout) -> dict[str, float]:

@@ -25,7 +25,7 @@ class Problem(NamedTuple):
         device: where the agent computes.
         longest_episode: steps of the longest episode; None if episodes have no limit.
         rounds_vary: whether rounds differ in their number of steps.
-        shards: into how many parts a minibatch is divided, see `learning.shards`.
+        shards: into how many parts a minibatch is divided, see `learning.step`.
     """
 
     observation_space: gym.spaces.Box

@@ -184,7 +184,7 @@ def _checked_learners(config: Config) -> Config:
     """Fills in the open values of `learner`, and checks them against the minibatches."""
     asked, sizes = config.learner, config.algo.shared_minibatches
     algorithm = algos.load(config.algo.name)
-    divides = hasattr(algorithm, "join")  # see learning.optimizer.Learnable
+    divides = hasattr(algorithm, "join")  # see learning.sharing.learners.Learnable
     steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
     chosen = [default_shards(size, steps) for size in sizes.values()] if divides else []
     if algorithm.capabilities.replay:

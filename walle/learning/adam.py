@@ -27,8 +27,8 @@ class AdamState(NamedTuple):
     @classmethod
     def zeros_like(cls, vector: Tensor) -> AdamState:
         """The state before the first step."""
-        zero, steps = torch.zeros_like(vector), torch.zeros((), device=vector.device)
-        return cls(zero, zero.clone(), steps)
+        zero = torch.zeros_like(vector)
+        return cls(zero, zero.clone(), torch.zeros((), device=vector.device))
 
     @classmethod
     def restored(cls, state: dict[str, Any], device: torch.device | str) -> AdamState:
@@ -39,43 +39,40 @@ class AdamState(NamedTuple):
         """State needed to resume."""
         return {name: x.clone() for name, x in self._asdict().items()}
 
-    def tensors(self) -> list[Tensor]:
-        """All tensors of the state, from which `AdamState(*tensors)` makes it again."""
-        return list(self)
+
+class TrainState(NamedTuple):
+    """Parameters [P] and their Adam state."""
+
+    vector: Tensor
+    adam: AdamState
+
+    @classmethod
+    def start(cls, vector: Tensor) -> TrainState:
+        """The state before the first step on `vector` [P]."""
+        return cls(vector, AdamState.zeros_like(vector))
 
 
 def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
     """Scales `grad` [P] down to the norm `max_norm` at most; also returns the norm before."""
     norm = torch.linalg.vector_norm(grad)
-    return scaled_down(grad, norm, max_norm), norm
-
-
-def scaled_down(grad: Tensor, norm: Tensor, max_norm: float | None) -> Tensor:
-    """A gradient, or a part of one, scaled so that its whole `norm` [] is `max_norm` at most."""
-    return grad if max_norm is None else grad * (max_norm / (norm + 1e-6)).clamp(max=1.0)
-
-
-def step_sizes(steps: Tensor, learning_rate: Tensor, settings: AdamSettings) -> Tensor:
-    """The corrected step size and epsilon of step number t = `steps` ([], from 1): [2].
-
-    α √(1 - β₂ᵗ) / (1 - β₁ᵗ) and ε √(1 - β₂ᵗ) correct the bias of both moments (Kingma & Ba 2015,
-    end of section 2).
-    """
-    root = (1 - settings.beta2**steps).sqrt()
-    rate = learning_rate * root / (1 - settings.beta1**steps)
-    return torch.stack((rate, settings.epsilon * root))
+    return grad if max_norm is None else grad * (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
 
 
 def adam_step(
-    vector: Tensor, grad: Tensor, state: AdamState, sizes: Tensor, settings: AdamSettings
-) -> tuple[Tensor, AdamState]:
-    """One step of Adam; `sizes` (α, ε) is the result of `step_sizes`.
+    state: TrainState, grad: Tensor, rate: float | Tensor, settings: AdamSettings
+) -> tuple[TrainState, Tensor]:
+    """One step of Adam with the clipped gradient; also returns the norm [] before clipping.
 
-    m ← β₁ m + (1 - β₁) g, v ← β₂ v + (1 - β₂) g², θ ← θ - α m / (√v + ε) (Kingma & Ba 2015,
-    algorithm 1).
+    m ← β₁ m + (1 - β₁) g, v ← β₂ v + (1 - β₂) g², θ ← θ - αₜ m / (√v + εₜ) in step number t, with
+    αₜ = α √(1 - β₂ᵗ) / (1 - β₁ᵗ) and εₜ = ε √(1 - β₂ᵗ), which correct the bias of both moments
+    (Kingma & Ba 2015, algorithm 1 and end of section 2).
     """
-    rate, epsilon = sizes
-    mean = torch.lerp(state.mean, grad, 1 - settings.beta1)
-    square = torch.lerp(state.square, grad * grad, 1 - settings.beta2)
-    step = rate * mean / (square.sqrt() + epsilon)
-    return vector - step, AdamState(mean, square, state.steps + 1)
+    vector, adam = state
+    grad, norm = clip_by_norm(grad, settings.max_grad_norm)
+    steps = adam.steps + 1
+    root = (1 - settings.beta2**steps).sqrt()
+    mean = torch.lerp(adam.mean, grad, 1 - settings.beta1)
+    square = torch.lerp(adam.square, grad * grad, 1 - settings.beta2)
+    step = rate * root / (1 - settings.beta1**steps) * mean
+    step = step / (square.sqrt() + settings.epsilon * root)
+    return TrainState(vector - step, AdamState(mean, square, steps)), norm

@@ -14,7 +14,7 @@ from walle.algos.problem import Problem
 from walle.errors import positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.optimizer import Optimizer
+from walle.learning.step import Optimizer
 from walle.nets.factory import NetSettings
 from walle.types import PolicySnapshot, Rollout
 

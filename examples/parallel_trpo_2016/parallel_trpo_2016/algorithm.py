@@ -26,13 +26,14 @@ from torch import Tensor
 from parallel_trpo_2016.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from parallel_trpo_2016.baseline import EpisodeClock, LinearBaseline
 from walle.algos.base import Capabilities
+from walle.algos.engines import Part
 from walle.algos.on_policy.base import StepBatch
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.trpo import TrustRegion, TrustRegionSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.optimizer import Optimizer
+from walle.learning.step import Divisible
 from walle.nets.factory import NetSettings
 from walle.types import PolicySnapshot, Rollout
 
@@ -80,13 +81,13 @@ class ParallelTRPO(TrustRegion):
             settings.adapt_steps,
         )
 
-    def optimizers(self) -> Sequence[Optimizer]:
+    def optimizers(self) -> Sequence[Divisible]:
         """No optimizer: neither the policy nor the baseline takes steps on minibatches."""
         return []
 
-    def warm_up(self) -> str:
-        """Nothing is compiled."""
-        return "learning eager: a linear baseline takes no gradient steps"
+    def parts(self) -> list[Part]:
+        """No part: neither the policy nor a linear baseline takes gradient steps."""
+        return []
 
     def skip(self, rollout: Rollout) -> None:
         """Updates what must know every step: normalisers, times in episodes, returns of rounds."""

@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from walle.algos.engines import Part
 from walle.algos.on_policy.ppo_kl import PPOKL, PPOKLBatch, PPOKLSettings
 from walle.algos.problem import Problem
-from walle.learning.optimizer import Result
+from walle.learning.step import Result
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Layout
 
@@ -78,8 +79,9 @@ class WallEPPO(PPOKL):
         super().__init__(settings, net, problem)
         self.moments = Moments(*(torch.zeros_like(self.vector) for _ in Moments._fields))
 
-    def compile(self, description: str | None) -> None:
-        """Compiles nothing: the policy's steps are eager."""
+    def parts(self) -> list[Part]:
+        """The value function's steps; the policy's are eager."""
+        return self.value.parts(self.problem, rounds=2)
 
     def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
         """Takes at most `epochs` full-batch steps; stops when the KL is too large."""

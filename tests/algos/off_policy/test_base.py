@@ -7,11 +7,9 @@ from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.checkpoint import ReplayFiles
-from walle.algos.off_policy.limiter import Limiter
-from walle.algos.off_policy.sac import SAC
+from walle.algos.off_policy.base import DueUpdates, _steps_of
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.nets.factory import NetSettings
 from walle.training import make_algorithm, make_problem, train
 
 NAMES = ("ddpg", "td3", "sac")
@@ -46,16 +44,16 @@ def made(name, *overrides):
     return make_algorithm(config, make_problem(config)[0])
 
 
-def test_the_limiter_owes_updates_for_the_steps_after_the_start():
-    limiter = Limiter(0.5, starts=100, block=2)
-    assert [limiter.insert(30) for _ in range(6)] == [0, 0, 0, 5, 7, 8]
-    assert limiter.inserted == 180
-    assert limiter.blocks == (180 - 100) * 0.5 / 2
+def test_updates_are_due_for_the_steps_after_the_start():
+    due = DueUpdates(0.5, starts=100, block=2)
+    assert [due.insert(30) for _ in range(6)] == [0, 0, 0, 5, 7, 8]
+    assert due.inserted == 180
+    assert due.blocks == (180 - 100) * 0.5 / 2
 
 
 @pytest.mark.parametrize("per_step", [0.1, 0.3, 1.0, 2.5])
 def test_how_steps_arrive_does_not_change_what_is_owed(per_step):
-    one, many = (Limiter(per_step, starts=7, block=3) for _ in range(2))
+    one, many = (DueUpdates(per_step, starts=7, block=3) for _ in range(2))
     assert one.insert(1000) == sum(many.insert(8) for _ in range(125))
     assert one.blocks == int(per_step * 993 / 3 + 1e-9)
 
@@ -91,7 +89,7 @@ def test_every_mode_takes_the_same_updates(run, name, mode):
     for row in rows:
         steps, done = (
             int(row["env_steps"]),
-            sum(int(r["updates"]) for r in rows[: rows.index(row) + 1]),
+            sum(int(r["gradient_steps"]) for r in rows[: rows.index(row) + 1]),
         )
         owed = max(0, steps - 100) // 2
         assert done == (owed // 2 * 2 if name == "td3" else owed)
@@ -99,7 +97,7 @@ def test_every_mode_takes_the_same_updates(run, name, mode):
 
 def test_nothing_is_learned_before_the_start(run):
     rows = read(run("algo=sac", "env=pendulum", "sampler.n=1") / "iterations.csv")
-    assert [row["updates"] for row in rows] == ["0", "0", "44", "48", "48"]
+    assert [row["gradient_steps"] for row in rows] == ["0", "0", "44", "48", "48"]
     assert [row["critic_loss"] == "" for row in rows] == [True, True, False, False, False]
 
 
@@ -153,18 +151,12 @@ def test_actions_in_their_own_units_are_refused():
         made("sac", "env=pendulum", "env.action=clip")
 
 
-class OwnBlock(SAC):
-    """An algorithm that takes its updates otherwise than in stages."""
-
-    def block(self, state, minibatches, noise):
-        return super().block(state, 2 * minibatches, noise)
-
-
-def test_an_algorithm_with_a_block_of_its_own_cannot_be_divided():
-    config = compose(["algo=sac", "env=pendulum", "sampler=serial", *SMALL, "learner.shards=2"])
-    problem, net = make_problem(config)[0], NetSettings.of(config.net)
-    assert OwnBlock(config.algo, net, problem).optimizers() == []
-    assert len(SAC(config.algo, net, problem).optimizers()) == 1
+@pytest.mark.parametrize("steps", [0, 1, 777, 20_000])
+def test_the_steps_of_an_older_checkpoint_follow_from_its_decay(steps):
+    decay = np.ones(2, np.float32)
+    for _ in range(steps):
+        decay *= np.array([0.9, 0.999], np.float32)
+    assert _steps_of(torch.from_numpy(decay)).item() == steps
 
 
 @pytest.mark.parametrize(

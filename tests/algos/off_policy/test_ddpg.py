@@ -31,7 +31,7 @@ def test_the_target_by_hand(monkeypatch):
     drawn = torch.tensor([[0.1], [0.2]])
     monkeypatch.setattr(algorithm, "critic", critic)
     monkeypatch.setattr(algorithm.policy, "act", lambda vector, obs: drawn)
-    target = algorithm.target(algorithm.state, a_batch([1.0, 0.0]), torch.zeros(0, 2, 1))
+    target = algorithm.target(algorithm.state, a_batch([1.0, 0.0]))
     assert target.tolist() == [1 + 0.5 * 3, 2.0]
     assert asked[0][0] is algorithm.state.critic_target
     assert asked[0][1] is drawn

@@ -7,8 +7,8 @@ from tests.test_training import learned
 from walle.algos.off_policy.dqn import DQNState
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.learning.off_policy_updates import TrainState
-from walle.learning.replay import Transitions, row_width
+from walle.learning.adam import TrainState
+from walle.learning.replay import row_width
 from walle.training import make_algorithm, make_problem, train
 
 SMALL = (
@@ -46,6 +46,7 @@ def transitions(action, reward, continues):
 
 VALUES = [[1.0, 2.0, 3.0], [5.0, 4.0, 0.0]]  # of the network that learns
 TARGET = [[0.0, 0.0, 0.0], [10.0, 20.0, 30.0]]
+NO_NOISE = torch.zeros(0, 1, 1)
 
 
 @pytest.fixture
@@ -68,27 +69,29 @@ def test_the_target_is_the_reward_and_the_best_value_of_the_successor(two_states
     two_states.settings.double = double  # which chooses by VALUES, and takes the value of TARGET
     state = state_of(VALUES, TARGET)
     row = transitions(2.0, 1.0, 1.0)
-    batch = Transitions.split(row, 2)
-    assert two_states.target(state, batch).tolist() == [expected]
-    ended = Transitions.split(transitions(2.0, 1.0, 0.0), 2)
+    assert two_states.target(state, two_states.sample(row, NO_NOISE)).tolist() == [expected]
+    ended = two_states.sample(transitions(2.0, 1.0, 0.0), NO_NOISE)
     assert two_states.target(state, ended).tolist() == [1.0]
 
 
 def test_the_loss_is_hubers(two_states):
-    noise = torch.zeros(1, 0, 1, 1)
     far = state_of(VALUES, TARGET)  # Q = 3 and a target of 16
-    _, metrics = two_states.block(far, transitions(2.0, 1.0, 1.0).unsqueeze(0), noise)
-    assert (float(metrics.value_loss), float(metrics.q)) == (13 - 0.5, 3)
-    _, metrics = two_states.block(far, transitions(2.0, 2.5, 0.0).unsqueeze(0), noise)
-    assert float(metrics.value_loss) == 0.5 * 0.5**2
+    _, metrics = two_states.value_gradient(
+        far, two_states.sample(transitions(2.0, 1.0, 1.0), NO_NOISE)
+    )
+    assert metrics.tolist() == [13 - 0.5, 3]
+    _, metrics = two_states.value_gradient(
+        far, two_states.sample(transitions(2.0, 2.5, 0.0), NO_NOISE)
+    )
+    assert metrics[0].item() == 0.5 * 0.5**2
 
 
 def test_the_target_moves_at_every_third_update(two_states):
     state, moved = state_of(VALUES, TARGET), []
     for _ in range(6):
         before = state
-        state, _ = two_states.block(
-            state, transitions(2.0, 1.0, 1.0).unsqueeze(0), torch.zeros(1, 0, 1, 1)
+        state, _ = two_states.updates.run(
+            state, transitions(2.0, 1.0, 1.0)[None, None], NO_NOISE[None, None]
         )
         moved.append(not torch.equal(state.target, before.target))
         if moved[-1]:
@@ -100,7 +103,7 @@ def test_epsilon_is_1_until_learning_starts_and_falls_in_a_line():
     algorithm = made("env=cartpole", "algo.exploration_fraction=0.8", "algo.exploration_final=0.1")
     found = []
     for steps in (0, 48, 48, 48, 96, 96):
-        algorithm.limiter.insert(steps)
+        algorithm.due.insert(steps)
         found.append(float(algorithm.snapshot().vector[algorithm.policy.layout.size - 1]))
     assert found == pytest.approx([1, 1, 0.55, 0.325, 0.1, 0.1])  # 192 steps long
 

@@ -3,6 +3,8 @@ import torch
 
 from tests.algos.off_policy.test_base import made
 from tests.algos.on_policy.test_ppo import trained
+from walle.algos.off_policy.base import Sample
+from walle.learning.adam import TrainState
 from walle.learning.replay import Transitions
 
 GAMMA = 0.9
@@ -34,14 +36,15 @@ def aimed(name, rounds, *overrides):
     return action.item(), algorithm.critic(state.critic.vector, OBS, action).mean().item()
 
 
-def a_batch(continues):
-    return Transitions(
+def a_batch(continues, noise=((0.0,), (0.0,))):
+    transitions = Transitions(
         obs=torch.zeros(2, 2),
         action=torch.zeros(2, 1),
         next_obs=torch.ones(2, 2),
         reward=torch.tensor([1.0, 2.0]),
         continues=torch.tensor(continues),
     )
+    return Sample(transitions, torch.tensor(noise).unsqueeze(1))
 
 
 @pytest.mark.slow
@@ -61,15 +64,16 @@ def test_the_target_by_hand(monkeypatch):
     drawn = torch.tensor([[0.1], [0.2]]), torch.tensor([-1.0, 2.0])
     monkeypatch.setattr(algorithm, "critic", critic)
     monkeypatch.setattr(algorithm.policy, "draw", lambda *_: drawn)
-    state, batch = algorithm.state, a_batch([1.0, 1.0])
-    target = algorithm.target(state, batch, torch.tensor(0.1), torch.zeros(2, 1))
+    temperature = TrainState.start(torch.tensor(0.1).log())
+    state, batch = algorithm.state._replace(log_temperature=temperature), a_batch([1.0, 1.0])
+    target = algorithm.target(state, batch)
     # 1 + 0.5 (3 + 0.1) and 2 + 0.5 (2 - 0.2)
     torch.testing.assert_close(target, torch.tensor([2.55, 2.9]))
-    terminal = algorithm.target(state, a_batch([0.0, 0.0]), torch.tensor(0.1), torch.zeros(2, 1))
+    terminal = algorithm.target(state, a_batch([0.0, 0.0]))
     assert terminal.tolist() == [1.0, 2.0]
     vector, obs, action = asked[0]
     assert vector is state.critic_target
-    assert obs is batch.next_obs
+    assert obs is batch.transitions.next_obs
     assert action is drawn[0]
 
 

@@ -3,7 +3,7 @@ import torch
 
 from tests.algos.off_policy.test_base import made
 from tests.algos.off_policy.test_sac import GAMMA, a_batch, aimed
-from walle.learning.gradient_steps import leaves
+from walle.learning.trees import leaves
 
 AIM = ("env=gym", "env.id=tests.toy:Aim-v0")
 
@@ -25,8 +25,7 @@ def test_the_target_by_hand(monkeypatch):
 
     monkeypatch.setattr(algorithm, "critic", critic)
     monkeypatch.setattr(algorithm.policy, "act", lambda *_: torch.tensor([[0.1], [0.9]]))
-    noise = torch.tensor([[[1.0], [9.0]]])
-    target = algorithm.target(algorithm.state, a_batch([1.0, 1.0]), noise)
+    target = algorithm.target(algorithm.state, a_batch([1.0, 1.0], [[1.0], [9.0]]))
     assert target.tolist() == [1 + 0.5 * 3, 2 + 0.5 * 2]
     vector, action = asked[0]
     assert vector is algorithm.state.critic_target
@@ -37,9 +36,8 @@ def test_the_policy_moves_once_in_a_block():
     algorithm = made("td3", *AIM, "algo.policy_delay=3")
     rows = torch.rand(3, 16, algorithm.replay.width)
     before = algorithm.state
-    after, _ = algorithm.block(before, rows, torch.randn(3, 1, 16, 1))
-    assert after.critic.decay[0].item() == pytest.approx(0.9**3)
-    assert after.policy.decay[0].item() == pytest.approx(0.9)
+    after, _ = algorithm.updates.run(before, rows[None], torch.randn(1, 3, 1, 16, 1))
+    assert (after.critic.adam.steps.item(), after.policy.adam.steps.item()) == (3, 1)
     tau = algorithm.settings.tau
     expected = before.critic_target + tau * (after.critic.vector - before.critic_target)
     torch.testing.assert_close(after.critic_target, expected)

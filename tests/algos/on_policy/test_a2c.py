@@ -4,7 +4,7 @@ import torch
 from tests.algos.on_policy.test_ppo import CONSTANT, GAMMA, trained
 from walle.config import compose
 from walle.learning import returns
-from walle.learning.adam import AdamSettings, AdamState, adam_step, clip_by_norm, step_sizes
+from walle.learning.adam import AdamSettings, TrainState, adam_step
 from walle.training import train
 
 QUIET = ("eval.every=null", "logger.progress=quiet")
@@ -33,13 +33,11 @@ def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
     error = algorithm.critic(critic, batch.obs) - batch.target
     loss = -(log_prob * batch.advantage).mean() + 0.5 * error.square().mean()
     (gradient,) = torch.autograd.grad(loss, vector)
-    gradient, norm = clip_by_norm(gradient, 0.5)
-    rate = torch.tensor(algorithm.settings.learning_rate)
-    state, settings = AdamState.zeros_like(gradient), AdamSettings(epsilon=1e-5)
-    sizes = step_sizes(state.steps + 1, rate, settings)
-    expected, _ = adam_step(vector.detach(), gradient, state, sizes, settings)
+    settings = AdamSettings(epsilon=1e-5, max_grad_norm=0.5)
+    rate, start = algorithm.settings.learning_rate, TrainState.start(vector.detach())
+    expected, norm = adam_step(start, gradient, rate, settings)
     metrics = algorithm.update(rollout)
-    torch.testing.assert_close(algorithm.vector, expected)
+    torch.testing.assert_close(algorithm.vector, expected.vector)
     assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-5)
 
 

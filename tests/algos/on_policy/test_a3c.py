@@ -2,6 +2,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import read
 from walle.config import compose
 from walle.errors import ConfigError
@@ -32,7 +33,7 @@ def test_it_balances_the_pole(tmp_path):
 
 def test_there_is_no_shape_to_compile_for():
     with pytest.raises(ConfigError, match="samplers differ in their rows"):
-        compose(["algo=a3c", "algo.compile=true"])
+        trained(0, "algo=a3c", "algo.compile=true", "net.activation=elu")
 
 
 def test_rounds_are_refused_with_the_cure():

@@ -125,7 +125,7 @@ def test_a_kl_target_ends_the_updates_early():
     small = ("env=cartpole", "batch_size=256", "sampler.lanes=8", "algo.learning_rate=0.1")
     algorithm, rollout = trained(0, *small, "algo.target_kl=0.01")
     metrics = algorithm.update(rollout)
-    assert metrics["minibatches"] < 10 * 256 / 64
+    assert metrics["gradient_steps"] < 10 * 256 / 64
 
 
 def test_gradients_reach_policy_scale_and_critic():

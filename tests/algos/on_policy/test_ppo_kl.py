@@ -28,13 +28,13 @@ def test_adaptation_by_hand(beta, rate, kl, expected):
 def test_the_policy_stops_at_four_times_the_target():
     algorithm, rollout = trained(0, *SMALL, "algo.learning_rate=0.05")
     metrics = algorithm.update(rollout)
-    assert metrics["epochs"] < 20
+    assert metrics["gradient_steps"] < 20
     assert metrics["kl"] > 4 * TARGET
 
 
 def test_small_steps_use_all_epochs():
     algorithm, rollout = trained(0, *SMALL, "algo.learning_rate=1e-5")
-    assert algorithm.update(rollout)["epochs"] == 20
+    assert algorithm.update(rollout)["gradient_steps"] == 20
     assert algorithm.beta == pytest.approx(1 / 1.5)
 
 

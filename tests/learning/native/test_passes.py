@@ -17,8 +17,7 @@ from walle.algos.native import has_policy
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, passes
-from walle.learning.sharing.memory import get, put
-from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -86,7 +85,7 @@ def check_against_eager_steps(case):
     assert algorithm.adam.steps == adam.steps
     assert algorithm.generator.get_state().equal(drawn)  # also where passes end early
     if case == "target KL":
-        assert found["minibatches"] < 24
+        assert found["gradient_steps"] < 24
 
 
 @pytest.mark.slow
@@ -207,7 +206,7 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(options, sizes):
     expected, numbers = learner(0, None, lambda: whole)
     for size in sizes:
         made = [trained(0, *options)[0] for _ in range(size)]
-        memory = SharedMemory(size)
+        memory = TeamMemory(size)
         places = put(memory.round, whole)
         shared = lambda: get(memory.round, places, "cpu")  # noqa: B023, E731
         for found, metrics in in_threads(size, lambda rank: learner(rank, memory, shared)):  # noqa: B023
@@ -232,7 +231,7 @@ def test_a_signal_while_a_learner_waits_is_heard():
     algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
     experience = round_of(rollout, algorithm).experience
     algorithm.warm_up()
-    algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", nothing)
+    algorithm.native.team = SharedTeam(0, TeamMemory(2), "cpu", nothing)
     interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
@@ -257,7 +256,7 @@ def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
     def while_waiting():
         raise WorkerDeathError("learner-1 was killed")
 
-    algorithm.native.team = SharedTeam(0, SharedMemory(2), "cpu", while_waiting)
+    algorithm.native.team = SharedTeam(0, TeamMemory(2), "cpu", while_waiting)
     with pytest.raises(WorkerDeathError, match="learner-1 was killed"):
         improved(algorithm, experience)
 

@@ -11,10 +11,9 @@ from tests.learning.sharing.test_team import in_threads, nothing
 from walle import algos
 from walle.config import compose
 from walle.errors import WorkerDeathError
-from walle.learning.gradient_steps import leaves
 from walle.learning.native.replay_updates import NativeUpdates
-from walle.learning.sharing.memory import get, put
-from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
+from walle.learning.trees import leaves
 from walle.nets.factory import NetSettings
 from walle.training import make_problem
 
@@ -58,7 +57,7 @@ def test_the_numbers_are_those_of_eager_updates(case):
     torch.set_num_threads(1)
     eager, native = made(case), made(case)
     native.warm_up()
-    assert isinstance(native._updates, NativeUpdates)
+    assert isinstance(native.updates, NativeUpdates)
     before = leaves(eager.state)
     inputs = drawn(eager, BLOCKS)
     expected, found = eager.learn(*inputs), native.learn(*inputs)
@@ -99,7 +98,7 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(case):
 
     start, metrics, state = learned()
     for size in (2, 3, 4):
-        memory = SharedMemory(size)
+        memory = TeamMemory(size)
         places = put(memory.round, drawn(made(case, shards=4)))
         for _, numbers, found in in_threads(size, partial(learned, memory=memory, places=places)):
             assert all(map(torch.equal, found, state))
@@ -113,8 +112,8 @@ def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
     def while_waiting():
         raise WorkerDeathError("learner-1 was killed")
 
-    team = SharedTeam(0, SharedMemory(2), "cpu", while_waiting)
-    updates = algorithm.make_native()
+    team = SharedTeam(0, TeamMemory(2), "cpu", while_waiting)
+    updates = algorithm.native_updates()
     updates.join_team(team)
     with pytest.raises(WorkerDeathError, match=r"learner-1 was killed"):
         updates.run(algorithm.state, *drawn(algorithm, 1))

@@ -7,15 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from walle.learning.sharing.learner_process import (
-    READY,
+from walle.learning.sharing.learners import (
+    _READY,
     Announcement,
     LearnerTask,
     _learn,
     checksum,
 )
-from walle.learning.sharing.memory import put
-from walle.learning.sharing.team import SharedMemory, SharedTeam
+from walle.learning.sharing.team import SharedTeam, TeamMemory, put
 
 LIMIT_S = 20
 
@@ -36,7 +35,7 @@ class MeetsOnceARound:
         return ""
 
     def learn(self, number):
-        self.team.meet()
+        self.team.gather(2, 1, lambda _: torch.ones(1))
         self.learned.append(int(number))
 
     def draw_ahead(self):
@@ -45,7 +44,7 @@ class MeetsOnceARound:
 
 def test_a_learner_finishes_its_round_although_the_next_one_is_announced():
     ours, theirs = Pipe()
-    memory, algorithm = SharedMemory(2), MeetsOnceARound()
+    memory, algorithm = TeamMemory(2), MeetsOnceARound()
 
     def learner():
         with pytest.raises(EOFError):  # the agent needs it no more
@@ -53,7 +52,7 @@ def test_a_learner_finishes_its_round_although_the_next_one_is_announced():
 
     thread = threading.Thread(target=learner, daemon=True)
     thread.start()
-    assert ours.recv() == READY
+    assert ours.recv() == _READY
     begin_s = time.monotonic()
 
     def give_up():
@@ -68,8 +67,8 @@ def test_a_learner_finishes_its_round_although_the_next_one_is_announced():
         time.sleep(0.2)  # it has copied the round
     assert (algorithm.learned, thread.is_alive()) == ([], True)
     agent = SharedTeam(0, memory, "cpu", give_up)
-    agent.meet()
-    agent.meet()
+    agent.gather(2, 1, lambda _: torch.ones(1))
+    agent.gather(2, 1, lambda _: torch.ones(1))
     ours.close()
     thread.join(LIMIT_S)
     assert (algorithm.learned, thread.is_alive()) == ([0, 1], False)

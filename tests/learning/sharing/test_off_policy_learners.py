@@ -53,7 +53,15 @@ def tensors(directory):
 
 
 def metrics(directory):
-    names = ("updates", "critic_loss", "policy_loss", "q", "entropy", "temperature", "env_steps")
+    names = (
+        "gradient_steps",
+        "critic_loss",
+        "policy_loss",
+        "q",
+        "entropy",
+        "temperature",
+        "env_steps",
+    )
     return [[row.get(name) for name in names] for row in read(directory / "iterations.csv")]
 
 

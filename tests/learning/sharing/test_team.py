@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from walle.learning.sharing import barrier as barrier_module
-from walle.learning.sharing.barrier import Barrier
-from walle.learning.sharing.memory import GrowingMemory, get, put
-from walle.learning.sharing.team import ALONE, SharedMemory, SharedTeam, dealt, map_rows
+from walle.learning.sharing import team as team_module
+from walle.learning.sharing.team import (
+    ALONE,
+    Barrier,
+    GrowingMemory,
+    SharedTeam,
+    TeamMemory,
+    dealt,
+    get,
+    map_rows,
+    put,
+)
 from walle.types import Rollout
 
 LIMIT_S = 60
@@ -49,7 +57,7 @@ def test_rows_are_dealt_once_and_evenly(count, size):
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_everybody_gets_all_rows_in_their_order(size):
-    memory, computed = SharedMemory(size), []
+    memory, computed = TeamMemory(size), []
 
     def learner(rank):
         team, found = SharedTeam(rank, memory, "cpu", nothing), []
@@ -76,7 +84,7 @@ def test_one_learner_alone_gets_all_rows():
 @pytest.mark.parametrize("count", [1, 1024, 1025, 3000])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_learners_divide_rows_in_blocks(count, size):
-    memory, x, lengths = SharedMemory(size), torch.arange(2.0 * count).view(count, 2), []
+    memory, x, lengths = TeamMemory(size), torch.arange(2.0 * count).view(count, 2), []
 
     def sums(rows):
         lengths.append(len(rows))
@@ -92,13 +100,13 @@ def test_the_learners_divide_rows_in_blocks(count, size):
 
 
 def test_a_result_is_not_overwritten_by_the_next():
-    team = SharedTeam(0, SharedMemory(1), "cpu", nothing)
+    team = SharedTeam(0, TeamMemory(1), "cpu", nothing)
     first, *_ = [map_rows(lambda x, n=n: x[:, 0] + n, torch.zeros(5, 1), team) for n in range(4)]
     assert first.tolist() == [0.0] * 5
 
 
 def test_rows_of_other_sizes_use_the_same_memory():
-    memory, sizes = SharedMemory(2), (1, 3, 2, 300, 1)
+    memory, sizes = TeamMemory(2), (1, 3, 2, 300, 1)
 
     def learner(rank):
         team, found = SharedTeam(rank, memory, "cpu", nothing), []
@@ -126,7 +134,7 @@ def test_a_barrier_holds_until_the_last_one_comes():
 
 
 def test_a_learner_that_waits_in_vain_asks_whether_the_team_is_whole(monkeypatch):
-    monkeypatch.setattr(barrier_module, "_SLEEP_S", 0.001)
+    monkeypatch.setattr(team_module, "_SLEEP_S", 0.001)
 
     def died():
         raise EOFError("the team is broken")
@@ -174,12 +182,12 @@ def test_memory_grows_and_keeps_its_numbers():
 
 def test_memory_leaves_no_descriptor_open():
     before = len(os.listdir("/proc/self/fd"))
-    SharedMemory(3).round.bytes(100)
+    TeamMemory(3).round.bytes(100)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_agents_end_reaches_a_learner_that_waits(monkeypatch):
-    monkeypatch.setattr(barrier_module, "_SLEEP_S", 0.001)
+    monkeypatch.setattr(team_module, "_SLEEP_S", 0.001)
     ours, theirs = Pipe()
     ours.close()
 
@@ -188,4 +196,4 @@ def test_the_agents_end_reaches_a_learner_that_waits(monkeypatch):
             raise EOFError
 
     with pytest.raises(EOFError):
-        SharedTeam(1, SharedMemory(2), "cpu", while_waiting).meet()
+        SharedTeam(1, TeamMemory(2), "cpu", while_waiting).gather(2, 1, lambda _: torch.ones(1))

@@ -1,4 +1,4 @@
-"""The common part of the off-policy algorithms: replay buffer, limiter and blocks of updates."""
+"""The common part of the off-policy algorithms: replay buffer, due updates and their blocks."""
 
 from __future__ import annotations
 
@@ -6,39 +6,25 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
+from walle.algos import engines, native
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.compiling import (
-    NATIVE_UPDATE,
-    OFF_POLICY_UPDATE,
-    Compilable,
-    Compiling,
-    Cost,
-    describe,
-)
-from walle.algos.off_policy.limiter import Limiter
-from walle.algos.off_policy.replay_memory import check_replay_memory
 from walle.algos.problem import Problem
-from walle.errors import not_negative, positive, within
-from walle.learning.gradient_steps import leaves, rebuild
-from walle.learning.off_policy_updates import (
-    Stage,
-    TakesBlocks,
-    Updates,
-    Values,
-    take_stages,
-)
-from walle.learning.optimizer import Divisible
-from walle.learning.replay import Replay
-from walle.learning.sharing.sharded_updates import ShardedUpdates
+from walle.errors import ConfigError, not_negative, positive, within
+from walle.learning.adam import AdamSettings, TrainState, adam_step
+from walle.learning.replay import Replay, Transitions, row_width
 from walle.learning.sharing.team import ALONE, Team
+from walle.learning.step import Divisible, Stage, Updates
+from walle.learning.trees import leaves, rebuild
 from walle.nets.factory import NetSettings
 from walle.nets.normalize import ObservationNormalizer
+from walle.system.machine import memory_bytes
 from walle.types import PolicySnapshot, Rollout
 
 _AT_ONCE = 64  # the most minibatches in one draw
@@ -68,7 +54,7 @@ class OffPolicySettings(CompilableSettings):
 
 
 class Draw(NamedTuple):
-    """The arguments of `OffPolicy.learn`: what N blocks of updates need.
+    """The arguments of `OffPolicy.learn`: the inputs of N blocks of updates.
 
     Attributes:
         minibatches: [N, K, B, W] rows of the replay buffer.
@@ -79,20 +65,22 @@ class Draw(NamedTuple):
     noise: Tensor
 
 
-class DividedUpdates(TakesBlocks, Divisible, Protocol):
-    """Takes blocks of updates that several learners divide."""
+class Sample(NamedTuple):
+    """A minibatch of B transitions, and the noise [B, M, A] of each."""
+
+    transitions: Transitions
+    noise: Tensor
 
 
 class OffPolicy(ABC):
     """Base of the algorithms that fill a replay buffer and take updates in proportion to its steps.
 
-    A subclass makes the networks, and adds `stages` and `summary`; or `block`, which several
-    learners cannot divide. Observations are not normalised.
+    A subclass makes the networks, and adds `stages` and `summary`. Observations are not normalised.
     """
 
     capabilities: ClassVar[Capabilities]
-    metrics: ClassVar[type[tuple[Any, ...]]]
-    cost: ClassVar[Cost] = OFF_POLICY_UPDATE
+    metrics: ClassVar[tuple[str, ...]]
+    adam: AdamSettings = AdamSettings()
     obs_clip: float | None = None
     state: Any
 
@@ -108,7 +96,7 @@ class OffPolicy(ABC):
         draws: int,
         updates: int = 1,
     ) -> None:
-        """Begins with an empty buffer; the networks are there already.
+        """Starts with an empty buffer; the networks are there already.
 
         Args:
             settings: settings of the algorithm.
@@ -120,32 +108,19 @@ class OffPolicy(ABC):
             draws: M, how often an update draws noise [B, A].
             updates: K, the updates in a block.
         """
-        self.settings, self.obs_dim = settings, problem.obs_dim
+        self.settings, self.net, self.problem = settings, net, problem
+        self.obs_dim, self.updates_per_block = problem.obs_dim, updates
         self.state, self.generator = state, generator
         layout = problem.obs_layout
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
-        check_replay_memory(settings, capacity, problem, actions, drawn=_AT_ONCE)
+        _check_memory(settings, capacity, problem, actions)
         self.replay = Replay(capacity, problem.obs_dim, actions, problem.device, layout.dtype)
-        self.limiter = Limiter(settings.updates_per_step, settings.learning_starts, updates)
+        self.due = DueUpdates(settings.updates_per_step, settings.learning_starts, updates)
         self._minibatches = (updates, settings.minibatch_size, self.replay.width)
         self._noise = (updates, draws, settings.minibatch_size, actions)
-        self._device = problem.device
         self.team: Team = ALONE
-        self._updates: TakesBlocks = Updates(self.block)
-        self._divided: DividedUpdates | None = None
-        if problem.shards > 1 and type(self).block is OffPolicy.block:
-            self.divide(ShardedUpdates(self.stages(), self.summary, problem.shards))
+        self.updates: Any = Updates(self.stages(), self.sample, self.summary, problem.shards)
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
-        due = int(settings.updates_per_step * (problem.total_steps - settings.learning_starts))
-        rows = settings.minibatch_size
-        cost = NATIVE_UPDATE if self.is_native else self.cost
-        part = Compilable("learning", max(0, due), rows, self._compile, cost=cost)
-        self.compiling = Compiling(
-            settings.compile,
-            problem.device,
-            [part],
-            description=describe(self, net, problem),
-        )
 
     @property
     @abstractmethod
@@ -155,7 +130,7 @@ class OffPolicy(ABC):
     @property
     def exploration(self) -> float:
         """The policy's last parameter: 1 while samplers act at random."""
-        return float(not self.limiter.started)
+        return float(not self.due.started)
 
     @property
     def vector(self) -> Tensor:
@@ -165,112 +140,95 @@ class OffPolicy(ABC):
     @property
     def env_steps(self) -> int:
         """See `Learnable`."""
-        return self.limiter.inserted
+        return self.due.inserted
 
     @env_steps.setter
     def env_steps(self, steps: int) -> None:
-        self.limiter.inserted = steps
+        self.due.inserted = steps
 
-    @property
-    def updates_per_block(self) -> int:
-        """K, the updates in a block."""
-        return self._minibatches[0]
-
+    @abstractmethod
     def stages(self) -> Sequence[Stage]:
-        """The gradient steps of a block, in their order; none if a subclass overrides `block`."""
-        return ()
+        """The gradient steps of a block on `Sample`s, in their order."""
 
-    def summary(self, found: Sequence[Values]) -> Any:
-        """The `metrics` of a block, for the values of its stages or their means."""
-        raise NotImplementedError(f"{type(self).__name__} has stages, but no summary of them")
+    @abstractmethod
+    def summary(self, numbers: Sequence[Tensor]) -> Tensor:
+        """The `metrics` of a block, for the numbers of its stages."""
 
-    def block(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, Any]:
-        """Takes a block of K updates; pure.
-
-        Args:
-            state: the state before the block.
-            minibatches: [K, B, W] rows of the replay buffer.
-            noise: [K, M, B, A] standard normal; an update draws M times.
-
-        Returns:
-            The state after the block, and its `metrics`.
-        """
-        after, found = take_stages(self.stages(), state, minibatches, noise)
-        return after, self.summary(found)
+    @abstractmethod
+    def native_updates(self) -> Any:
+        """The same blocks in C++, for networks that the library has."""
 
     @property
     def is_native(self) -> bool:
-        """Whether `make_native` computes the same blocks; others are compiled from their code."""
-        return False
+        """Whether the library has the networks."""
+        return native.has_networks(self, self.net, self.problem)
 
-    def make_native(self) -> DividedUpdates:
-        """Updates in C++."""
-        raise NotImplementedError(f"{type(self).__name__} has no updates in C++")
+    def sample(self, rows: Tensor, noise: Tensor) -> Sample:
+        """The minibatch of rows [B, W] of the buffer with noise [M, B, A]."""
+        return Sample(Transitions.split(rows, self.obs_dim), noise.transpose(0, 1))
 
-    def divide(self, updates: DividedUpdates) -> None:
-        """Takes all later updates by `updates`, which several learners can divide."""
-        self._updates = self._divided = updates
+    def adam_step(
+        self, part: TrainState, grad: Tensor, rate: float | Tensor | None = None
+    ) -> TrainState:
+        """One step of Adam along the gradient [P], by default of the settings' size."""
+        size = self.settings.learning_rate if rate is None else rate
+        return adam_step(part, grad, size, self.adam)[0]
 
     def optimizers(self) -> Sequence[Divisible]:
-        """The updates, if several learners can divide them."""
-        return [] if self._divided is None else [self._divided]
+        """The updates, which several learners can divide."""
+        return [self.updates]
 
     def join(self, team: Team) -> None:
         """Takes all later updates with `team`."""
         self.team = team
-        for updates in self.optimizers():
-            updates.join_team(team)
+        self.updates.join_team(team)
 
     def warm_up(self) -> str:
-        """Compiles the updates if that repays it; returns one line: whether, and why.
+        """Chooses the engine of the updates; returns one line: which, and why."""
+        s, problem = self.settings, self.problem
+        steps = max(0, int(s.updates_per_step * (problem.total_steps - s.learning_starts)))
+        load = self._load_native if self.is_native else None
+        parts = [engines.Part("learning", steps, load, self._compile)]
+        return engines.choose(s.compile, problem.device, parts, self.team)
 
-        The other learners compile too, and all wait for each other.
-        """
-        line = self.compiling.run()
-        self.compiling.meet(self.team)
-        return line
+    def _load_native(self) -> None:
+        self.updates = self.native_updates()
+        self.updates.join_team(self.team)
 
-    def _compile(self, description: str | None) -> None:
-        if self.is_native:
-            native = self.make_native()
-            native.join_team(self.team)
-            self._updates = native
-            self._divided = None if self._divided is None else native
-            return
-        dtype = getattr(torch, self.replay.dtype)
-        minibatches = torch.zeros(self._minibatches, dtype=dtype, device=self._device)
-        noise = torch.zeros(self._noise, device=self._device)
-        self._updates.compile(self.state, minibatches, noise, description)
+    def _compile(self) -> None:
+        dtype, device = getattr(torch, self.replay.dtype), self.problem.device
+        minibatches = torch.zeros(1, *self._minibatches, dtype=dtype, device=device)
+        self.updates.compile(self.state, minibatches, torch.zeros(1, *self._noise, device=device))
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Stores the round's steps and takes the due updates; returns the metrics to log."""
         self.replay.add(rollout)
-        due = self.limiter.insert(rollout.env_steps)
-        return {"updates": due * self._minibatches[0], **self.improve(due)}
+        blocks = self.due.insert(rollout.env_steps)
+        return {"gradient_steps": blocks * self.updates_per_block, **self.improve(blocks)}
 
     def improve(self, blocks: int) -> dict[str, float]:
         """Takes `blocks` blocks of updates; returns their mean metrics, NaN for no block."""
-        names = self.metrics._fields  # type: ignore[attr-defined] # a named tuple's
-        found: list[Tensor] = []
-        at_once = max(1, _AT_ONCE // self._minibatches[0])
+        metrics: list[Tensor] = []
+        at_once = max(1, _AT_ONCE // self.updates_per_block)
         for begin in range(0, blocks, at_once):
             drawn = self._draw(min(at_once, blocks - begin))
             self.team.announce(drawn, self.env_steps)
-            found += self.learn(*drawn)
-        means = torch.stack(found).mean(0).tolist() if found else [math.nan] * len(names)
-        return dict(zip(names, means, strict=True))
+            metrics += self.learn(*drawn)
+        missing = [math.nan] * len(self.metrics)
+        means = torch.stack(metrics).mean(0).tolist() if metrics else missing
+        return dict(zip(self.metrics, means, strict=True))
 
     def learn(self, minibatches: Tensor, noise: Tensor) -> list[Tensor]:
         """Takes the blocks of updates of a `Draw`; returns the metrics of each."""
-        self.state, found = self._updates.run(self.state, minibatches, noise)
-        return found
+        self.state, metrics = self.updates.run(self.state, minibatches, noise)
+        return list(metrics)
 
     def _draw(self, blocks: int) -> Draw:
         """Minibatches and noise for N blocks, from the agent's random stream."""
         per_block, size, _ = self._minibatches
         rows = self.replay.sample(blocks * per_block, size, self.generator)
         noise = torch.randn((blocks, *self._noise), generator=self.generator)
-        return Draw(rows.view(blocks, *self._minibatches), noise.to(self._device))
+        return Draw(rows.view(blocks, *self._minibatches), noise.to(self.problem.device))
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's vector, and how much samplers explore."""
@@ -282,14 +240,153 @@ class OffPolicy(ABC):
         """State needed to resume, without `replay`."""
         return {
             "tensors": leaves(self.state),
-            "inserted": self.limiter.inserted,
-            "blocks": self.limiter.blocks,
+            "inserted": self.due.inserted,
+            "blocks": self.due.blocks,
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        self.state = rebuild(self.state, (x.to(self._device) for x in state["tensors"]))
-        self.limiter.inserted, self.limiter.blocks = state["inserted"], state["blocks"]
+        tensors = [_steps_of(x) if x.shape == (2,) else x for x in state["tensors"]]
+        self.state = rebuild(self.state, (x.to(self.problem.device) for x in tensors))
+        self.due.inserted, self.due.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
         self.team.changed()
+
+
+def polyak_update(target: Tensor, vector: Tensor, tau: float) -> Tensor:
+    """Moves a target network towards its network: (1 - τ) θ' + τ θ."""
+    return torch.lerp(target, vector, tau)
+
+
+def _steps_of(decay: Tensor) -> Tensor:
+    """Adam's number of steps t from β₁ᵗ and β₂ᵗ, as checkpoints before version 0.3 have them."""
+    product, steps = np.float32(1), 0
+    while product > float(decay[1]):
+        product, steps = product * np.float32(AdamSettings().beta2), steps + 1
+    return torch.tensor(float(steps))
+
+
+class DueUpdates:
+    """Counts due updates: `per_step` for every environment step after the first `starts` steps.
+
+    The count depends only on the environment steps so far, so every mode takes the same updates.
+    Updates are taken in whole blocks; a remainder waits for the next call.
+    """
+
+    def __init__(self, per_step: float, starts: int, block: int) -> None:
+        """A block has `block` updates."""
+        self._per_step, self._starts, self._block = per_step, starts, block
+        self.inserted = 0
+        self.blocks = 0
+
+    @property
+    def started(self) -> bool:
+        """Whether learning has started."""
+        return self.inserted >= self._starts
+
+    def insert(self, steps: int) -> int:
+        """Counts `steps` more environment steps; returns the number of blocks that are now due."""
+        self.inserted += steps
+        owed = math.floor(self._per_step * max(0, self.inserted - self._starts))
+        due = owed // self._block - self.blocks
+        self.blocks += due
+        return due
+
+
+def _check_memory(settings: Any, capacity: int, problem: Problem, actions: int) -> None:
+    """Refuses a buffer or minibatches that this machine cannot hold."""
+    dtype = problem.obs_layout.dtype
+    width = np.dtype(dtype).itemsize * row_width(problem.obs_dim, actions, dtype)
+    for name, rows, copies in (
+        ("buffer_size", capacity, 3),  # writing a checkpoint takes two more copies
+        ("minibatch_size", settings.minibatch_size, _AT_ONCE),
+    ):
+        needed, available = copies * rows * width, memory_bytes()
+        if needed > available:
+            raise ConfigError(
+                f"algo.{name}={getattr(settings, name)} needs {needed / 1e9:,.0f} GB, and this "
+                f"machine has {available / 1e9:,.0f}; the largest that fits: "
+                f"{rows * available // needed}"
+            )
+
+
+class ContinuousOffPolicy(OffPolicy):
+    """Base of the off-policy algorithms with a policy that the gradient of its critics improves.
+
+    A subclass adds `start`, `stages` and `summary`; its state has a `policy` with a `vector`.
+    """
+
+    def __init__(
+        self,
+        settings: Any,
+        net: NetSettings,
+        problem: Problem,
+        kind: str,
+        *,
+        exploration: float = 0.0,
+        critics: int,
+        draws: int,
+        updates: int = 1,
+    ) -> None:
+        """Draws the initial parameters and starts with an empty buffer.
+
+        Args:
+            settings: settings of the algorithm.
+            net: settings of the networks.
+            problem: spaces and sizes of the run.
+            kind: of the policy, see `nets.factory.PolicySpec`.
+            exploration: standard deviation of a deterministic policy's noise.
+            critics: number of critics.
+            draws: M, how often an update draws noise [B, A].
+            updates: K, the updates in a block.
+        """
+        actions = continuous_actions(settings.name, problem)
+        self.policy_factory = net.policy_factory(problem, kind, exploration)
+        self.policy, self.critics = self.policy_factory().policy, critics
+        self.critic = net.q_functions(problem, actions, critics)
+        generator = problem.generator()
+        policy_vector, critic_vector = (
+            network.init(generator).to(problem.device) for network in (self.policy, self.critic)
+        )
+        state = self.start(policy_vector, critic_vector)
+        sizes = {"actions": actions, "draws": draws, "updates": updates}
+        super().__init__(settings, net, problem, state, generator, **sizes)
+
+    @abstractmethod
+    def start(self, policy: Tensor, critic: Tensor) -> Any:
+        """The state before the first update: nested named tuples of tensors, with `policy` first.
+
+        Args:
+            policy: [P] the policy's parameters.
+            critic: [Q] the parameters of all critics.
+        """
+
+    @property
+    def policy_vector(self) -> Tensor:
+        """The policy's parameters."""
+        vector: Tensor = self.state.policy.vector
+        return vector
+
+
+def continuous_actions(name: str, problem: Problem) -> int:
+    """A, the number of entries of an action, each from -1 to 1.
+
+    Raises:
+        ConfigError: actions are discrete, or have other bounds.
+    """
+    space = problem.action_space
+    if not isinstance(space, gym.spaces.Box):
+        actions, fix = f"actions {space}", "ppo"
+        if isinstance(space, gym.spaces.Discrete):
+            actions, fix = f"{space.n} discrete actions", "dqn or ppo"
+        raise ConfigError(
+            f"algo={name} needs continuous actions, because its policy learns from the gradient of "
+            f"Q(s, a) along a; this environment has {actions}: use algo={fix}"
+        )
+    if not ((space.low == -1) & (space.high == 1)).all():
+        raise ConfigError(
+            f"algo={name} draws actions from [-1, 1], but here they run from {space.low} to "
+            f"{space.high}; use env.action=rescale, which needs finite bounds, or algo=ppo"
+        )
+    return int(space.shape[0])

@@ -24,21 +24,18 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.off_policy.base import OffPolicySettings
-from walle.algos.off_policy.continuous import ContinuousOffPolicy
+from walle.algos.off_policy.base import (
+    ContinuousOffPolicy,
+    OffPolicySettings,
+    Sample,
+    polyak_update,
+)
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.learning import losses
+from walle.learning.adam import TrainState
 from walle.learning.native.replay_updates import NativeUpdates, ddpg_updates
-from walle.learning.off_policy_updates import (
-    Stage,
-    TrainState,
-    Values,
-    adam_step,
-    gradient_of,
-    polyak_update,
-)
-from walle.learning.replay import Transitions
+from walle.learning.step import Stage, gradient_of
 from walle.nets.factory import NetSettings
 
 
@@ -67,19 +64,11 @@ class DDPGState(NamedTuple):
     critic_target: Tensor
 
 
-class DDPGMetrics(NamedTuple):
-    """Metrics of a block of updates, scalars; `q` is the critic's mean value."""
-
-    critic_loss: Tensor
-    policy_loss: Tensor
-    q: Tensor
-
-
 class DDPG(ContinuousOffPolicy):
     """DDPG: a critic and a deterministic policy, each with a target network."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)
-    metrics = DDPGMetrics
+    metrics = ("critic_loss", "policy_loss", "q")  # q is the critic's mean value
 
     def __init__(
         self, settings: DDPGSettings, net: NetSettings, problem: Problem, **sizes: int
@@ -94,7 +83,7 @@ class DDPG(ContinuousOffPolicy):
         """Scale and bound of the noise on the target's action; DDPG has none."""
         return None
 
-    def make_native(self) -> NativeUpdates:
+    def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
         parts = native.actor_critic(self, self.critics)
         return ddpg_updates(parts, self.updates_per_block, self.smoothing)
@@ -112,58 +101,50 @@ class DDPG(ContinuousOffPolicy):
         critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
         return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
 
-    def critic_gradient(
-        self, state: DDPGState, minibatch: Tensor, noise: Tensor
-    ) -> tuple[Tensor, Values]:
+    def critic_gradient(self, state: DDPGState, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the critic's loss, [Q]; the loss, and the critic's mean value."""
-        batch = Transitions.split(minibatch, self.obs_dim)
-        target = self.target(state, batch, noise)
+        x, target = batch.transitions, self.target(state, batch)
 
-        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            q = self.critic(vector, batch.obs, batch.action)
-            return losses.critic_loss(q, target), q.mean()
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            q = self.critic(vector, x.obs, x.action)
+            return losses.critic_loss(q, target), [q.mean()]
 
         return gradient_of(loss, state.critic.vector)
 
-    def critic_step(self, state: DDPGState, grad: Tensor, values: Values) -> DDPGState:  # noqa: ARG002
+    def target(self, state: DDPGState, batch: Sample) -> Tensor:
+        """The critic's target y = r + γ c Q'(s', π'(s')), [B]."""
+        x = batch.transitions
+        action = self.policy.act(state.policy_target, x.next_obs)
+        q = self.critic(state.critic_target, x.next_obs, action)
+        return losses.td_target(x.reward, x.continues, q, self.settings.gamma)
+
+    def critic_step(
+        self, state: DDPGState, grad: Tensor, numbers: Tensor
+    ) -> tuple[DDPGState, Tensor]:
         """Moves the critic along the gradient [Q]."""
-        return state._replace(critic=adam_step(state.critic, grad, self.settings.learning_rate))
+        return state._replace(critic=self.adam_step(state.critic, grad)), numbers
 
-    def policy_gradient(
-        self,
-        state: DDPGState,
-        minibatch: Tensor,
-        noise: Tensor,  # noqa: ARG002 - the policy draws none
-    ) -> tuple[Tensor, Values]:
-        """The gradient of the policy's loss, [P]; the loss, and the mean value of its actions."""
-        batch = Transitions.split(minibatch, self.obs_dim)
+    def policy_gradient(self, state: DDPGState, batch: Sample) -> tuple[Tensor, Tensor]:
+        """The gradient of the policy's loss, [P], and the loss."""
+        obs = batch.transitions.obs
 
-        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            action = self.policy.act(vector, batch.obs)
-            q = self.critic.first(state.critic.vector, batch.obs, action)
-            return losses.deterministic_policy_loss(q), q.mean()
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            q = self.critic.first(state.critic.vector, obs, self.policy.act(vector, obs))
+            return losses.deterministic_policy_loss(q), []
 
         return gradient_of(loss, state.policy.vector)
 
-    def policy_step(self, state: DDPGState, grad: Tensor, values: Values) -> DDPGState:  # noqa: ARG002
+    def policy_step(
+        self, state: DDPGState, grad: Tensor, numbers: Tensor
+    ) -> tuple[DDPGState, Tensor]:
         """Moves the policy along the gradient [P], then the targets."""
-        s = self.settings
-        policy = adam_step(state.policy, grad, s.learning_rate)
-        return DDPGState(
-            policy,
-            state.critic,
-            polyak_update(state.policy_target, policy.vector, s.tau),
-            polyak_update(state.critic_target, state.critic.vector, s.tau),
-        )
+        policy, tau = self.adam_step(state.policy, grad), self.settings.tau
+        policy_target = polyak_update(state.policy_target, policy.vector, tau)
+        critic_target = polyak_update(state.critic_target, state.critic.vector, tau)
+        return DDPGState(policy, state.critic, policy_target, critic_target), numbers
 
-    def summary(self, found: Sequence[Values]) -> DDPGMetrics:
+    def summary(self, numbers: Sequence[Tensor]) -> Tensor:
         """See `OffPolicy.summary`; the critic's metrics are means over the block."""
-        *critic, (policy_loss, _) = found
-        critic_loss, q = torch.stack([torch.stack(tuple(values)) for values in critic]).mean(0)
-        return DDPGMetrics(critic_loss, policy_loss, q)
-
-    def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:  # noqa: ARG002
-        """The critic's target y = r + γ c Q'(s', π'(s')), [B]."""
-        action = self.policy.act(state.policy_target, batch.next_obs)
-        q = self.critic(state.critic_target, batch.next_obs, action)
-        return losses.td_target(batch.reward, batch.continues, q, self.settings.gamma)
+        *critic, policy_loss = numbers
+        critic_loss, q = torch.stack(critic).mean(0).unbind()
+        return torch.stack((critic_loss, *policy_loss, q))

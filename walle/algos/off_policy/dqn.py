@@ -34,20 +34,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import GRADIENT_STEP, Cost
-from walle.algos.off_policy.base import OffPolicy, OffPolicySettings
+from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample, polyak_update
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
-from walle.learning.off_policy_updates import (
-    Stage,
-    TrainState,
-    Values,
-    adam_step,
-    gradient_of,
-    polyak_update,
-)
-from walle.learning.replay import Transitions
+from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.native.replay_updates import ActionValues, NativeUpdates, dqn_updates
+from walle.learning.step import Stage, gradient_of
 from walle.nets.discrete_policies import EpsilonGreedyPolicy
 from walle.nets.factory import NetSettings
 
@@ -72,19 +65,11 @@ class DQNState(NamedTuple):
     updates: Tensor
 
 
-class DQNMetrics(NamedTuple):
-    """Metrics of an update, scalars; `q` is the mean value of the minibatch's actions."""
-
-    value_loss: Tensor
-    q: Tensor
-
-
 class DQN(OffPolicy):
     """DQN: one network of action values, with a target network."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(DQNSettings, replay=True, images=True)
-    metrics = DQNMetrics
-    cost: ClassVar[Cost] = GRADIENT_STEP
+    metrics = ("value_loss", "q")  # q is the mean value of the minibatch's actions
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""
@@ -95,6 +80,7 @@ class DQN(OffPolicy):
         initial = self.policy.init_values(generator).to(problem.device)
         updates = torch.zeros((), dtype=torch.int64, device=problem.device)
         start = DQNState(TrainState.start(initial), initial, updates)
+        self.adam = AdamSettings(max_grad_norm=settings.max_grad_norm)
         super().__init__(settings, net, problem, start, generator, actions=1, draws=0)
         self._falls_for = math.inf
         if settings.schedule == "linear":
@@ -106,45 +92,56 @@ class DQN(OffPolicy):
         """Takes one step on the values, and copies them to the target where that is due."""
         return [Stage(self.value_gradient, self.value_step)]
 
-    def value_gradient(
-        self,
-        state: DQNState,
-        minibatch: Tensor,
-        noise: Tensor,  # noqa: ARG002 - an update draws none
-    ) -> tuple[Tensor, Values]:
+    def value_gradient(self, state: DQNState, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the values' loss, [Q]; the loss, and the mean value of the actions."""
-        batch = Transitions.split(minibatch, self.obs_dim)
-        target = self.target(state, batch)
+        x, target = batch.transitions, self.target(state, batch)
 
-        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            q = self.policy.values(vector, batch.obs).gather(-1, batch.action.long()).squeeze(-1)
-            return functional.smooth_l1_loss(q, target), q.mean()
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            q = self.policy.values(vector, x.obs).gather(-1, x.action.long()).squeeze(-1)
+            return functional.smooth_l1_loss(q, target), [q.mean()]
 
         return gradient_of(loss, state.values.vector)
 
-    def value_step(self, state: DQNState, grad: Tensor, values: Values) -> DQNState:  # noqa: ARG002
+    def target(self, state: DQNState, batch: Sample) -> Tensor:
+        """The target y = r + γ c max_a Q'(s', a), [B]; double: Q'(s', argmax_a Q(s', a))."""
+        x = batch.transitions
+        choosing = q = self.policy.values(state.target, x.next_obs)
+        if self.settings.double:
+            choosing = self.policy.values(state.values.vector, x.next_obs)
+        best = q.gather(-1, choosing.argmax(-1, keepdim=True)).T
+        return losses.td_target(x.reward, x.continues, best, self.settings.gamma)
+
+    def value_step(self, state: DQNState, grad: Tensor, numbers: Tensor) -> tuple[DQNState, Tensor]:
         """Moves the values along the gradient [Q], and the target where that is due."""
         s = self.settings
         rate = s.learning_rate * (1 - state.updates / self._falls_for).clamp(min=0)
-        after = adam_step(state.values, grad, rate, s.max_grad_norm)
+        after = self.adam_step(state.values, grad, rate)
         updates = state.updates + 1
         moved = polyak_update(state.target, after.vector, s.tau)
         due = updates % s.target_interval == 0
-        return DQNState(after, torch.where(due, moved, state.target), updates)
+        return DQNState(after, torch.where(due, moved, state.target), updates), numbers
 
-    def summary(self, found: Sequence[Values]) -> DQNMetrics:
+    def summary(self, numbers: Sequence[Tensor]) -> Tensor:
         """See `OffPolicy.summary`."""
-        ((value_loss, q),) = found
-        return DQNMetrics(value_loss, q)
+        return numbers[0]
 
-    def target(self, state: DQNState, batch: Transitions) -> Tensor:
-        """The target y = r + γ c max_a Q'(s', a), [B]; double: Q'(s', argmax_a Q(s', a))."""
-        q = self.policy.values(state.target, batch.next_obs)
-        choosing = q
-        if self.settings.double:
-            choosing = self.policy.values(state.values.vector, batch.next_obs)
-        best = q.gather(-1, choosing.argmax(-1, keepdim=True)).T
-        return losses.td_target(batch.reward, batch.continues, best, self.settings.gamma)
+    def native_updates(self) -> NativeUpdates:
+        """See `OffPolicy`."""
+        s = self.settings
+        parts = ActionValues(
+            values=self.policy.values_layout,
+            activation=self.net.activation,
+            minibatch=s.minibatch_size,
+            shards=self.problem.shards,
+            gamma=s.gamma,
+            tau=s.tau,
+            learning_rate=s.learning_rate,
+            max_grad_norm=s.max_grad_norm,
+            falls_for=self._falls_for,
+            double=s.double,
+            target_interval=s.target_interval,
+        )
+        return dqn_updates(parts)
 
     @property
     def policy_vector(self) -> Tensor:
@@ -155,9 +152,9 @@ class DQN(OffPolicy):
     @property
     def exploration(self) -> float:
         """ε: 1 before learning starts, then a line to `exploration_final`."""
-        if not self.limiter.started:
+        if not self.due.started:
             return 1.0
-        share = min(1.0, self.limiter.inserted / self._exploring_steps)
+        share = min(1.0, self.due.inserted / self._exploring_steps)
         final: float = self.settings.exploration_final
         return 1.0 + share * (final - 1.0)
 

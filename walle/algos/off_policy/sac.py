@@ -21,21 +21,17 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.off_policy.base import OffPolicySettings
-from walle.algos.off_policy.continuous import ContinuousOffPolicy
-from walle.algos.problem import Problem
-from walle.learning import losses
-from walle.learning.native.replay_updates import NativeUpdates, sac_updates
-from walle.learning.off_policy_updates import (
-    Stage,
-    TrainState,
-    Values,
-    adam_step,
-    adam_update,
-    gradient_of,
+from walle.algos.off_policy.base import (
+    ContinuousOffPolicy,
+    OffPolicySettings,
+    Sample,
     polyak_update,
 )
-from walle.learning.replay import Transitions
+from walle.algos.problem import Problem
+from walle.learning import losses
+from walle.learning.adam import TrainState
+from walle.learning.native.replay_updates import NativeUpdates, sac_updates
+from walle.learning.step import Stage, gradient_of
 from walle.nets.factory import NetSettings
 
 
@@ -55,21 +51,12 @@ class SACState(NamedTuple):
     critic_target: Tensor
 
 
-class SACMetrics(NamedTuple):
-    """Metrics of an update, scalars; `q` is the critics' mean value, `temperature` is α."""
-
-    critic_loss: Tensor
-    policy_loss: Tensor
-    q: Tensor
-    entropy: Tensor
-    temperature: Tensor
-
-
 class SAC(ContinuousOffPolicy):
     """SAC: two critics, a squashed Gaussian policy and a learned temperature."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True)
-    metrics = SACMetrics
+    # q is the critics' mean value, temperature is α
+    metrics = ("critic_loss", "policy_loss", "q", "entropy", "temperature")
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
         """Builds two critics; the default target entropy is -A."""
@@ -78,7 +65,7 @@ class SAC(ContinuousOffPolicy):
         if settings.target_entropy is not None:
             self.target_entropy = settings.target_entropy
 
-    def make_native(self) -> NativeUpdates:
+    def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
         return sac_updates(native.actor_critic(self, self.critics), self.target_entropy)
 
@@ -98,69 +85,64 @@ class SAC(ContinuousOffPolicy):
             Stage(self.policy_gradient, self.policy_step),
         ]
 
-    def critic_gradient(
-        self, state: SACState, minibatch: Tensor, noise: Tensor
-    ) -> tuple[Tensor, Values]:
+    def critic_gradient(self, state: SACState, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the critics' loss, [Q]; the loss, and the critics' mean value."""
-        batch = Transitions.split(minibatch, self.obs_dim)
-        temperature = state.log_temperature.vector.exp()
-        target = self.target(state, batch, temperature, noise[0])
+        x, target = batch.transitions, self.target(state, batch)
 
-        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            q = self.critic(vector, batch.obs, batch.action)
-            return losses.critic_loss(q, target), q.mean()
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            q = self.critic(vector, x.obs, x.action)
+            return losses.critic_loss(q, target), [q.mean()]
 
         return gradient_of(loss, state.critic.vector)
 
-    def critic_step(self, state: SACState, grad: Tensor, values: Values) -> SACState:  # noqa: ARG002
-        """Moves the critics along the gradient [Q]."""
-        return state._replace(critic=adam_step(state.critic, grad, self.settings.learning_rate))
-
-    def policy_gradient(
-        self, state: SACState, minibatch: Tensor, noise: Tensor
-    ) -> tuple[Tensor, Values]:
-        """The gradient of the policy's loss, [P]; the loss, log π(a|s) [B], and α."""
-        batch = Transitions.split(minibatch, self.obs_dim)
-        temperature = state.log_temperature.vector.exp()
-
-        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            action, log_prob = self.policy.draw(vector, batch.obs, noise[1])
-            q = self.critic(state.critic.vector, batch.obs, action)
-            return losses.soft_policy_loss(q, log_prob, temperature), log_prob
-
-        grad, values = gradient_of(loss, state.policy.vector)
-        return grad, (*values, temperature)
-
-    def policy_step(self, state: SACState, grad: Tensor, values: Values) -> SACState:
-        """Moves the policy along the gradient [P], then the temperature and the target."""
-        s, (_, log_prob, _) = self.settings, values
-
-        def temperature_loss(log_temperature: Tensor) -> tuple[Tensor, Tensor]:
-            loss = losses.temperature_loss(log_temperature, log_prob, self.target_entropy)
-            return loss, log_temperature
-
-        policy = adam_step(state.policy, grad, s.learning_rate)
-        log_temperature, *_ = adam_update(temperature_loss, state.log_temperature, s.learning_rate)
-        return SACState(
-            policy,
-            state.critic,
-            log_temperature,
-            polyak_update(state.critic_target, state.critic.vector, s.tau),
-        )
-
-    def summary(self, found: Sequence[Values]) -> SACMetrics:
-        """See `OffPolicy.summary`."""
-        (critic_loss, q), (policy_loss, log_prob, temperature) = found
-        return SACMetrics(critic_loss, policy_loss, q, -log_prob.mean(), temperature)
-
-    def target(
-        self, state: SACState, batch: Transitions, temperature: Tensor, noise: Tensor
-    ) -> Tensor:
+    def target(self, state: SACState, batch: Sample) -> Tensor:
         """The critics' target, [B], for an action a' ~ π(s').
 
         y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')).
         """
-        action, log_prob = self.policy.draw(state.policy.vector, batch.next_obs, noise)
-        q = self.critic(state.critic_target, batch.next_obs, action)
+        x, temperature = batch.transitions, state.log_temperature.vector.exp()
+        action, log_prob = self.policy.draw(state.policy.vector, x.next_obs, batch.noise[:, 0])
+        q = self.critic(state.critic_target, x.next_obs, action)
         gamma = self.settings.gamma
-        return losses.soft_td_target(batch.reward, batch.continues, q, log_prob, temperature, gamma)
+        return losses.soft_td_target(x.reward, x.continues, q, log_prob, temperature, gamma)
+
+    def critic_step(
+        self, state: SACState, grad: Tensor, numbers: Tensor
+    ) -> tuple[SACState, Tensor]:
+        """Moves the critics along the gradient [Q]."""
+        return state._replace(critic=self.adam_step(state.critic, grad)), numbers
+
+    def policy_gradient(self, state: SACState, batch: Sample) -> tuple[Tensor, Tensor]:
+        """The gradient of the policy's loss, [P]; the loss, the mean of log π(a|s), and α."""
+        obs, temperature = batch.transitions.obs, state.log_temperature.vector.exp()
+
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            action, log_prob = self.policy.draw(vector, obs, batch.noise[:, 1])
+            q = self.critic(state.critic.vector, obs, action)
+            value = losses.soft_policy_loss(q, log_prob, temperature)
+            return value, [log_prob.mean(), temperature]
+
+        return gradient_of(loss, state.policy.vector)
+
+    def policy_step(
+        self, state: SACState, grad: Tensor, numbers: Tensor
+    ) -> tuple[SACState, Tensor]:
+        """Moves the policy along the gradient [P], then the temperature and the target."""
+        log_prob = numbers[1]
+
+        def temperature_loss(log_temperature: Tensor) -> tuple[Tensor, list[Tensor]]:
+            return losses.temperature_loss(log_temperature, log_prob, self.target_entropy), []
+
+        slope, _ = gradient_of(temperature_loss, state.log_temperature.vector)
+        after = SACState(
+            self.adam_step(state.policy, grad),
+            state.critic,
+            self.adam_step(state.log_temperature, slope),
+            polyak_update(state.critic_target, state.critic.vector, self.settings.tau),
+        )
+        return after, numbers
+
+    def summary(self, numbers: Sequence[Tensor]) -> Tensor:
+        """See `OffPolicy.summary`."""
+        (critic_loss, q), (policy_loss, log_prob, temperature) = numbers
+        return torch.stack((critic_loss, policy_loss, q, -log_prob, temperature))

@@ -21,11 +21,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from walle.algos.base import Capabilities
+from walle.algos.off_policy.base import Sample
 from walle.algos.off_policy.ddpg import DDPG, DDPGSettings, DDPGState
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.learning.replay import Transitions
 from walle.nets.factory import NetSettings
 
 
@@ -53,11 +53,11 @@ class TD3(DDPG):
         """Scale and bound of the noise on the target's action."""
         return self.settings.target_noise, self.settings.target_noise_clip
 
-    def target(self, state: DDPGState, batch: Transitions, draws: Tensor) -> Tensor:
+    def target(self, state: DDPGState, batch: Sample) -> Tensor:
         """The target y = r + γ c min_k Q'_k(s', ã), [B]; ã is π'(s') with clipped noise."""
-        s = self.settings
+        x = batch.transitions
         action = losses.target_policy_smoothing(
-            self.policy.act(state.policy_target, batch.next_obs), draws[0], *self.smoothing
+            self.policy.act(state.policy_target, x.next_obs), batch.noise[:, 0], *self.smoothing
         )
-        q = self.critic(state.critic_target, batch.next_obs, action)
-        return losses.td_target(batch.reward, batch.continues, q, s.gamma)
+        q = self.critic(state.critic_target, x.next_obs, action)
+        return losses.td_target(x.reward, x.continues, q, self.settings.gamma)

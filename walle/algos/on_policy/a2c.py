@@ -28,18 +28,17 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.compiling import GRADIENT_STEP, NATIVE_STEP, Compilable, Compiling, describe
+from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.rows import StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings
-from walle.learning.gradient_steps import Info
+from walle.learning.adam import AdamSettings, TrainState
 from walle.learning.native.passes import Loss
-from walle.learning.optimizer import Optimizer
 from walle.learning.sharing.team import map_rows
+from walle.learning.step import Info, Optimizer
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
@@ -72,11 +71,6 @@ class A2C(OnPolicy):
             epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
         )
         self.optimizer = Optimizer(self.loss, self.adam_settings, shards=problem.shards)
-        rounds, rows, in_cpp = problem.rounds, problem.batch_size, native.has_policy(self)
-        vary, cost = problem.rounds_vary and not in_cpp, NATIVE_STEP if in_cpp else GRADIENT_STEP
-        step = Compilable("learning", rounds, rows, self.compile, vary, cost)
-        described = describe(self, net, problem)
-        self.compiling = Compiling(settings.compile, problem.device, [step], description=described)
 
     def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
@@ -91,16 +85,23 @@ class A2C(OnPolicy):
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
-    def compile(self, description: str | None) -> None:
-        """Compiles the gradient step."""
-        if native.has_policy(self):
-            s, adam, shards = self.settings, self.adam_settings, self.problem.shards
-            weights = {"value_weight": s.value_weight, "entropy_weight": s.entropy_weight}
-            loss = Loss("policy_gradient", **weights)
-            self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
-            return
+    def parts(self) -> list[Part]:
+        """The gradient step of a round."""
+        compile_step = None if self.problem.rounds_vary else self.compile
+        load = self.load_native if native.has_policy(self) else None
+        return [Part("learning", self.problem.rounds, load, compile_step)]
+
+    def load_native(self) -> None:
+        """Takes all later gradient steps in C++."""
+        s, adam, shards = self.settings, self.adam_settings, self.problem.shards
+        weights = {"value_weight": s.value_weight, "entropy_weight": s.entropy_weight}
+        loss = Loss("policy_gradient", **weights)
+        self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
+
+    def compile(self) -> None:
+        """Compiles the gradient of a round."""
         example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(self.vector, example, len(example.obs), description)
+        self.optimizer.compile(TrainState(self.vector, self.adam), example, len(example.obs))
 
     def features(self, experience: Experience) -> Experience:
         """The round with what the policy sees, if there are images, instead of observations."""

@@ -20,8 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compiling
+from walle.algos.engines import Part
 from walle.algos.on_policy.a2c import A2C, A2CSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError
@@ -31,15 +32,6 @@ from walle.nets.factory import NetSettings
 @dataclass(kw_only=True)
 class A3CSettings(A2CSettings):
     """Settings in conf/algo/a3c.yaml, which explains every key."""
-
-    def __post_init__(self) -> None:
-        """Checks the bounds; refuses algo.compile=true."""
-        super().__post_init__()
-        if self.compile == "true":
-            raise ConfigError(
-                "algo.compile=true: an update of a3c has the rows of one sampler, and samplers"
-                " differ in their rows; use algo.compile=false or algo=a2c"
-            )
 
 
 class A3C(A2C):
@@ -54,7 +46,14 @@ class A3C(A2C):
     )
 
     def __init__(self, settings: A3CSettings, net: NetSettings, problem: Problem) -> None:
-        """Draws the initial parameters; compiles nothing."""
+        """Draws the initial parameters; refuses algo.compile=true where C++ has no such policy."""
         super().__init__(settings, net, problem)
-        reason = "learning eager: the number of rows differs from sampler to sampler"
-        self.compiling = Compiling(settings.compile, problem.device, [], without_parts=reason)
+        if settings.compile == "true" and not native.has_policy(self):
+            raise ConfigError(
+                "algo.compile=true: an update of a3c has the rows of one sampler, and samplers"
+                " differ in their rows; use algo.compile=auto or algo=a2c"
+            )
+
+    def parts(self) -> list[Part]:
+        """The gradient step of a rollout, whose rows differ from sampler to sampler."""
+        return [part._replace(compile=None) for part in super().parts()]

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walle.algos import engines
 from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.compiling import Compiling
 from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamState
 from walle.learning.native.passes import Passes
-from walle.learning.optimizer import Divisible, Optimizer
 from walle.learning.sharing.team import ALONE, Team
+from walle.learning.step import Divisible
 from walle.nets.critics import Critic
 from walle.nets.factory import NetSettings
 from walle.nets.policies import StochasticPolicy
@@ -109,22 +109,20 @@ class RoundData(NamedTuple):
 class OnPolicy(ABC):
     """Base of the algorithms that learn from one round at a time and then drop it.
 
-    A subclass adds its loss, `learn`, `optimizer`, and further state.
+    A subclass adds its loss, `learn`, `parts`, `optimizer`, and further state.
 
     Attributes:
         vector: the parameters; the policy's [P] come first.
         adam: Adam's state for `vector`.
-        optimizer: takes the gradient steps on `vector`.
+        optimizer: takes the gradient steps on `vector` in PyTorch.
         native: takes them in C++ instead; None where PyTorch does.
-        compiling: which parts are compiled.
         gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
         team: the learners that take the gradient steps together.
     """
 
     capabilities: ClassVar[Capabilities]
     replay = None
-    optimizer: Optimizer
-    compiling: Compiling
+    optimizer: Any
 
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, critic: Critic | None = None
@@ -159,6 +157,10 @@ class OnPolicy(ABC):
                 policy's and `ratio` is set; `estimates` then corrects the advantages.
             rollout: the round before normalisation, without its observations and actions.
         """
+
+    @abstractmethod
+    def parts(self) -> Sequence[engines.Part]:
+        """The parts of learning that can leave eager PyTorch."""
 
     def optimizers(self) -> Sequence[Divisible]:
         """The optimizers that several learners can share."""
@@ -196,7 +198,7 @@ class OnPolicy(ABC):
     def skip(self, rollout: Rollout) -> None:
         """Updates the normalisers with a rollout that is too old to learn from.
 
-        The lanes' running returns, on which the scale of rewards depends, have no gaps so.
+        This keeps each lane's running return, and hence the reward scale, gapless.
         """
         self.normalizers.experience(rollout)
         self.normalizers.update(rollout)
@@ -220,7 +222,8 @@ class OnPolicy(ABC):
 
         Args:
             experience: the round, with features instead of observations. If it has a `ratio`, the
-                lag is corrected: "truncated" weights advantages by min(1, ratio).
+                lag is corrected: advantages are weighted by min(1, ratio), after normalisation, so
+                that a step of weight 0 does not change the policy.
             value_of: maps [N, F] to values [N].
         """
         s, x, ratio = self.settings, experience, experience.ratio
@@ -234,18 +237,13 @@ class OnPolicy(ABC):
         if s.normalize_advantages:
             std = advantage.std(correction=min(1, advantage.numel() - 1))  # 0 for a single step
             advantage = (advantage - advantage.mean()) / (std + 1e-8)
-        if ratio is not None and s.correction == "truncated":
+        if ratio is not None and s.correction != "none":
             advantage = advantage * ratio.clamp(max=1.0)
         return Estimates(advantage, target, value)
 
     def warm_up(self) -> str:
-        """Compiles the parts that repay it; returns one line: what was compiled, and why.
-
-        The other learners compile too, and all wait for each other.
-        """
-        line = self.compiling.run()
-        self.compiling.meet(self.team)
-        return line
+        """Chooses the engine of each part; returns one line: the choices, and why."""
+        return engines.choose(self.settings.compile, self.problem.device, self.parts(), self.team)
 
     def snapshot(self) -> PolicySnapshot:
         """The policy's parameters and the normaliser."""

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.compiling import Compilable
+from walle.algos import native
+from walle.algos.engines import Part
 from walle.algos.problem import Problem
-from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.gradient_steps import Info
+from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.losses import value_loss
-from walle.learning.optimizer import Optimizer
+from walle.learning.native.passes import Columns, Loss, Passes
 from walle.learning.sharing.team import map_rows
+from walle.learning.step import Divisible, Info, Optimizer
 from walle.nets.critics import Critic
 
 
@@ -41,6 +42,7 @@ class NeuralBaseline:
     ) -> None:
         """Draws the initial parameters with `generator`, which later draws the minibatches too."""
         self._critic, self._settings, self._generator = critic, settings, generator
+        self._native: Passes | None = None
         self.vector = critic.init(generator).to(problem.device)
         self._adam = AdamState.zeros_like(self.vector)
         self._optimizer = Optimizer(self._loss, AdamSettings(), shards=problem.shards)
@@ -57,33 +59,38 @@ class NeuralBaseline:
 
     def fit(self, obs: Tensor, target: Tensor) -> float:
         """Fits the targets [N]; returns the minibatches' mean squared error before each step."""
-        result = self._optimizer.minimise(
-            self.vector,
-            self._adam,
-            FitBatch(obs, target),
-            epochs=self._settings.epochs,
-            minibatch_size=self._settings.minibatch_size,
-            learning_rate=self._settings.learning_rate,
-            generator=self._generator,
-        )
+        before = self.vector, self._adam
+        settings = {**self._settings._asdict(), "generator": self._generator}
+        if self._native is None:
+            result = self._optimizer.minimise(*before, FitBatch(obs, target), **settings)
+        else:
+            result = self._native.minimise(*before, Columns(obs, target=target), **settings)
         self.vector, self._adam = result.vector, result.state
         return result.info["loss"]
 
-    def optimizers(self) -> list[Optimizer]:
+    def optimizers(self) -> list[Divisible]:
         """The network's optimizer."""
-        return [self._optimizer]
+        return [self._native or self._optimizer]
 
-    def compilable(self, problem: Problem, rounds: int = 1) -> list[Compilable]:
-        """The gradient step, for fits to the data of `rounds` rounds."""
-        rows, size = rounds * problem.batch_size, self._settings.minibatch_size
+    def parts(self, algorithm: Any, rounds: int = 1) -> list[Part]:
+        """The gradient steps of the fits to the data of `rounds` rounds of an algorithm."""
+        problem, size = algorithm.problem, self._settings.minibatch_size
+        rows = rounds * problem.batch_size
 
-        def compile_step(description: str | None) -> None:
+        def load_native() -> None:
+            activation = algorithm.net.activation
+            adam, shards = AdamSettings(), problem.shards
+            self._native = Passes(None, self._critic, activation, Loss(), adam, shards)
+            self._native.join_team(self._optimizer.team)
+
+        def compile_step() -> None:
             obs = torch.zeros(rows, problem.obs_dim, device=self.vector.device)
             example = FitBatch(obs, torch.zeros(rows, device=self.vector.device))
-            self._optimizer.compile(self.vector, example, size, description)
+            self._optimizer.compile(TrainState(self.vector, self._adam), example, size)
 
         steps = problem.rounds * self._settings.epochs * -(-rows // size)
-        return [Compilable("value function", steps, size, compile_step)]
+        load = load_native if native.has_networks(algorithm, algorithm.net, problem) else None
+        return [Part("value function", steps, load, compile_step)]
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""

@@ -35,25 +35,17 @@ from torch import Tensor
 
 from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.compiling import (
-    GRADIENT_STEP,
-    NATIVE_STEP,
-    Compilable,
-    Compiling,
-    describe,
-    sequence_cost,
-)
+from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState
-from walle.learning.gradient_steps import Info
-from walle.learning.native.passes import Learned, Loss
-from walle.learning.optimizer import Optimizer
+from walle.learning.adam import AdamSettings, AdamState, TrainState
+from walle.learning.native.passes import Loss
 from walle.learning.sharing.team import map_rows
+from walle.learning.step import Info, Learned, Optimizer
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
@@ -139,13 +131,6 @@ class PPO(OnPolicy):
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
         )
-        minibatches = -(-problem.batch_size // settings.minibatch_size)
-        steps = problem.rounds * settings.epochs * minibatches
-        cost = sequence_cost(net.memory.sequence) if net.memory else GRADIENT_STEP
-        cost = NATIVE_STEP if native.has_policy(self) else cost
-        parts = [Compilable("learning", steps, self.rows.minibatch_size, self.compile, cost=cost)]
-        described = describe(self, net, problem)
-        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
 
     def loss(self, vector: Tensor, batch: PPOBatch) -> tuple[Tensor, Info]:
         """L = L_clip + c_v L_value - c_h H, over a minibatch."""
@@ -162,32 +147,41 @@ class PPO(OnPolicy):
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
 
-    def compile(self, description: str | None) -> None:
-        """Compiles the gradient step, or whole passes over a round in C++ where there are any."""
-        if native.has_policy(self):
-            s = self.settings
-            loss = Loss(
-                objective="clip",
-                clip=s.clip,
-                value_weight=s.value_weight,
-                value_clip=s.value_clip,
-                entropy_weight=s.entropy_weight,
-                noise_is_learned=s.log_std_end is None,
-                kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
-            )
-            adam, shards = self.adam_settings, self.problem.shards
-            self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
-            return
-        zeros = Experience.zeros(self.problem, self.net.state_size)
-        example = self.batch(zeros, self.vector)
-        self.optimizer.compile(self.vector, example, self.rows.minibatch_size, description)
+    def parts(self) -> list[Part]:
+        """The passes over a round."""
+        minibatches = -(-self.problem.batch_size // self.settings.minibatch_size)
+        steps = self.problem.rounds * self.settings.epochs * minibatches
+        load = self.load_native if native.has_policy(self) else None
+        return [Part("learning", steps, load, self.compile)]
+
+    def load_native(self) -> None:
+        """Takes all later passes in C++."""
+        s = self.settings
+        loss = Loss(
+            objective="clip",
+            clip=s.clip,
+            value_weight=s.value_weight,
+            value_clip=s.value_clip,
+            entropy_weight=s.entropy_weight,
+            noise_is_learned=s.log_std_end is None,
+            kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
+        )
+        adam, shards = self.adam_settings, self.problem.shards
+        self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
 
     def draw_ahead(self) -> None:
-        """See `DrawsAhead`: the orders in which the next round's rows are taken."""
+        """Draws the orders of the next round's rows while samplers collect it."""
         rows = self.problem.batch_size
         if self.native is None or self.problem.rounds_vary or self.rows.minibatch_size >= rows:
             return
         self.native.draw_ahead(self.settings.epochs, rows, self.generator)
+
+    def compile(self) -> None:
+        """Compiles the gradient of a minibatch."""
+        zeros = Experience.zeros(self.problem, self.net.state_size)
+        example = self.batch(zeros, self.vector)
+        state = TrainState(self.vector, self.adam)
+        self.optimizer.compile(state, example, self.rows.minibatch_size)
 
     def features(self, experience: Experience) -> Experience:
         """The round with features, of a memory or of images, instead of observations."""
@@ -237,7 +231,7 @@ class PPO(OnPolicy):
             **result.info,
             "explained_variance": losses.explained_variance(value, target),
             "learning_rate": rate,
-            "minibatches": result.minibatches,
+            "gradient_steps": result.gradient_steps,
         }
 
     def passes(
@@ -249,7 +243,7 @@ class PPO(OnPolicy):
         recompute: bool,
         **settings: Any,
     ) -> Learned:
-        """`Passes.improve` in PyTorch, eager or compiled."""
+        """`Passes.improve` in PyTorch."""
         first = self.batch(experience, vector)
         again = partial(self.batch, experience, old_value=first.value) if recompute else None
         result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)

@@ -37,17 +37,18 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from walle.algos import native
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compilable, Compiling, describe
+from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings
-from walle.learning.gradient_steps import Info
-from walle.learning.optimizer import Optimizer, Result
+from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.native.passes import Columns, Loss
+from walle.learning.step import Divisible, Info, Optimizer, Result
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
@@ -55,6 +56,7 @@ BETA_MAX = 35.0
 BETA_HIGH = 30.0
 RATE_MIN, RATE_MAX = 0.1, 10.0
 STEP = 1.5
+TOO_FAR = 4.0  # times the target of the KL divergence
 
 
 @dataclass(kw_only=True)
@@ -114,11 +116,6 @@ class PPOKL(OnPolicy):
         )
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
         self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
-        steps = problem.rounds * settings.epochs
-        policy = Compilable("policy", steps, problem.batch_size, self.compile, problem.rounds_vary)
-        parts = [policy, *self.value.compilable(problem, rounds=2)]
-        described = describe(self, net, problem)
-        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
 
@@ -137,14 +134,33 @@ class PPOKL(OnPolicy):
         )
         return loss, {**info, "policy_loss": loss, "entropy": self.policy.entropy(dist).mean()}
 
-    def optimizers(self) -> Sequence[Optimizer]:
-        """The value function's optimizer; the policy's hinge loss is no mean over the rows."""
-        return self.value.optimizers()
+    def parts(self) -> list[Part]:
+        """The policy's steps and the value function's."""
+        compile_step = None if self.problem.rounds_vary else self.compile
+        load = self.load_native if native.has_policy(self) else None
+        policy = Part("policy", self.problem.rounds * self.settings.epochs, load, compile_step)
+        return [policy, *self.value.parts(self, rounds=2)]
 
-    def compile(self, description: str | None) -> None:
-        """Compiles the policy's gradient step."""
+    def optimizers(self) -> Sequence[Divisible]:
+        """The value function's optimizer, and in C++ the policy's.
+
+        In PyTorch every learner takes the policy's steps: their loss is no mean over the rows.
+        """
+        return [*self.value.optimizers(), *([self.native] if self.native else [])]
+
+    def load_native(self) -> None:
+        """Takes all later steps of the policy in C++."""
+        target = self.settings.kl_target
+        loss = Loss(
+            "kl_penalty", eta=self.settings.eta, kl_target=target, kl_limit=TOO_FAR * target
+        )
+        self.learn_in_cpp(native.passes(self, None, loss, AdamSettings(), self.problem.shards))
+
+    def compile(self) -> None:
+        """Compiles the policy's gradient."""
         example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(self.vector, example, len(example.steps.obs), description)
+        state = TrainState(self.vector, self.adam)
+        self.optimizer.compile(state, example, len(example.steps.obs))
 
     @torch.no_grad()
     def batch(self, experience: Experience) -> PPOKLBatch:
@@ -172,26 +188,29 @@ class PPOKL(OnPolicy):
             **used,
             "explained_variance_old": losses.explained_variance(steps.value, steps.target),
             "explained_variance": losses.explained_variance(self.value(steps.obs), steps.target),
-            "epochs": result.minibatches,
+            "gradient_steps": result.gradient_steps,
         }
 
     def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
         """Takes at most `epochs` full-batch steps; stops when the KL is too large."""
-        result = self.optimizer.minimise(
-            self.vector,
-            self.adam,
-            batch,
-            epochs=self.settings.epochs,
-            minibatch_size=len(batch.steps.obs),
-            learning_rate=rate,
-            generator=self.generator,
-        )
+        before, steps = (self.vector, self.adam), batch.steps
+        settings = {
+            "epochs": self.settings.epochs,
+            "minibatch_size": len(steps.obs),
+            "learning_rate": rate,
+            "generator": self.generator,
+        }
+        if self.native is None:
+            result: Result = self.optimizer.minimise(*before, batch, **settings)
+        else:
+            rows = Columns(*steps, dist=batch.dist)
+            result = self.native.minimise(*before, rows, beta=self.beta, **settings)
         self.vector, self.adam = result.vector, result.state
         return result
 
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the KL divergence is above four times its target."""
-        return bool(info["kl"] > 4 * self.settings.kl_target)
+        return bool(info["kl"] > TOO_FAR * self.settings.kl_target)
 
     @torch.no_grad()
     def kl(self, batch: PPOKLBatch) -> float:

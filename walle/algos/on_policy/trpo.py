@@ -33,14 +33,14 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from walle.algos.base import Capabilities
-from walle.algos.compiling import Compiling, describe
+from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import FitSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive, within
 from walle.learning import losses
-from walle.learning.optimizer import Optimizer
+from walle.learning.step import Divisible
 from walle.learning.trust_region import full_step, hessian_product, line_search
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
@@ -152,11 +152,12 @@ class TRPO(TrustRegion):
             settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
         )
         self.baseline = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
-        parts = self.baseline.compilable(problem)
-        described = describe(self, net, problem)
-        self.compiling = Compiling(settings.compile, problem.device, parts, description=described)
 
-    def optimizers(self) -> Sequence[Optimizer]:
+    def parts(self) -> list[Part]:
+        """The value function's steps."""
+        return self.baseline.parts(self)
+
+    def optimizers(self) -> Sequence[Divisible]:
         """The value function's optimizer; the policy takes only one step a round."""
         return self.baseline.optimizers()
 

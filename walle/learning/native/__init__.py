@@ -9,4 +9,5 @@ Adam's step, `shards.hpp` and `team.hpp` what several learners divide. Three lib
 - `normalize.cpp` normalises observations.
 
 Python compiles and loads them in `library.py` and calls them in the module of the same name.
+Everything else learns in PyTorch (`walle/learning/step.py`).
 """

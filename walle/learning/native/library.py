@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walle.learning.cached_files import cpu, intact, seal
 from walle.nets.mlp import Layout
-from walle.system.files import TemporaryDirectory, cache_directory
+from walle.system.files import TemporaryDirectory, cache_directory, write_atomically
 from walle.system.locks import locked_file
 
 # Contracted products and sums are the processor's own; nothing here tests for errors or traps. No
@@ -61,9 +60,9 @@ def compiled(name: str) -> Any:
     """The library without the types of its functions; see `load`."""
     path = cache_directory() / f"{name}-{_fingerprint(name)}.so"
     with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
-        if not intact(path):
+        if not _intact(path):
             _build(_folder() / f"{name}.cpp", path)
-            seal(path)
+            write_atomically(path.with_suffix(".sha256"), _checksum(path))
     return ctypes.CDLL(str(path))
 
 
@@ -109,7 +108,7 @@ def _compiler() -> list[str]:
 
 def _fingerprint(name: str) -> str:
     compiler = _output([*_compiler(), "--version"])
-    digest = hashlib.sha256(repr((name, _compiler(), compiler, FLAGS, cpu())).encode())
+    digest = hashlib.sha256(repr((name, _compiler(), compiler, FLAGS, _processor())).encode())
     for path in sorted((*_folder().glob("*.hpp"), _folder() / f"{name}.cpp")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:32]
@@ -126,6 +125,27 @@ def _build(source: Path, path: Path) -> None:
         raise CompilerError(str(error)) from error
     finally:
         building.remove()
+
+
+def _intact(path: Path) -> bool:
+    """Whether the file is as it was built: a damaged one would run, whatever it contains."""
+    try:
+        return path.with_suffix(".sha256").read_text() == _checksum(path)
+    except (OSError, ValueError):  # one of the files is missing, or the checksum is not text
+        return False
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _processor() -> str:
+    """The processor's model and instruction sets; a library works on this processor only."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return "\n".join(
+        sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+    )
 
 
 def _output(command: Sequence[str]) -> str:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.native.library import ACTIVATIONS, address, ints, load, structure, widths
-from walle.learning.optimizer import Result
 from walle.learning.sharing.team import ALONE, Exchange, Team
+from walle.learning.step import Learned, Result
 from walle.nets.critics import Critic
 from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy
@@ -94,20 +94,6 @@ class Columns(NamedTuple):
     target: Tensor | None = None
     value: Tensor | None = None
     dist: Tensor | None = None
-
-
-class Learned(NamedTuple):
-    """The result of `Passes.improve`.
-
-    Attributes:
-        result: new parameters, Adam's state and the numbers.
-        value: [N] estimates of the first critic.
-        target: [N] the first critic's targets.
-    """
-
-    result: Result
-    value: Tensor
-    target: Tensor
 
 
 class Orders(NamedTuple):

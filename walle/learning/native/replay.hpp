@@ -7,7 +7,7 @@
 #include "adam.hpp"
 #include "shards.hpp"
 
-// Parameters with Adam's state, the fields of a TrainState of walle/learning/off_policy_updates.py.
+// Parameters with Adam's state, the fields of a TrainState of walle/learning/adam.py.
 class TrainState {
  public:
   explicit TrainState(long size) : parameters_(zeros(size)), adam_(size, 0.9, 0.999) {}
@@ -15,19 +15,33 @@ class TrainState {
   float *parameters() { return parameters_.get(); }
   float *mean() { return adam_.mean(); }
   float *square() { return adam_.square(); }
-  float decay[2] = {1, 1};  // β₁ᵗ and β₂ᵗ after t steps
+  float steps() const { return steps_; }
+
+  // Takes over t steps: β₁ᵗ and β₂ᵗ are the products that as many calls of `step` compute.
+  void set_steps(float steps) {
+    if (steps == steps_) return;
+    steps_ = steps;
+    const float betas[] = {BETA1, BETA2};
+    for (int k = 0; k < 2; k++) {
+      decay_[k] = 1;
+      for (float t = 0; t < steps && decay_[k] * betas[k] != decay_[k]; t++) decay_[k] *= betas[k];
+    }
+  }
 
   // One step with a gradient times `scale`.
   void step(const float *gradient, float rate, float scale = 1.0f) {
-    decay[0] *= 0.9f, decay[1] *= 0.999f;
-    const double root = std::sqrt(1 - double(decay[1]));
-    adam_.step(parameters(), gradient, scale, float(rate * root / (1 - double(decay[0]))),
+    decay_[0] *= BETA1, decay_[1] *= BETA2, steps_++;
+    const double root = std::sqrt(1 - double(decay_[1]));
+    adam_.step(parameters(), gradient, scale, float(rate * root / (1 - double(decay_[0]))),
                float(1e-8 * root));
   }
 
  private:
+  static constexpr float BETA1 = 0.9f, BETA2 = 0.999f;
+
   Floats parameters_;
   Adam adam_;
+  float steps_ = 0, decay_[2] = {1, 1};  // t, β₁ᵗ and β₂ᵗ
 };
 
 // (1 - τ) θ' + τ θ, into θ'.
@@ -97,13 +111,13 @@ class ReplayUpdates {
   void load_train_state(TrainState &state, float *const *from, const MLP *nets, int count) {
     float *const to[] = {state.parameters(), state.mean(), state.square()};
     for (int part = 0; part < 3; part++) pack(from[part], to[part], nets, count);
-    std::copy(from[3], from[3] + 2, state.decay);
+    state.set_steps(*from[3]);
   }
 
   void store_train_state(TrainState &state, float *const *to, const MLP *nets, int count) {
     float *const from[] = {state.parameters(), state.mean(), state.square()};
     for (int part = 0; part < 3; part++) unpack(from[part], to[part], nets, count);
-    std::copy(state.decay, state.decay + 2, to[3]);
+    *to[3] = state.steps();
   }
 
   static void pack(const float *from, float *to, const MLP *nets, int count) {

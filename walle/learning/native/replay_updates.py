@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.learning.gradient_steps import leaves, map_leaves
 from walle.learning.native.library import ACTIVATIONS, address, ints, load, structure, widths
 from walle.learning.sharing.team import ALONE, Team
+from walle.learning.trees import leaves, map_leaves
 from walle.nets.mlp import Layout
 
 
@@ -140,11 +140,6 @@ class NativeUpdates:
     def join_team(self, team: Team) -> None:
         """Takes all later blocks with `team`."""
         self._team = team
-
-    def compile(
-        self, state: Any, minibatches: Tensor, noise: Tensor, description: str | None = None
-    ) -> None:
-        """See `Updates.compile`; the library is compiled already."""
 
     @torch.no_grad()
     def run(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, list[Tensor]]:

@@ -28,7 +28,7 @@ class SAC : public ActorCritic {
     *log_temperature_.parameters() = *fields[8];
     *log_temperature_.mean() = *fields[9];
     *log_temperature_.square() = *fields[10];
-    std::copy(fields[11], fields[11] + 2, log_temperature_.decay);
+    log_temperature_.set_steps(*fields[11]);
     pack(fields[12], critic_target_.get(), critics_.data(), count);
   }
 
@@ -39,7 +39,7 @@ class SAC : public ActorCritic {
     *fields[8] = *log_temperature_.parameters();
     *fields[9] = *log_temperature_.mean();
     *fields[10] = *log_temperature_.square();
-    std::copy(log_temperature_.decay, log_temperature_.decay + 2, fields[11]);
+    *fields[11] = log_temperature_.steps();
     unpack(critic_target_.get(), fields[12], critics_.data(), count);
   }
 

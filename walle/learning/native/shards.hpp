@@ -1,4 +1,4 @@
-// The shards of a minibatch, which a team of learners divides; see walle/learning/shards.py.
+// The shards of a minibatch, which a team of learners divides; see walle/learning/step.py.
 
 #pragma once
 

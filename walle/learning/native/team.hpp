@@ -15,7 +15,7 @@ inline double seconds_now() {
 
 struct Team {
   int rank, size;
-  char *semaphores;   // one for each learner, `distance` bytes apart; see sharing/barrier.py
+  char *semaphores;   // one for each learner, `distance` bytes apart; see Barrier in sharing/team.py
   long distance;
   float *rows[2];     // memory of two gathers, by turns; see SharedTeam in sharing/team.py
   int turn;

@@ -88,7 +88,7 @@ inline Vector clamp(Vector x, float low, float high) {
 // Within [low, high]; what is not a number stays so.
 inline float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
-// The rational function of walle.learning.compiled.tanh, exact to 4e-7.
+// The rational function x P(x²) / Q(x²) with polynomials of degree 4, exact to 4e-7.
 inline Vector tanh(Vector x) {
   x = clamp(x, -9.0f, 9.0f);
   const Vector z = x * x;

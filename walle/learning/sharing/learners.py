@@ -7,57 +7,132 @@ what a `Team` gathers.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
+import sys
+import traceback
+import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
-from walle.errors import WorkerDeathError, WorkerError
-from walle.learning.optimizer import Learnable
-from walle.learning.sharing.learner_process import (
-    Announcement,
-    LearnerTask,
-    checksum,
-    packed,
-    run_learner,
-)
-from walle.learning.sharing.memory import put
-from walle.learning.sharing.team import SharedMemory, SharedTeam
-from walle.system.workers import Worker, end_all
+from walle.errors import CompileError, WorkerDeathError, WorkerError
+from walle.learning.sharing.team import SharedTeam, Team, TeamMemory, get, put
+from walle.system.workers import Worker, become_worker, end_all
 
 _GRACE_S = 2.0
+_READY = ""
 
 
-class Leader(SharedTeam):
-    """The agent's side of the team; its methods raise WorkerError when a learner has died."""
+class Learnable(Protocol):
+    """An algorithm whose steps several learners can divide.
 
-    def __init__(self, learners: Learners, algorithm: Learnable, device: str) -> None:
-        """Leads the processes `learners`."""
-        super().__init__(0, learners.memory, device, learners.check)
-        self._learners, self._algorithm = learners, algorithm
-        self._synchronous = False
+    Attributes:
+        vector: parameters [P], by which learners find out whether they agree.
+        env_steps: environment steps learned from.
+    """
 
-    def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
-        """See `Team`; sends the algorithm's state where the others do not have it.
+    vector: Tensor
+    env_steps: int
 
-        Nobody reads the data of the round before any more: every learner copied it before its first
-        `gather`, and the agent has come through that.
-        """
-        state = None if self._synchronous else packed(self._algorithm.state_dict())
-        places = put(self._learners.memory.round, data)
-        with self._learners.reporting_deaths():
-            self._learners.send(
-                Announcement(state, checksum(self._algorithm.vector), env_steps, places)
-            )
-        self._synchronous = True
+    def join(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        ...
 
-    def changed(self) -> None:
-        """See `Team`."""
-        self._synchronous = False
+    def warm_up(self) -> str:
+        """Compiles if the settings ask for it; every learner must, and they compare the outcome."""
+        ...
+
+    def learn(self, *data: Any) -> Any:
+        """Learns from the data that the agent announced; only the agent uses the result."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        ...
+
+
+def draw_ahead(algorithm: object) -> None:
+    """Lets an algorithm draw random numbers of its next update, if it can.
+
+    Its `draw_ahead` changes neither results nor what `state_dict` returns; it runs while samplers
+    collect.
+    """
+    draw: Callable[[], None] = getattr(algorithm, "draw_ahead", lambda: None)
+    draw()
+
+
+class Announcement(NamedTuple):
+    """The agent's message before it learns.
+
+    Attributes:
+        state: the algorithm's state as bytes; None if the learners have it.
+        checksum: of the parameters.
+        env_steps: environment steps learned from.
+        places: where the data is, see `team.put`.
+    """
+
+    state: bytes | None
+    checksum: int
+    env_steps: int
+    places: Any
+
+
+@dataclass(frozen=True)
+class LearnerTask:
+    """The description from which a learner process starts. Picklable.
+
+    Attributes:
+        rank: the learner's number; the agent is number 0.
+        make: makes the learner's copy of the algorithm; picklable.
+        device: the device on which this learner computes.
+        threads: number of torch's threads.
+    """
+
+    rank: int
+    make: Callable[[], Learnable]
+    device: str
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """The name for messages."""
+        return f"learner-{self.rank}"
+
+
+def make_learner_tasks(
+    n: int, make: Callable[[Any], Learnable], problem: Any, threads: int
+) -> list[LearnerTask]:
+    """The tasks of all learners except the agent; each learner has a separate GPU on GPUs.
+
+    Args:
+        n: number of learners, including the agent.
+        make: makes the algorithm for a problem; picklable.
+        problem: the run's `Problem`, with the agent's `device`.
+        threads: number of torch's threads in each learner.
+    """
+    on_gpu = torch.device(problem.device).type == "cuda"
+    devices = {rank: f"cuda:{rank}" if on_gpu else problem.device for rank in range(1, n)}
+    return [
+        LearnerTask(rank, partial(make, problem._replace(device=device)), device, threads)
+        for rank, device in devices.items()
+    ]
+
+
+def checksum(vector: Tensor) -> int:
+    """A checksum of the bits of parameters [P]."""
+    return zlib.crc32(vector.detach().cpu().numpy().data)
 
 
 class Learners:
@@ -68,7 +143,7 @@ class Learners:
         self._tasks = tasks
         self._pipes: list[Connection] = []
         self._workers: list[Worker] = []
-        self.memory = SharedMemory(len(tasks) + 1)
+        self.memory = TeamMemory(len(tasks) + 1)
         try:
             for task in tasks:
                 ours, theirs = multiprocessing.Pipe()
@@ -142,7 +217,7 @@ class Learners:
 
 
 def _last_message(pipe: Connection) -> str | None:
-    """The learner's last message: `READY` or a traceback; None without a message."""
+    """The learner's last message: `_READY` or a traceback; None without a message."""
     message = None
     with suppress(EOFError, OSError):  # the pipe is closed
         while pipe.poll():
@@ -150,20 +225,72 @@ def _last_message(pipe: Connection) -> str | None:
     return message
 
 
-def make_learner_tasks(
-    n: int, make: Callable[[Any], Learnable], problem: Any, threads: int
-) -> list[LearnerTask]:
-    """The tasks of all learners except the agent; each learner has a separate GPU on GPUs.
+class Leader(SharedTeam):
+    """The agent's side of the team; its methods raise WorkerError when a learner has died."""
 
-    Args:
-        n: number of learners, including the agent.
-        make: makes the algorithm for a problem; picklable.
-        problem: the run's `Problem`, with the agent's `device`.
-        threads: number of torch's threads in each learner.
-    """
-    on_gpu = torch.device(problem.device).type == "cuda"
-    devices = {rank: f"cuda:{rank}" if on_gpu else problem.device for rank in range(1, n)}
-    return [
-        LearnerTask(rank, partial(make, problem._replace(device=own)), own, threads)
-        for rank, own in devices.items()
-    ]
+    def __init__(self, learners: Learners, algorithm: Learnable, device: str) -> None:
+        """Leads the processes `learners`."""
+        super().__init__(0, learners.memory, device, learners.check)
+        self._learners, self._algorithm = learners, algorithm
+        self._learners_have_state = False
+
+    def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
+        """See `Team`; sends the algorithm's state where the others do not have it.
+
+        The previous round's data can be overwritten: every learner copies it before its first
+        `gather`, which the agent has already passed.
+        """
+        state = None
+        if not self._learners_have_state:
+            buffer = io.BytesIO()
+            torch.save(self._algorithm.state_dict(), buffer)
+            state = buffer.getvalue()
+        places = put(self._learners.memory.round, data)
+        with self._learners.reporting_deaths():
+            self._learners.send(
+                Announcement(state, checksum(self._algorithm.vector), env_steps, places)
+            )
+        self._learners_have_state = True
+
+    def changed(self) -> None:
+        """See `Team`."""
+        self._learners_have_state = False
+
+
+def run_learner(task: LearnerTask, pipe: Connection, memory: TeamMemory) -> None:
+    """The body of a learner process."""
+    become_worker(task.threads)
+    try:
+        with suppress(EOFError):  # the agent needs no more learners
+            _learn(task, pipe, memory)
+    except BaseException as error:  # noqa: BLE001 - the agent reports every error
+        complete = isinstance(error, CompileError | WorkerError)  # its message says everything
+        with suppress(OSError):  # the agent may have ended
+            pipe.send(str(error) if complete else traceback.format_exc())
+        sys.exit(1)
+
+
+def _learn(task: LearnerTask, pipe: Connection, memory: TeamMemory) -> None:
+    algorithm = task.make()
+    pipe.send(_READY)
+    early: deque[Announcement] = deque()
+
+    def while_waiting() -> None:
+        if pipe.poll():  # the agent has left, or has already started the next round
+            early.append(pipe.recv())
+
+    algorithm.join(SharedTeam(task.rank, memory, task.device, while_waiting))
+    algorithm.warm_up()
+    while True:
+        announced = early.popleft() if early else pipe.recv()
+        if announced.state is not None:
+            state = io.BytesIO(announced.state)  # from the agent, so it may hold more than tensors
+            algorithm.load_state_dict(torch.load(state, weights_only=False))
+        if checksum(algorithm.vector) != announced.checksum:
+            raise WorkerError(
+                f"after {announced.env_steps:,} steps its parameters are not the agent's; are their"
+                " processors of one kind? use learner.n=1"
+            )
+        algorithm.env_steps = announced.env_steps
+        algorithm.learn(*get(memory.round, announced.places, task.device))
+        draw_ahead(algorithm)

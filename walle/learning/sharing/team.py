@@ -9,23 +9,33 @@ how many learners there are.
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing.reduction import DupFd
 from typing import Any, Protocol
 from unittest.mock import patch
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from walle.errors import WorkerError
-from walle.learning.sharing.barrier import Barrier
-from walle.learning.sharing.memory import GrowingMemory
+from walle.learning.trees import leaves, map_leaves
 
 BLOCK = 1024  # rows
+_LINE = 64  # bytes of a line of the processor's cache
+_SPIN_S = 50e-6  # how long a learner that waits keeps its core busy
+_SLEEP_S = 0.05  # how long it then sleeps before it checks that no learner has died
 
 
 class Team(Protocol):
@@ -40,15 +50,11 @@ class Team(Protocol):
     size: int
 
     def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
-        """Sends the other learners what `Learnable.learn` is about to get."""
+        """Sends the other learners the arguments of the coming `Learnable.learn`."""
         ...
 
     def changed(self) -> None:
-        """Tells that the agent's algorithm changed otherwise than by learning."""
-        ...
-
-    def meet(self) -> None:
-        """Waits until every learner has called this method."""
+        """Announces that the agent's state changed outside `learn`, e.g. from a checkpoint."""
         ...
 
     def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:
@@ -57,47 +63,20 @@ class Team(Protocol):
         Args:
             count: number of rows.
             width: numbers in a row, which are float32.
-            compute: computes the row of that number, [width]; must give the same bits everywhere.
+            compute: computes the row of that number, [width]; must return the same bits everywhere.
 
         Returns:
-            [count, width]; its memory is used again by the next but one call.
+            [count, width], in a buffer that is reused: valid until the second following call.
         """
         ...
 
     def exchange(self, numbers: int) -> AbstractContextManager[Exchange | None]:
         """Lets a library exchange up to `numbers` float32 with the other learners by itself.
 
-        Within the context it may do so again and again; every learner must do it as often. Gives
-        None to a learner that is alone.
+        Within the context it may do so again and again; every learner must do it as often. None for
+        a learner that is alone.
         """
         ...
-
-
-Check = ctypes.CFUNCTYPE(None)
-
-
-class Exchange(ctypes.Structure):
-    """The struct `Team` of `learning/native/team.hpp`.
-
-    Attributes:
-        rank: the learner's number.
-        size: number of learners.
-        semaphores: address of the barrier's semaphores.
-        distance: bytes from one to the next.
-        rows: addresses of the two memories, of which a library uses one after the other.
-        turn: the memory that was used last.
-        is_whole: 0 if the team broke.
-        check: called now and then while the library waits; must set `is_whole` to 1.
-    """
-
-    _fields_ = (
-        *(("rank", ctypes.c_int), ("size", ctypes.c_int)),
-        *(("semaphores", ctypes.c_void_p), ("distance", ctypes.c_long)),
-        *(("rows", ctypes.c_void_p * 2), ("turn", ctypes.c_int)),
-        *(("is_whole", ctypes.c_int), ("check", Check)),
-    )
-    turn: int
-    is_whole: int
 
 
 class Alone:
@@ -106,13 +85,10 @@ class Alone:
     rank, size = 0, 1
 
     def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
-        """There is nobody to send the data to."""
+        """No-op: there are no other learners."""
 
     def changed(self) -> None:
-        """There is nobody to tell."""
-
-    def meet(self) -> None:
-        """There is nobody to wait for."""
+        """No-op: there are no other learners."""
 
     def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:  # noqa: ARG002
         """See `Team`."""
@@ -135,15 +111,15 @@ def map_rows(function: Callable[[Tensor], Tensor], x: Tensor, team: Team = ALONE
     blocks = torch.split(x, size)
 
     def compute(row: int) -> Tensor:
-        found = function(blocks[row])
-        return found if len(found) == size else functional.pad(found, (0, size - len(found)))
+        values = function(blocks[row])
+        return values if len(values) == size else functional.pad(values, (0, size - len(values)))
 
-    # Cloned, because the team uses its memory again.
+    # Cloned, because the team reuses its buffer.
     return team.gather(len(blocks), size, compute).flatten()[: len(x)].clone()
 
 
 def require_alike(team: Team, value: float, message: str) -> None:
-    """Every learner must call it; it also makes them wait for each other.
+    """Compares a value of all learners; every learner must call it.
 
     Raises:
         WorkerError: the learners' values differ.
@@ -158,30 +134,201 @@ def dealt(count: int, rank: int, size: int) -> range:
     return range(count * rank // size, count * (rank + 1) // size)
 
 
-@contextmanager
-def _caught(callback: Callable[[], None], raised: list[BaseException]) -> Iterator[None]:
-    """Collects the exceptions that leave `callback` while a library calls it.
+class GrowingMemory:
+    """Shared memory that grows on demand; picklable to a child process.
 
-    ctypes cannot pass them on. A handler of a signal, which runs before the callback's first line,
-    may raise one too.
+    It belongs to no file system, so the kernel frees it with the last process that maps it.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers do not run here, and the hook belongs to the whole process
-        return
-    others = sys.unraisablehook
 
-    def collect(found: Any) -> None:
-        if found.object is callback:
-            raised.append(found.exc_value)
-        else:
-            others(found)
+    def __init__(self) -> None:
+        """Starts empty."""
+        self._descriptor = os.memfd_create("walle-learners", os.MFD_CLOEXEC)
+        self._memory: mmap.mmap | None = None
 
-    with patch.object(sys, "unraisablehook", collect):
-        yield
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_descriptor": DupFd(self._descriptor)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._memory, self._descriptor = None, state["_descriptor"].detach()
+
+    def bytes(self, length: int) -> npt.NDArray[np.uint8]:
+        """The first `length` bytes.
+
+        Raises:
+            OSError: there is no memory.
+        """
+        if self._memory is None or len(self._memory) < length:
+            os.posix_fallocate(self._descriptor, 0, max(1, length))  # never shrinks, in any order
+            self._memory = mmap.mmap(self._descriptor, 0)
+        return np.frombuffer(self._memory, np.uint8, length)
+
+    def __del__(self) -> None:
+        """Closes the descriptor; the memory lives as long as an array of it."""
+        os.close(self._descriptor)
 
 
-class SharedMemory:
-    """What the learners of a team share; picklable to a child process."""
+@dataclass(frozen=True)
+class StoredArray:
+    """Where an array lies in shared memory, and whether it becomes a tensor."""
+
+    begin: int
+    shape: tuple[int, ...]
+    dtype: str
+    tensor: bool
+
+
+def put(memory: GrowingMemory, tree: Any) -> Any:
+    """Copies the tensors and arrays of nested named tuples into `memory`.
+
+    Returns:
+        the same named tuples with a `StoredArray` for each of them, and other leaves unchanged.
+    """
+    end = 0
+
+    def place(leaf: Any) -> Any:
+        nonlocal end
+        if not isinstance(leaf, Tensor | np.ndarray):
+            return leaf
+        array = _array(leaf)
+        begin, end = end, end + -(-array.nbytes // _LINE) * _LINE
+        return StoredArray(begin, array.shape, array.dtype.str, isinstance(leaf, Tensor))
+
+    places = map_leaves(place, tree)
+    memory.bytes(end)  # it grows at most once
+    for stored, leaf in zip(leaves(places), leaves(tree), strict=True):
+        if isinstance(stored, StoredArray):
+            np.copyto(_view(memory, stored), _array(leaf))
+    return places
+
+
+def get(memory: GrowingMemory, places: Any, device: str) -> Any:
+    """Copies of the values that `put` stored, the tensors on `device`."""
+
+    def copy(leaf: Any) -> Any:
+        if not isinstance(leaf, StoredArray):
+            return leaf
+        array = _view(memory, leaf)
+        if not leaf.tensor:
+            return array.copy()
+        return torch.from_numpy(array).clone().to(device)  # aligned like the agent's
+
+    return map_leaves(copy, places)
+
+
+def _array(leaf: Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else leaf
+
+
+def _view(memory: GrowingMemory, stored: StoredArray) -> npt.NDArray[Any]:
+    dtype = np.dtype(stored.dtype)
+    end = stored.begin + math.prod(stored.shape) * dtype.itemsize
+    return memory.bytes(end)[stored.begin :].view(dtype).reshape(stored.shape)
+
+
+class Barrier:
+    """A point at which every learner waits until all have arrived; picklable to a child process.
+
+    Each learner has a POSIX semaphore in shared memory, which the others raise when they arrive.
+    Semaphores order memory: what a learner wrote before, the others read after. Waiting spins
+    briefly, because learners with equal shares arrive within microseconds, and then sleeps, so that
+    more learners than cores do not hold each other up. `native/team.hpp` waits in the same way.
+
+    Attributes:
+        distance: bytes from one learner's semaphore to the next: a line of the processor's cache.
+    """
+
+    distance = _LINE
+
+    def __init__(self, size: int) -> None:
+        """For `size` learners."""
+        self._size, self._memory = size, GrowingMemory()
+        for rank in range(size):
+            _check_errno(_QUICK.sem_init(self._semaphore(rank), 1, 0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_size": self._size, "_memory": self._memory}  # each process has its addresses
+
+    def wait(self, rank: int, while_waiting: Callable[[], None]) -> None:
+        """Returns when all learners have arrived; calls `while_waiting` repeatedly in a long wait.
+
+        Args:
+            rank: the caller's number.
+            while_waiting: raises an error if a learner has died.
+        """
+        for other in range(self._size):
+            if other != rank:
+                _check_errno(_QUICK.sem_post(self._semaphore(other)))
+        own, spin_until = self._semaphore(rank), time.perf_counter() + _SPIN_S
+        for _ in range(self._size - 1):
+            while _QUICK.sem_trywait(own):
+                if time.perf_counter() > spin_until:
+                    self._sleep(own, while_waiting)
+                    break
+
+    def _sleep(self, semaphore: int, while_waiting: Callable[[], None]) -> None:
+        while True:
+            seconds, fraction = divmod(time.time() + _SLEEP_S, 1)
+            until = (ctypes.c_long * 2)(int(seconds), int(fraction * 1e9))  # C's struct timespec
+            if not _BLOCKING.sem_timedwait(semaphore, until):
+                return
+            while_waiting()  # a signal ends the sleep too, and Python handles it here
+
+    def _semaphore(self, rank: int) -> int:
+        return self.address + rank * self.distance
+
+    @cached_property
+    def address(self) -> int:
+        """The address of the first semaphore in this process."""
+        return int(self._memory.bytes(self._size * self.distance).ctypes.data)
+
+
+def _declared(library: Any) -> Any:
+    address = ctypes.c_void_p
+    library.sem_init.argtypes = (address, ctypes.c_int, ctypes.c_uint)
+    for name in ("sem_post", "sem_trywait"):
+        getattr(library, name).argtypes = (address,)
+    library.sem_timedwait.argtypes = (address, address)
+    return library
+
+
+_QUICK = _declared(ctypes.PyDLL(None, use_errno=True))
+_BLOCKING = _declared(ctypes.CDLL(None, use_errno=True))  # releases Python's lock
+
+
+def _check_errno(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+Check = ctypes.CFUNCTYPE(None)
+
+
+class Exchange(ctypes.Structure):
+    """The struct `Team` of `learning/native/team.hpp`.
+
+    Attributes:
+        rank: the learner's number.
+        size: number of learners.
+        semaphores: address of the barrier's semaphores.
+        distance: bytes from one to the next.
+        rows: addresses of the two memories, which a library uses alternately.
+        turn: the memory that was used last.
+        is_whole: 0 if the team broke.
+        check: called repeatedly while the library waits; must set `is_whole` to 1.
+    """
+
+    _fields_ = (
+        *(("rank", ctypes.c_int), ("size", ctypes.c_int)),
+        *(("semaphores", ctypes.c_void_p), ("distance", ctypes.c_long)),
+        *(("rows", ctypes.c_void_p * 2), ("turn", ctypes.c_int)),
+        *(("is_whole", ctypes.c_int), ("check", Check)),
+    )
+    turn: int
+    is_whole: int
+
+
+class TeamMemory:
+    """The memory that the learners of a team share; picklable to a child process."""
 
     def __init__(self, size: int) -> None:
         """For `size` learners."""
@@ -194,12 +341,12 @@ class SharedMemory:
 class SharedTeam:
     """One learner's side of a team in shared memory; see `Team`.
 
-    Rows go into two memories by turns. A learner that comes to a barrier has read the rows of the
-    barrier before, so the memory of the barrier before that is free.
+    Rows go into two memories alternately. A learner that arrives at a barrier has read the rows of
+    the previous barrier, so the memory of the one before is free.
     """
 
     def __init__(
-        self, rank: int, memory: SharedMemory, device: str, while_waiting: Callable[[], None]
+        self, rank: int, memory: TeamMemory, device: str, while_waiting: Callable[[], None]
     ) -> None:
         """Learner number `rank`, which computes on `device`; see `Barrier.wait`."""
         self.rank, self.size = rank, memory.size
@@ -208,14 +355,10 @@ class SharedTeam:
         self._views: dict[tuple[int, int, int], Tensor] = {}
 
     def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
-        """Only the agent announces."""
+        """No-op: only the agent announces."""
 
     def changed(self) -> None:
-        """Only the agent's algorithm changes so."""
-
-    def meet(self) -> None:
-        """See `Team`."""
-        self._memory.barrier.wait(self.rank, self._while_waiting)
+        """No-op: only the agent announces such changes."""
 
     def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:
         """See `Team`."""
@@ -223,7 +366,7 @@ class SharedTeam:
         rows = self._rows(self._turn, count, width)
         for row in dealt(count, self.rank, self.size):
             rows[row].copy_(compute(row))
-        self.meet()
+        self._memory.barrier.wait(self.rank, self._while_waiting)
         return rows.to(self._device)
 
     @contextmanager
@@ -241,7 +384,7 @@ class SharedTeam:
             *(self.rank, self.size, barrier.address, barrier.distance),
             *((ctypes.c_void_p * 2)(*rows), self._turn, 1, Check(check)),
         )
-        with _caught(check, raised):
+        with _exceptions_of(check, raised):
             yield exchange
         self._turn = exchange.turn
         if not exchange.is_whole:
@@ -254,3 +397,25 @@ class SharedTeam:
             memory = self._memory.rows[turn].bytes(4 * count * width)
             self._views[shape] = torch.from_numpy(memory.view(np.float32)).view(count, width)
         return self._views[shape]
+
+
+@contextmanager
+def _exceptions_of(callback: Callable[[], None], raised: list[BaseException]) -> Iterator[None]:
+    """Collects the exceptions that leave `callback` while a library calls it.
+
+    ctypes cannot propagate them. A handler of a signal, which runs before the callback's first
+    line, may raise one too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers do not run here, and the hook belongs to the whole process
+        return
+    previous = sys.unraisablehook
+
+    def collect(unraisable: Any) -> None:
+        if unraisable.object is callback:
+            raised.append(unraisable.exc_value)
+        else:
+            previous(unraisable)
+
+    with patch.object(sys, "unraisablehook", collect):
+        yield

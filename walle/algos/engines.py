@@ -1,0 +1,111 @@
+"""Chooses the engine of an algorithm: C++, PyTorch compiled by torch.compile, or eager PyTorch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+
+from walle.errors import CompileError, ConfigError, WalleError
+from walle.learning.native.library import CompilerError
+from walle.learning.sharing.team import Team, require_alike
+
+MODES = ("auto", "true", "false")
+LONG_RUN = 10_000  # gradient steps
+
+
+class Part(NamedTuple):
+    """A part of learning that can leave eager PyTorch.
+
+    Attributes:
+        name: the name for messages: "learning", "policy" or "value function".
+        steps: gradient steps of the run.
+        load: takes all later steps in C++; None if the library does not have the networks.
+        compile: compiles all later steps by `torch.compile`; None if they differ in their rows.
+    """
+
+    name: str
+    steps: int
+    load: Callable[[], None] | None
+    compile: Callable[[], None] | None
+
+
+def choose(mode: str, device: str, parts: Sequence[Part], team: Team) -> str:
+    """Chooses an engine for each part; returns one line: the choices and their reasons.
+
+    `mode` is `algo.compile`: "false" is eager PyTorch; "true" is C++, or `torch.compile` where the
+    library does not have the networks; "auto" is C++ where it has them, else `torch.compile` if the
+    run takes 10,000 gradient steps or more. The choice never depends on timing or on a cache,
+    because the engines differ in the last bits of their numbers. Every learner must call it.
+
+    Raises:
+        CompileError: the compiler does not work, and `mode` is "true".
+        WorkerError: the learners chose different engines.
+    """
+    outcomes = [_choose(mode, device, part) for part in parts]
+    code = sum(is_eager << place for place, (is_eager, _) in enumerate(outcomes))
+    require_alike(
+        team,
+        float(code),
+        "some learners compiled and others could not, see above; use algo.compile=false",
+    )
+    return "; ".join(f"{part.name} {o[1]}" for part, o in zip(parts, outcomes, strict=True))
+
+
+def _choose(mode: str, device: str, part: Part) -> tuple[bool, str]:
+    """Whether the part stays eager, and the line."""
+    if mode == "false":
+        return True, "eager: algo.compile=false"
+    engine = part.load or part.compile
+    if engine is None:
+        return True, "eager: rounds differ in their number of steps, and a step uses a whole round"
+    if not part.load and mode == "auto" and part.steps < LONG_RUN:
+        return True, f"eager: this run takes fewer than {LONG_RUN:,} gradient steps"
+    reason = missing_compiler(device)
+    if not reason:
+        try:
+            engine()
+        except WalleError:  # it concerns the run, not the compiler
+            raise
+        except Exception as error:
+            reason = f"compiling failed ({_first_line(error)})"
+            if mode == "true":
+                fix = "name a compiler that works in CXX, or use algo.compile=auto"
+                raise CompileError(f"algo.compile=true: {reason}; {fix}") from error
+        else:
+            return False, "in C++" if part.load else "compiled by torch.compile"
+    return True, f"eager: {reason}"
+
+
+def require_compiler(mode: str, device: str) -> None:
+    """Checks before any process starts that what algo.compile=true needs is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if mode == "true" and (missing := missing_compiler(device)):
+        raise ConfigError(f"algo.compile=true: {missing}, or use algo.compile=auto")
+
+
+def missing_compiler(device: str) -> str:
+    """What compiling for `device` lacks, with the fix; empty if nothing is missing."""
+    compiler = os.environ.get("CXX", "g++").split()
+    if not compiler:
+        return "CXX is empty, so there is no C++ compiler; unset CXX or name a compiler in it"
+    if shutil.which(compiler[0]) is None:
+        return f"no C++ compiler ({' '.join(compiler)}) found; install g++ or set CXX"
+    if torch.device(device).type == "cuda" and find_spec("triton") is None:
+        return "compiling for a GPU needs triton, which is not installed; install triton"
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a compiler's output that reports an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()] or lines or [repr(error)]
+    prefix = f"CXX={os.environ.get('CXX', 'g++')}: " if isinstance(error, CompilerError) else ""
+    return prefix + errors[0][:200]

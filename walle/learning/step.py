@@ -1,0 +1,374 @@
+"""A gradient step in PyTorch, by one learner or by several.
+
+A minibatch is divided into a fixed number of shards. Each learner of a `Team` computes the
+gradients of its share of the shards, the team gathers all gradients, and every learner adds them in
+the shards' order and applies the sum. The configuration fixes the shards, so the parameters are the
+same bits for any number of learners; one shard is the plain step on the whole minibatch.
+
+`Optimizer` takes such steps in passes over the rows of a round. `Updates` takes blocks of them on
+minibatches from a replay buffer. `walle.learning.native` has the same two in C++.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from walle.learning.adam import AdamSettings, AdamState, TrainState, adam_step
+from walle.learning.sharing.team import ALONE, Team, dealt
+from walle.learning.trees import leaves, map_leaves, rebuild
+from walle.system.files import cache_directory
+
+Batch = Any
+"""A named tuple of tensors [N, ...], which may hold further named tuples."""
+Info = Mapping[str, Tensor]
+Loss = Callable[[Tensor, Batch], tuple[Tensor, Info]]
+"""(parameters [P], batch) -> (loss, numbers to log): means over the rows if there are shards."""
+Stop = Callable[[Mapping[str, float]], bool]
+
+
+class Stage(NamedTuple):
+    """A gradient step in two parts, between which learners exchange gradients.
+
+    Attributes:
+        gradient: (state, batch) -> (gradient [P], numbers [I]): means over the batch's rows.
+        apply: (state, gradient [P], numbers [I]) -> (the state after the step, numbers to log).
+        minibatch: the number of its minibatch in a block of updates, from 0.
+    """
+
+    gradient: Callable[[Any, Batch], tuple[Tensor, Tensor]]
+    apply: Callable[[Any, Tensor, Tensor], tuple[Any, Tensor]]
+    minibatch: int = 0
+
+
+class Minibatch(NamedTuple):
+    """A minibatch as one learner sees it.
+
+    Attributes:
+        shards: this learner's shards.
+        weights: each shard's fraction of the minibatch's rows, for the shards of all learners.
+    """
+
+    shards: Sequence[Batch]
+    weights: Sequence[float]
+
+
+@torch.no_grad()
+def take_step(
+    stage: Stage, state: Any, minibatch: Minibatch, team: Team = ALONE
+) -> tuple[Any, Tensor]:
+    """Takes a step on the gradients of all shards; returns the new state and the numbers to log.
+
+    Every learner of `team` must call it with the same state.
+    """
+    parts = [stage.gradient(state, shard) for shard in minibatch.shards]
+    gradient, numbers = parts[0]
+    if (count := len(minibatch.weights)) > 1:
+        rows = [torch.cat(part) for part in parts]
+        first = dealt(count, team.rank, team.size).start
+        gathered = team.gather(count, len(rows[0]), lambda shard: rows[shard - first])
+        total = gathered[0] * minibatch.weights[0]
+        for row, weight in zip(gathered[1:], minibatch.weights[1:], strict=True):
+            total = total + row * weight
+        gradient, numbers = total[: len(gradient)], total[len(gradient) :]
+    return stage.apply(state, gradient, numbers)
+
+
+def gradient_of(
+    loss: Callable[[Tensor], tuple[Tensor, Sequence[Tensor]]], vector: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradient [P] of `loss(vector) -> (loss, numbers)`, and the loss with the numbers, [I]."""
+    if torch.compiler.is_compiling():  # the compiler cannot trace autograd.grad
+        grad, (value, numbers) = grad_and_value(loss, has_aux=True)(vector)
+    else:
+        with torch.enable_grad():
+            leaf = vector.detach().requires_grad_()
+            value, numbers = loss(leaf)
+            (grad,) = torch.autograd.grad(value, leaf)
+    return grad, torch.stack((value, *numbers)).detach()
+
+
+def compiled(stage: Stage, state: Any, batch: Batch) -> Stage:
+    """The stage with its gradient compiled by `torch.compile`, for batches shaped like `batch`.
+
+    Batches of other shapes, such as the last minibatch of a pass, stay eager, so that the bits of a
+    step never depend on the shapes that came before.
+    """
+    # Torch's own default is below the world-writable /tmp; one function needs no pool of compilers.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_directory() / "inductor"))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    program = torch.compile(stage.gradient, dynamic=False)
+    shapes = [x.shape for x in leaves(batch)]
+    with torch.no_grad():
+        program(state, batch)
+
+    def gradient(state: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        same = [x.shape for x in leaves(batch)] == shapes
+        result: tuple[Tensor, Tensor] = (program if same else stage.gradient)(state, batch)
+        return result
+
+    return stage._replace(gradient=gradient)
+
+
+def batch_rows(batch: Batch) -> int:
+    """N, the number of rows of a batch."""
+    return next(len(x) for x in leaves(batch) if x.dim())
+
+
+def taken(data: Batch, index: Tensor) -> Batch:
+    """The rows `index` [M] of `data`."""
+    # index_select takes a third of the time of indexing
+    return map_leaves(lambda x: x.index_select(0, index.to(x.device)) if x.dim() else x, data)
+
+
+def minibatches(
+    data: Batch, order: Tensor | None, size: int, shards: int = 1, team: Team = ALONE
+) -> Iterator[Minibatch]:
+    """Minibatches of `size` rows; the last one may be smaller.
+
+    Args:
+        data: tensors [N, ...]; tensors without dimensions reach every minibatch unchanged.
+        order: [N] the rows in the order in which they are taken; None for the order of `data`.
+        size: rows in a minibatch.
+        shards: into how many parts a minibatch is divided; their sizes differ by a row at most.
+        team: the learners, each of which gets a share of the shards.
+    """
+    count = batch_rows(data)
+    if shards == 1:
+        data = data if order is None else taken(data, order)
+        steps = -(-count // size)
+        columns = [torch.split(x, size) if x.dim() else [x] * steps for x in leaves(data)]
+        for parts in zip(*columns, strict=True):
+            yield Minibatch([rebuild(data, iter(parts))], [1.0])
+        return
+    order = torch.arange(count) if order is None else order
+    own = dealt(shards, team.rank, team.size)
+    for index in torch.split(order, size):
+        rows = len(index)
+        begin = [rows * shard // shards for shard in range(shards + 1)]
+        # A shard without rows takes one of weight 0.
+        own_rows = [index[begin[s] : max(begin[s + 1], begin[s] + 1)] for s in own]
+        weights = [(begin[s + 1] - begin[s]) / rows for s in range(shards)]
+        yield Minibatch([taken(data, each) for each in own_rows], weights)
+
+
+class Result(NamedTuple):
+    """The result of `Optimizer.minimise` and `Optimizer.step`.
+
+    Attributes:
+        vector: [P] the new parameters.
+        state: Adam's new state.
+        info: `loss`, `grad_norm` and the entries of the loss's info, averaged over all minibatches,
+            including the one at which the stop criterion held.
+        gradient_steps: number of steps taken.
+        stopped: whether the stop criterion ended the passes early.
+    """
+
+    vector: Tensor
+    state: AdamState
+    info: dict[str, float]
+    gradient_steps: int
+    stopped: bool
+
+
+class Learned(NamedTuple):
+    """The result of the passes over a round.
+
+    Attributes:
+        result: new parameters, Adam's state and the numbers.
+        value: [N] the first critic's estimates.
+        target: [N] the first critic's targets.
+    """
+
+    result: Result
+    value: Tensor
+    target: Tensor
+
+
+class Divisible(Protocol):
+    """Gradient steps that several learners can divide."""
+
+    def join_team(self, team: Team) -> None:
+        """Takes all later steps with `team`."""
+        ...
+
+
+class Optimizer:
+    """Minimises a pure `loss(vector, batch) -> (loss, info)` by minibatch Adam.
+
+    Attributes:
+        team: the learners that divide the shards.
+    """
+
+    def __init__(
+        self, loss: Loss, settings: AdamSettings, stop: Stop | None = None, shards: int = 1
+    ) -> None:
+        """Takes eager steps until `compile`.
+
+        Args:
+            loss: the loss of a minibatch.
+            settings: settings of Adam, and the bound of the gradient's norm.
+            stop: gets the numbers of a minibatch, computed before its step; if it returns True, the
+                step is discarded and the passes end.
+            shards: into how many parts a minibatch is divided; with more than one, the loss and its
+                info must be means over the rows.
+        """
+        self._loss, self._settings, self._stop, self._shards = loss, settings, stop, shards
+        self._stage = Stage(self._gradient, self._apply)
+        self._rate = math.nan  # of the passes that are running
+        self._names: tuple[str, ...] = ()
+        self.team: Team = ALONE
+
+    def join_team(self, team: Team) -> None:
+        """Takes all later steps with `team`.
+
+        Raises:
+            TypeError: this optimizer's minibatches have fewer shards than the team has learners.
+        """
+        if self._shards < team.size:
+            raise TypeError(f"{self._shards} shards cannot be divided by {team.size} learners")
+        self.team = team
+
+    def compile(self, state: TrainState, data: Batch, minibatch_size: int) -> None:
+        """Compiles the gradient of a full minibatch's shard; `data` is an example of a batch."""
+        first = next(minibatches(data, None, minibatch_size, self._shards, self.team))
+        self._gradient(state, first.shards[0])  # eagerly, for the names of its numbers
+        self._stage = compiled(self._stage, state, first.shards[0])
+
+    def minimise(
+        self,
+        vector: Tensor,
+        state: AdamState,
+        data: Batch,
+        *,
+        epochs: int,
+        minibatch_size: int,
+        learning_rate: float,
+        generator: torch.Generator,
+        recompute: Callable[[Tensor], Batch] | None = None,
+    ) -> Result:
+        """Passes `epochs` times over the rows of `data`, or fewer if `stop` holds.
+
+        Every pass has a new random order, unless one minibatch holds all rows.
+
+        Args:
+            vector: [P] the first parameters.
+            state: Adam's state before the first step.
+            data: tensors [N, ...]; tensors without dimensions reach every minibatch unchanged.
+            epochs: passes over the data.
+            minibatch_size: rows in a minibatch; the last one of a pass may be smaller.
+            learning_rate: Adam's step size.
+            generator: draws the orders, on the CPU.
+            recompute: maps parameters to new data, before every pass except the first.
+        """
+        train = TrainState(vector, state)
+        self._rate = learning_rate
+        infos: list[Tensor] = []
+        stopped = False
+        for epoch in range(epochs):
+            if epoch and recompute is not None:
+                data = recompute(train.vector)
+            rows = batch_rows(data)  # all rows in one minibatch need no random order
+            order = torch.randperm(rows, generator=generator) if minibatch_size < rows else None
+            for minibatch in minibatches(data, order, minibatch_size, self._shards, self.team):
+                after, numbers = take_step(self._stage, train, minibatch, self.team)
+                infos.append(numbers)
+                if self._stop is not None and self._stop(self._named(numbers)):
+                    stopped = True
+                    break
+                train = after
+            if stopped:
+                break
+        means = self._named(torch.stack(infos).mean(0))
+        return Result(*train, means, len(infos) - stopped, stopped)
+
+    def step(self, vector: Tensor, state: AdamState, data: Batch, learning_rate: float) -> Result:
+        """Takes one gradient step on all rows of `data` ([N, ...])."""
+        passes: dict[str, Any] = {"epochs": 1, "minibatch_size": batch_rows(data)}
+        generator = torch.Generator()  # draws nothing: there is only one minibatch
+        return self.minimise(
+            vector, state, data, **passes, learning_rate=learning_rate, generator=generator
+        )
+
+    def _gradient(self, state: TrainState, batch: Batch) -> tuple[Tensor, Tensor]:
+        def loss(vector: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+            value, info = self._loss(vector, batch)
+            if not torch.compiler.is_compiling():
+                self._names = ("loss", "grad_norm", *info)
+            return value, tuple(info.values())
+
+        return gradient_of(loss, state.vector)
+
+    def _apply(self, state: TrainState, grad: Tensor, numbers: Tensor) -> tuple[TrainState, Tensor]:
+        after, norm = adam_step(state, grad, self._rate, self._settings)
+        return after, torch.cat((numbers[:1], norm.unsqueeze(0), numbers[1:]))
+
+    def _named(self, numbers: Tensor) -> dict[str, float]:
+        return dict(zip(self._names, numbers.tolist(), strict=True))
+
+
+class Updates:
+    """Blocks of gradient steps on minibatches from a replay buffer."""
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        split: Callable[[Tensor, Tensor], Batch],
+        summary: Callable[[Sequence[Tensor]], Tensor],
+        shards: int = 1,
+    ) -> None:
+        """Takes eager steps until `compile`.
+
+        Args:
+            stages: the gradient steps of a block, in their order.
+            split: makes a stage's batch of a minibatch [B, W] and its noise [M, B, A].
+            summary: computes a block's metrics [I] from the numbers of each stage.
+            shards: into how many equal parts a minibatch is divided.
+        """
+        self._stages, self._split, self._summary = stages, split, summary
+        self._shards = shards
+        self._team: Team = ALONE
+
+    def join_team(self, team: Team) -> None:
+        """Takes all later blocks with `team`."""
+        self._team = team
+
+    def compile(self, state: Any, minibatches: Tensor, noise: Tensor) -> None:
+        """Compiles the gradients, for arguments of these shapes; see `run`."""
+        example = self._minibatch(minibatches[0, 0], noise[0, 0]).shards[0]
+        kinds = {stage.gradient: compiled(stage, state, example) for stage in self._stages}
+        self._stages = [
+            stage._replace(gradient=kinds[stage.gradient].gradient) for stage in self._stages
+        ]
+
+    @torch.no_grad()
+    def run(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, list[Tensor]]:
+        """Takes N blocks; every learner of the team must call it with the same arguments.
+
+        Args:
+            state: the state before the first block.
+            minibatches: [N, K, B, W] rows of the replay buffer, for each block.
+            noise: [N, K, M, B, A] standard normal.
+
+        Returns:
+            The state after the last block, and the metrics [I] of each block.
+        """
+        metrics = []
+        for rows, draws in zip(minibatches, noise, strict=True):
+            numbers = []
+            for stage in self._stages:
+                minibatch = self._minibatch(rows[stage.minibatch], draws[stage.minibatch])
+                state, found = take_step(stage, state, minibatch, self._team)
+                numbers.append(found)
+            metrics.append(self._summary(numbers))
+        return state, metrics
+
+    def _minibatch(self, rows: Tensor, noise: Tensor) -> Minibatch:
+        batch = self._split(rows, noise)
+        return next(minibatches(batch, None, len(rows), self._shards, self._team))
