@@ -45,12 +45,7 @@ FLAGS = {
 def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
     """Interquartile means and performance profiles over all environments of the sweep.
 
-    Args:
-        sweep: the runs.
-        by: the key whose values are entries; None for `sampler.n` where it varies, else for what
-            varies.
-        y: `eval` or `return_mean`; None for `eval` between algorithms that have evaluations, else
-            for `return_mean`.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     first = [] if y else evaluations_first([sweep])
     y = y or ("eval" if first else "return_mean")

@@ -82,12 +82,7 @@ def study(
 ) -> cli.Study:
     """Compares two sides of the sweep.
 
-    Args:
-        sweep: the runs; those of two directories differ in the key `sweep`.
-        by: `KEY=A,B`, or a key with two values; by default what varies.
-        warmup: the number of iterations of each run that do not count for speeds.
-        returns: `evaluations` or `training` for final scores; by default what all runs have.
-        time_to_return: a return; by default one that all runs of a task reach.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     readable = with_rows(sweep)
     asked = question(readable, by)
@@ -365,13 +360,6 @@ def _draw_forest(
     """Draws a row for each label, from the top, with a marker and a bar for each series.
 
     Bars that reach far beyond all estimates are cut, and end in an arrow.
-
-    Args:
-        axes: the axes.
-        series: the estimates; a row named `overall` stands apart.
-        neutral: the value of no difference.
-        ratio: on a logarithmic axis.
-        limits: of the axis; by default the estimates decide.
     """
     rows = list(dict.fromkeys(label for one in series for label in one.of))
     found = [interval for one in series for interval in one.of.values()]

@@ -42,14 +42,7 @@ def study(
 ) -> cli.Study:
     """Mean seconds of an iteration at every value of `by`, with 95% intervals.
 
-    Args:
-        sweep: the runs.
-        of: `collect` or `learn`; collection is drawn beside the ideal, which falls as 1/n.
-        by: the configuration key on the axis, such as `sampler.n` or `learner.n`; None for
-            what varies, see `axis_of`.
-        warmup: the number of iterations of each run that do not count.
-        paper: draw the papers' points too.
-        log: logarithmic axes.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column = f"{of}_s"

@@ -92,17 +92,7 @@ def build(
     question: str | None = None,
     home: Path | None = None,
 ) -> str:
-    """The page as text.
-
-    Args:
-        sweep: the runs.
-        by: the configuration key to compare by; by default the key of `axis_of`.
-        warmup: the number of iterations of each run that are left out of mean times.
-        paper: draw the papers' points too.
-        title: the title of the page; by default the sweep's name.
-        question: the question of the sweep; by default the sentence of `ask`.
-        home: the directory of the page, for the links to the runs; None for no links.
-    """
+    """The page as text."""
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     studies = sections(sweep, by, warmup=warmup, paper=paper)
     machine = sentences.machine(sweep)

@@ -52,24 +52,17 @@ IQM_RUNS = 4
 
 
 class Curve(NamedTuple):
-    """One line of a figure.
+    """One line of a figure."""
 
-    Attributes:
-        x: [points] the common grid.
-        y: [points] mean or interquartile mean over the runs that have a value at the point; nan
-            where no run has one.
-        low: [points] lower end of the 95% interval; nan where fewer than two runs have a value.
-        high: [points] upper end of the interval.
-        runs: [points] the number of runs that have a value.
-        total: the number of runs.
-    """
-
-    x: FloatArray
+    x: FloatArray  # [points] the common grid
+    # [points] mean or interquartile mean over the runs that have a value at the point; nan where no
+    # run has one
     y: FloatArray
+    # [points] lower end of the 95% interval; nan where fewer than two runs have a value
     low: FloatArray
-    high: FloatArray
-    runs: npt.NDArray[np.int64]
-    total: int
+    high: FloatArray  # [points] upper end of the interval
+    runs: npt.NDArray[np.int64]  # [points] the number of runs that have a value
+    total: int  # the number of runs
 
     @property
     def complete(self) -> npt.NDArray[np.bool_]:
@@ -107,17 +100,7 @@ def study(
 ) -> cli.Study:
     """Learning curves with bands.
 
-    Args:
-        sweep: the runs.
-        by: the configuration key that tells the lines apart; by default what varies.
-        x: `steps`, `iterations` or `wall`.
-        y: a column of iterations.csv, or `eval` for the mean return of evaluations; None for `eval`
-            over steps between algorithms that have evaluations, and else for `return_mean`.
-        iqm: interquartile mean in place of the mean.
-        baseline: further runs, drawn in grey with one line a task.
-        paper: mark the published returns of each task (only with `steps`).
-        evaluations: `y` is a column of eval.csv (only with `steps`).
-        compiling: count the compiler's time on the wall clock.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column, label = X_AXES[x]

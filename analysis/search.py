@@ -31,21 +31,13 @@ SHORT = 14  # letters of a tick's label
 
 
 class Search(NamedTuple):
-    """A search for settings.
+    """A search for settings."""
 
-    Attributes:
-        study: Optuna's study.
-        home: the directory of its launcher.
-        asked: what its launchers recorded: `seeds`, `objective`, `space` and others.
-        trials: all trials, by their numbers.
-        best: the best complete trial.
-    """
-
-    study: optuna.Study
-    home: Path
-    asked: dict[str, Any]
-    trials: list[FrozenTrial]
-    best: FrozenTrial
+    study: optuna.Study  # Optuna's study
+    home: Path  # the directory of its launcher
+    asked: dict[str, Any]  # what its launchers recorded: `seeds`, `objective`, `space` and others
+    trials: list[FrozenTrial]  # all trials, by their numbers
+    best: FrozenTrial  # the best complete trial
 
     def named(self, *states: str) -> list[FrozenTrial]:
         """The trials in these states, such as COMPLETE."""
@@ -177,14 +169,7 @@ def build(
     title: str,
     question: str | None = None,
 ) -> str:
-    """The page about a search as text.
-
-    Args:
-        search: the search.
-        figure: makes a section from its title, a function that draws, and what was said before.
-        title: the title of the page.
-        question: the question of the search; by default which settings are best.
-    """
+    """The page about a search as text."""
     keys = " and ".join(f"{key}={space}" for key, space in search.asked.get("space", {}).items())
     draws = {
         "History": history,
@@ -280,17 +265,11 @@ def parallel_coordinates(search: Search) -> cli.Study:
 
 
 class Scale(NamedTuple):
-    """One vertical axis.
+    """One vertical axis."""
 
-    Attributes:
-        name: what it shows.
-        place: the height of a value, from 0 to 1.
-        ticks: the labels, by their heights.
-    """
-
-    name: str
-    place: Callable[[Any], float]
-    ticks: dict[float, str]
+    name: str  # what it shows
+    place: Callable[[Any], float]  # the height of a value, from 0 to 1
+    ticks: dict[float, str]  # the labels, by their heights
 
 
 def _scale(key: str, trials: Sequence[FrozenTrial]) -> Scale:

@@ -50,18 +50,12 @@ FLAGS = {
 
 @dataclass(frozen=True)
 class Speedup:
-    """A cell and its speedup over the cell with the fewest workers of its line, the base.
+    """A cell and its speedup over the cell with the fewest workers of its line, the base."""
 
-    Attributes:
-        cell: the seconds.
-        base: the number of workers of the base.
-        speedup: the speedup over the base, with its interval.
-        each: [runs] the speedup of each run over the base, within its block where blocks are known.
-    """
-
-    cell: Cell
-    base: float
-    speedup: stats.Interval
+    cell: Cell  # the seconds
+    base: float  # the number of workers of the base
+    speedup: stats.Interval  # the speedup over the base, with its interval
+    # [runs] the speedup of each run over the base, within its block where blocks are known
     each: FloatArray
 
     @property
@@ -86,16 +80,7 @@ def study(
 
     With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
 
-    Args:
-        sweep: the runs.
-        by: the configuration key that counts the workers; None for `workers_axis`.
-        warmup: the number of iterations of each run that do not count.
-        end_to_end: add the speedup of whole iterations.
-        time_to_return: add the speedup of the time until return_mean reaches this value.
-        paper: draw the papers' points too.
-        log: logarithmic axes.
-        fit_all: fit the laws to oversubscribed points too.
-        compiling: count the compiler's time in the time to a return.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = numeric_axis(sweep, by) if by else workers_axis(sweep)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
@@ -174,12 +159,6 @@ def all_reached(
     sweep: Sweep, target: float, by: str, *, compiling: bool = False
 ) -> tuple[list[Cell], list[str]]:
     """Cells of which every run reached the return `target`, and a sentence about the other cells.
-
-    Args:
-        sweep: the runs.
-        target: the return.
-        by: the full configuration key on the axis.
-        compiling: count the compiler's time too.
 
     Raises:
         BadInputError: there is no such cell.

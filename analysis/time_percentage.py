@@ -50,11 +50,7 @@ def study(
 ) -> cli.Study:
     """Shares of the wall clock at every value of `by`; the table has their 95% intervals.
 
-    Args:
-        sweep: the runs.
-        by: the key on the axis; None for what varies, see `axis_of`.
-        warmup: the number of iterations left out after each start of a run.
-        compiling: count the compiler's time too; it lies in the first iteration.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     shares = [

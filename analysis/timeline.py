@@ -46,12 +46,7 @@ def study(
 ) -> cli.Study:
     """The timeline of one run.
 
-    Args:
-        sweep: the runs.
-        run: the name of the run; by default the first run that has a trace.
-        start_s: the start of the figure, in seconds since the run began; by default two
-            iterations before `end_s`, or where two steady iterations begin.
-        end_s: the end of the figure; by default two iterations after its start.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)

@@ -58,14 +58,6 @@ def build(
 ) -> Report:
     """The report, not published.
 
-    Args:
-        sweep: the runs on this machine, which the words and tables come from.
-        entity: the W&B user or team.
-        project: the W&B project.
-        by: the configuration key to group by; by default the key of `design.axis_of`.
-        warmup: the number of iterations of each run that are left out of mean times.
-        title: the title of the report; by default the sweep's name.
-
     Raises:
         BadInputError: wandb-workspaces is not installed.
     """

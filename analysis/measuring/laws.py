@@ -34,16 +34,11 @@ class Law(NamedTuple):
 
     With k = 0 this is Amdahl's law; k > 0 is Gunther's universal scalability law
     S(n) = n / (1 + s (n-1) + k n (n-1)).
-
-    Attributes:
-        time_1: T(1), in the unit of the fitted times.
-        serial: s, the fraction of the work that more workers do not make shorter (contention).
-        coherence: k, the cost of each further worker to all others, as a fraction of T(1).
     """
 
-    time_1: float
-    serial: float
-    coherence: float
+    time_1: float  # T(1), in the unit of the fitted times
+    serial: float  # s, the fraction of the work that more workers do not make shorter (contention)
+    coherence: float  # k, the cost of each further worker to all others, as a fraction of T(1)
 
     def time(self, n: npt.ArrayLike) -> FloatArray:
         """T(n)."""
@@ -106,17 +101,11 @@ class Shares(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The seconds of a round with one sampler and one learner, by what shortens them.
+    """The seconds of a round with one sampler and one learner, by what shortens them."""
 
-    Attributes:
-        serial: neither more samplers nor more learners.
-        collect: more samplers.
-        learn: more learners.
-    """
-
-    serial: float
-    collect: float
-    learn: float
+    serial: float  # neither more samplers nor more learners
+    collect: float  # more samplers
+    learn: float  # more learners
 
     def with_shares(self, shares: Shares) -> Parts:
         """The seconds of a round of so many workers."""
@@ -158,18 +147,13 @@ def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> Parts:
 
 
 class Fit(NamedTuple, Generic[T]):
-    """What was fitted to cells, with its draws.
+    """What was fitted to cells, with its draws."""
 
-    Attributes:
-        value: fitted to the means of the cells.
-        draws: fitted to each draw of these means, which Student's t stretched before; empty where
-            the spread is not known.
-        cells: the cells.
-    """
-
-    value: T
+    value: T  # fitted to the means of the cells
+    # Fitted to each draw of these means, which Student's t stretched before; empty where the spread
+    # is not known
     draws: list[T]
-    cells: list[Cell]
+    cells: list[Cell]  # the cells
 
     def interval(self, of: Callable[[T], float], most: float = math.inf) -> stats.Interval:
         """The number that `of` reads from the fit, with its 95% interval within 0 and `most`."""
@@ -210,13 +194,7 @@ def fit_law_of(cells: list[Cell], *, coherence: bool = False) -> Fit[Law] | None
 
 
 def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
-    """Sentences: the fits of both laws, and where learning becomes the bottleneck.
-
-    Args:
-        cells: the seconds of collection of a line.
-        learn_s: the mean seconds of learning; None where they are unknown.
-        unit: the words for what the seconds are for, such as `round of 2,048 steps`.
-    """
+    """Sentences: the fits of both laws, and where learning becomes the bottleneck."""
     amdahl, usl = fit_law_of(cells), fit_law_of(cells, coherence=True)
     if amdahl is None:
         return ["No law of scaling can be fitted to a single point."]
@@ -263,19 +241,12 @@ def _usl_sentence(fit: Fit[Law], beyond: Callable[[float], str]) -> str:
 
 
 class RoundFit(NamedTuple):
-    """The parts of whole rounds of runs that differ in their samplers and learners only.
+    """The parts of whole rounds of runs that differ in their samplers and learners only."""
 
-    Attributes:
-        line: a label where there are several such groups of runs; else ''.
-        workers: the samplers and learners of each cell.
-        shares: the largest shares of each cell.
-        fit: the parts, with the cells: seconds of a round.
-    """
-
-    line: str
-    workers: list[tuple[int, int]]
-    shares: list[Shares]
-    fit: Fit[Parts]
+    line: str  # a label where there are several such groups of runs; else ''
+    workers: list[tuple[int, int]]  # the samplers and learners of each cell
+    shares: list[Shares]  # the largest shares of each cell
+    fit: Fit[Parts]  # the parts, with the cells: seconds of a round
 
     @property
     def varied(self) -> tuple[bool, bool]:
@@ -288,11 +259,6 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
     """Fits each group of runs in lock-step that differ in samplers or learners.
 
     Rounds are without the evaluations and checkpoints between them, which come by steps.
-
-    Args:
-        sweep: the runs.
-        iterations: the rows of sweep.iterations that count.
-        fit_all: use cells with more busy processes than cores too.
     """
     round_s = iterations["iteration_s"] - _between_rounds(sweep, iterations)
     cells = wall_clock.measure_seconds(
@@ -349,12 +315,7 @@ def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
 
 
 def describe_rounds(fit: RoundFit, unit: str) -> list[str]:
-    """Sentences about what divides a round, and how to compute other numbers of workers.
-
-    Args:
-        fit: the fit.
-        unit: the words for what the seconds are for, such as `round of 2,048 steps`.
-    """
+    """Sentences about what divides a round, and how to compute other numbers of workers."""
     parts, varied = fit.fit.value, fit.varied
     serial, collect, learn = (
         with_range(fit.fit.interval(lambda p, i=i: p[i]), milliseconds, " ms")  # type: ignore[misc]

@@ -232,11 +232,6 @@ def predict(costs: Costs, setup: Setup) -> Prediction:
 def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Costs:
     """The costs of the simplest runs: in lock-step if there are any, with the fewest processes.
 
-    Args:
-        sweep: runs of one configuration but for `MAY_DIFFER`.
-        warmup: iterations of each run that do not count.
-        env_cpu_s: see `Costs`; None: all seconds, or what `env=slow` needs.
-
     Raises:
         BadInputError: the runs differ in other settings, or lack what a plan needs.
     """

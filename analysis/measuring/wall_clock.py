@@ -24,10 +24,6 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
     The wall clock of an iteration loses all compiling of its run so far. What the compiler takes
     depends on what it finds in its cache, so a first run would look slower than the next one. A run
     that went on after an interruption has started twice: its wall clock keeps the first start only.
-
-    Args:
-        sweep: the runs.
-        compiling: leave the compiler's time in.
     """
     frame = sweep.iterations
     if "wall_s" in frame:
