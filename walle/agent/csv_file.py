@@ -90,10 +90,10 @@ class CsvFile:
             return
         if self._columns is None:
             self._create(tuple(rows[0]))
-        text = ""
-        current = tuple(RENAMED.get(column, column) for column in self._columns)
+        text, known = "", self._columns or ()
+        current = tuple(RENAMED.get(column, column) for column in known)
         for row in rows:
-            if tuple(row) not in (self._columns, current):
+            if tuple(row) not in (known, current):
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
             text += ",".join(map(_cell, row.values())) + "\n"
         self._write(text)
