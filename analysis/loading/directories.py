@@ -178,6 +178,8 @@ def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") 
     if not any(r.endswith(b"\n") and r.count(b",") == lines[0].count(b",") for r in lines[1:]):
         return LeftOut(name, "no complete iteration yet (iterations.csv has no whole row)")
     config = dict(flatten(provenance["config"]))
+    if config.get("sampler.name") == "serial":  # it always has these, so they are no settings
+        config = {"sampler.n": 1, "sampler.max_lag": 0} | config
     if sweep is not None:
         config["sweep"] = sweep
     return Run(directory, name, config, provenance, status, block)

@@ -222,7 +222,8 @@ class OnPolicy(ABC):
 
         Args:
             experience: the round, with features instead of observations. If it has a `ratio`, the
-                lag is corrected: "truncated" weights advantages by min(1, ratio).
+                lag is corrected: advantages are weighted by min(1, ratio), after normalisation, so
+                that a step of weight 0 does not change the policy.
             value_of: maps [N, F] to values [N].
         """
         s, x, ratio = self.settings, experience, experience.ratio
@@ -236,7 +237,7 @@ class OnPolicy(ABC):
         if s.normalize_advantages:
             std = advantage.std(correction=min(1, advantage.numel() - 1))  # 0 for a single step
             advantage = (advantage - advantage.mean()) / (std + 1e-8)
-        if ratio is not None and s.correction == "truncated":
+        if ratio is not None and s.correction != "none":
             advantage = advantage * ratio.clamp(max=1.0)
         return Estimates(advantage, target, value)
 
