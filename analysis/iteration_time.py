@@ -42,14 +42,7 @@ def study(
 ) -> cli.Study:
     """Mean seconds of an iteration at every value of `by`, with 95% intervals.
 
-    Args:
-        sweep: the runs.
-        of: `collect` or `learn`; collection is drawn beside the ideal, which falls as 1/n.
-        by: the configuration key on the axis, such as `sampler.n` or `learner.n`; None for
-            what varies, see `axis_of`.
-        warmup: the number of iterations of each run that do not count.
-        paper: draw the papers' points too.
-        log: logarithmic axes.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column = f"{of}_s"
@@ -67,11 +60,7 @@ def study(
     return cli.Study(figure, _table(cells, by, column), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    options = ("by", "warmup", "of", "paper", "log")
-    return cli.run(args, "iteration_time", study, options, figure=f"{args.of}_time")
+main = cli.command("iteration_time", study, __doc__, FLAGS, figure=lambda args: f"{args.of}_time")
 
 
 def _figure(

@@ -70,16 +70,7 @@ def study(
 ) -> cli.Study:
     """A panel for each column of `y` and task that has values, a line for each run.
 
-    Args:
-        sweep: the runs.
-        x: the column of the x axis.
-        y: the columns of the y axes.
-        file: the name of the file, without `.csv`.
-        by: the configuration key; runs that agree in it look alike. By default runs look alike
-            that differ in their seed alone.
-        where: a column and a text; only rows with this text in the column are drawn.
-        points: markers in place of lines.
-        baseline: further runs, drawn in grey behind the others.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     rows = _select(sweep, file, [x, *y], where)
     tasks = {run.name: labels.task_of(run) for run in sweep.runs}
@@ -114,11 +105,7 @@ def study(
     return cli.Study(figure, pd.DataFrame(table), [], rows[["run", x, *y]])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_intermixed_args(argv)
-    options = ("x", "y", "file", "by", "where", "points", "baseline")
-    return cli.run(args, "plot", study, options)
+main = cli.command("plot", study, __doc__, FLAGS)
 
 
 def _looks(sweep: Sweep, by: str | None) -> dict[str, tuple[str, style.Look]]:

@@ -43,27 +43,16 @@ ALIKE = {
 
 
 class Entry(NamedTuple):
-    """A return in a panel.
+    """A return in a panel."""
 
-    Attributes:
-        who: the runs, or the source.
-        kind: what was averaged.
-        mean: the mean over the seeds.
-        spread: the standard deviation over the seeds; NaN where it is not known.
-        seeds: the number of seeds; NaN where it is not known.
-        env_steps: the environment steps after which it was reached.
-        values: the return of each seed, where they are known.
-        bounds: the least and the greatest possible return.
-    """
-
-    who: str
-    kind: str
-    mean: float
-    spread: float
-    seeds: float
-    env_steps: int
-    values: tuple[float, ...] = ()
-    bounds: return_bounds.Ends = return_bounds.ANY
+    who: str  # the runs, or the source
+    kind: str  # what was averaged
+    mean: float  # the mean over the seeds
+    spread: float  # the standard deviation over the seeds; NaN where it is not known
+    seeds: float  # the number of seeds; NaN where it is not known
+    env_steps: int  # the environment steps after which it was reached
+    values: tuple[float, ...] = ()  # the return of each seed, where they are known
+    bounds: return_bounds.Ends = return_bounds.ANY  # the least and the greatest possible return
 
     @property
     def label(self) -> str:
@@ -129,10 +118,7 @@ def study(sweep: Sweep) -> cli.Study:
     return cli.Study(_figure(panels), pd.DataFrame(rows), sentences(panels))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__).parse_args(argv)
-    return cli.run(args, "published_returns", study)
+main = cli.command("published_returns", study, __doc__)
 
 
 def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:

@@ -52,24 +52,17 @@ IQM_RUNS = 4
 
 
 class Curve(NamedTuple):
-    """One line of a figure.
+    """One line of a figure."""
 
-    Attributes:
-        x: [points] the common grid.
-        y: [points] mean or interquartile mean over the runs that have a value at the point; nan
-            where no run has one.
-        low: [points] lower end of the 95% interval; nan where fewer than two runs have a value.
-        high: [points] upper end of the interval.
-        runs: [points] the number of runs that have a value.
-        total: the number of runs.
-    """
-
-    x: FloatArray
+    x: FloatArray  # [points] the common grid
+    # [points] mean or interquartile mean over the runs that have a value at the point; nan where no
+    # run has one
     y: FloatArray
+    # [points] lower end of the 95% interval; nan where fewer than two runs have a value
     low: FloatArray
-    high: FloatArray
-    runs: npt.NDArray[np.int64]
-    total: int
+    high: FloatArray  # [points] upper end of the interval
+    runs: npt.NDArray[np.int64]  # [points] the number of runs that have a value
+    total: int  # the number of runs
 
     @property
     def complete(self) -> npt.NDArray[np.bool_]:
@@ -107,17 +100,7 @@ def study(
 ) -> cli.Study:
     """Learning curves with bands.
 
-    Args:
-        sweep: the runs.
-        by: the configuration key that tells the lines apart; by default what varies.
-        x: `steps`, `iterations` or `wall`.
-        y: a column of iterations.csv, or `eval` for the mean return of evaluations; None for `eval`
-            over steps between algorithms that have evaluations, and else for `return_mean`.
-        iqm: interquartile mean in place of the mean.
-        baseline: further runs, drawn in grey with one line a task.
-        paper: mark the published returns of each task (only with `steps`).
-        evaluations: `y` is a column of eval.csv (only with `steps`).
-        compiling: count the compiler's time on the wall clock.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column, label = X_AXES[x]
@@ -144,7 +127,13 @@ def study(
     for area in axes[:: labels.PANELS]:
         area.set_ylabel(labels.of_column("eval" if evaluations else "iterations", y))
     style.legend(figure)
-    points = [_points(line, column, y) for line in found]
+    points = [
+        pd.DataFrame(
+            {"task": line.task, "line": line.label.text, column: line.curve.x, y: line.curve.y}
+            | {f"{y}_low": line.curve.low, f"{y}_high": line.curve.high, "runs": line.curve.runs}
+        )
+        for line in found
+    ]
     columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
     # The last of the points at which most runs have a value.
     last = [p.iloc[np.flatnonzero(p["runs"] == p["runs"].max())[-1:]] for p in points]
@@ -156,7 +145,7 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, FLAGS, by=None)
+    parser = cli.parser(__doc__, FLAGS)
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
@@ -301,13 +290,6 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
     return texts
 
 
-def _points(line: Line, x: str, y: str) -> pd.DataFrame:
-    """A row for each point of a line."""
-    found = line.curve
-    columns = {x: found.x, y: found.y, f"{y}_low": found.low, f"{y}_high": found.high}
-    return pd.DataFrame({"task": line.task, "line": line.label.text, **columns, "runs": found.runs})
-
-
 def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
     """[runs, points]: each run interpolated linearly, nan before its first row, after its last."""
     curves = []
@@ -319,10 +301,10 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
 
 
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
-    """[points]: equal steps from where the last run begins to where the longest run ends.
+    """[points]: equal steps from where the last run starts to where the longest run ends.
 
-    Where a run ends before another begins, as on the wall clock, the steps start where the first
-    run begins. Runs with one value each, at the same x, give one point.
+    Where a run ends before another starts, as on the wall clock, the steps start where the first
+    run starts. Runs with one value each, at the same x, have one point.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
     begin, end = float(spans["min"].max()), float(spans["max"].max())

@@ -24,28 +24,20 @@ if TYPE_CHECKING:
 
 JOURNAL, RESULTS = "study.journal", "optimization_results.yaml"
 EXPERIMENT = "experiment/best.yaml"
-FEW = 2  # complete trials, from which importances can be told
+FEW = 2  # complete trials, that importances need
 TICKS = 5
 FEW_STEPS = 8  # a setting with so few values has a tick for each
 SHORT = 14  # letters of a tick's label
 
 
-class Search(NamedTuple):
-    """A search for settings.
+class StoredSearch(NamedTuple):
+    """A search for settings."""
 
-    Attributes:
-        study: Optuna's study.
-        home: the directory of its launcher.
-        asked: what its launchers recorded: `seeds`, `objective`, `space` and others.
-        trials: all trials, by their numbers.
-        best: the best complete trial.
-    """
-
-    study: optuna.Study
-    home: Path
-    asked: dict[str, Any]
-    trials: list[FrozenTrial]
-    best: FrozenTrial
+    study: optuna.Study  # Optuna's study
+    home: Path  # the directory of its launcher
+    asked: dict[str, Any]  # what its launchers recorded: `seeds`, `objective`, `space` and others
+    trials: list[FrozenTrial]  # all trials, by their numbers
+    best: FrozenTrial  # the best complete trial
 
     def named(self, *states: str) -> list[FrozenTrial]:
         """The trials in these states, such as COMPLETE."""
@@ -78,7 +70,7 @@ def _results(path: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def load_search(path: Path) -> Search:
+def load_search(path: Path) -> StoredSearch:
     """Loads the search of a directory, or of a journal.
 
     Raises:
@@ -113,10 +105,10 @@ def load_search(path: Path) -> Search:
         raise BadInputError(f"{journal}: none of {counted(len(trials), 'trial')} is complete yet")
     asked = dict(study.user_attrs.get("search", {}))
     home = path if path.is_dir() else path.parent
-    return Search(study, home, asked, trials, study.best_trial)
+    return StoredSearch(study, home, asked, trials, study.best_trial)
 
 
-def account(search: Search) -> list[str]:
+def account(search: StoredSearch) -> list[str]:
     """Sentences about the trials: how many ended how, and the best one."""
     words = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
     counts = {words.get(s, s.lower()): len(search.named(s)) for s in (*words, "WAITING")}
@@ -133,7 +125,7 @@ def account(search: Search) -> list[str]:
     return text
 
 
-def trial_table(search: Search) -> pd.DataFrame:
+def trial_table(search: StoredSearch) -> pd.DataFrame:
     """A row for each trial."""
     rows = [
         {
@@ -150,7 +142,7 @@ def trial_table(search: Search) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def best_settings(search: Search) -> tuple[str, list[str]]:
+def best_settings(search: StoredSearch) -> tuple[str, list[str]]:
     """The best settings as YAML, and sentences that say how to use them."""
     file = search.home / EXPERIMENT
     if file.is_file():
@@ -171,20 +163,13 @@ def _shown(value: Any) -> str:
 
 
 def build(
-    search: Search,
+    search: StoredSearch,
     figure: Callable[[str, Callable[[], cli.Study], set[str]], str],
     *,
     title: str,
     question: str | None = None,
 ) -> str:
-    """The page about a search as text.
-
-    Args:
-        search: the search.
-        figure: makes a section from its title, a function that draws, and what was said before.
-        title: the title of the page.
-        question: the question of the search; by default which settings are best.
-    """
+    """The page about a search as text."""
     keys = " and ".join(f"{key}={space}" for key, space in search.asked.get("space", {}).items())
     draws = {
         "History": history,
@@ -203,7 +188,7 @@ def build(
     return page.document(title, parts)
 
 
-def history(search: Search) -> cli.Study:
+def history(search: StoredSearch) -> cli.Study:
     """Every trial's value, and the best so far."""
     complete, pruned = search.named("COMPLETE"), search.named("PRUNED")
     better = max if search.study.direction.name == "MAXIMIZE" else min
@@ -232,7 +217,7 @@ def history(search: Search) -> cli.Study:
     return cli.Study(figure, table, [said, kept] if pruned else [said])
 
 
-def importances(search: Search) -> cli.Study:
+def importances(search: StoredSearch) -> cli.Study:
     """How much of the differences between good trials each setting explains.
 
     Raises:
@@ -263,7 +248,7 @@ def importances(search: Search) -> cli.Study:
     return cli.Study(figure, table, [said, few] if few else [said])
 
 
-def parallel_coordinates(search: Search) -> cli.Study:
+def parallel_coordinates(search: StoredSearch) -> cli.Study:
     """Every trial as a line through its settings, coloured by its value."""
     complete = search.named("COMPLETE")
     scales = [_scale(key, search.trials) for key in search.best.params]
@@ -280,17 +265,11 @@ def parallel_coordinates(search: Search) -> cli.Study:
 
 
 class Scale(NamedTuple):
-    """One vertical axis.
+    """One vertical axis."""
 
-    Attributes:
-        name: what it shows.
-        place: the height of a value, from 0 to 1.
-        ticks: the labels, by their heights.
-    """
-
-    name: str
-    place: Callable[[Any], float]
-    ticks: dict[float, str]
+    name: str  # what it shows
+    place: Callable[[Any], float]  # the height of a value, from 0 to 1
+    ticks: dict[float, str]  # the labels, by their heights
 
 
 def _scale(key: str, trials: Sequence[FrozenTrial]) -> Scale:

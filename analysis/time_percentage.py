@@ -37,7 +37,7 @@ Key = tuple[str, Scalar]
 BUSY = "busy"
 
 
-class Share(NamedTuple):
+class TimeShare(NamedTuple):
     """The share of a part, such as a section, in the time of a cell; a fraction."""
 
     panel: str
@@ -50,11 +50,7 @@ def study(
 ) -> cli.Study:
     """Shares of the wall clock at every value of `by`; the table has their 95% intervals.
 
-    Args:
-        sweep: the runs.
-        by: the key on the axis; None for what varies, see `axis_of`.
-        warmup: the number of iterations left out after each start of a run.
-        compiling: count the compiler's time too; it lies in the first iteration.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     shares = [
@@ -82,27 +78,22 @@ def study(
     return cli.Study(figure, _table(shares, by), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, by=None)
-    parser.add_argument("--compiling", action="store_true", help=cli.COMPILING)
-    args = parser.parse_args(argv)
-    return cli.run(args, "time_percentage", study, ("by", "warmup", "compiling"))
+main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})
 
 
-def _iteration_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Share]:
+def _iteration_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
     frame = iterations_after_warmup(sweep, warmup, compiling=compiling)
     require(frame, *WHOLE, "iteration_s")
     overlapped = {run.name for run in sweep.runs if run.overlapped}
     panel = BUSY if overlapped else "iteration"
     return [
-        Share(panel, column.removesuffix("_s"), cell)
+        TimeShare(panel, column.removesuffix("_s"), cell)
         for column in (WHOLE[:2] if overlapped else WHOLE)
         for cell in measure(sweep, _ratios(frame, column, "iteration_s"), by)
     ]
 
 
-def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Share]:
+def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
     frame = timing_after_warmup(sweep, warmup, compiling=compiling)
     if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
@@ -114,7 +105,7 @@ def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> l
         for column in sections:
             if rows[column].any():
                 cells = measure(sweep, _ratios(rows, column, "total_s"), by)
-                shares += [Share(panel, column.removesuffix("_s"), cell) for cell in cells]
+                shares += [TimeShare(panel, column.removesuffix("_s"), cell) for cell in cells]
     return shares
 
 
@@ -132,7 +123,7 @@ def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]
     return found
 
 
-def _without_small(shares: list[Share]) -> dict[str, dict[Key, float]]:
+def _without_small(shares: list[TimeShare]) -> dict[str, dict[Key, float]]:
     """The share of each part in each bar; the parts that are small everywhere join `other`."""
     means: dict[str, dict[Key, float]] = {}
     for share in shares:
@@ -173,7 +164,7 @@ def _draw(
         axes.set_xlim(0, 100)
 
 
-def _sentences(shares: list[Share], by: str) -> list[str]:
+def _sentences(shares: list[TimeShare], by: str) -> list[str]:
     """A sentence for each telling part: its ends on a single line, else its least and its most."""
     found: dict[str, list[Cell]] = {}
     for share in shares:
@@ -195,7 +186,7 @@ def _sentences(shares: list[Share], by: str) -> list[str]:
     return texts
 
 
-def _table(shares: list[Share], by: str) -> pd.DataFrame:
+def _table(shares: list[TimeShare], by: str) -> pd.DataFrame:
     rows = [
         {
             "line": cell.line,

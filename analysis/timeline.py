@@ -46,12 +46,7 @@ def study(
 ) -> cli.Study:
     """The timeline of one run.
 
-    Args:
-        sweep: the runs.
-        run: the name of the run; by default the first run that has a trace.
-        start_s: the start of the figure, in seconds since the run began; by default two
-            iterations before `end_s`, or where two steady iterations begin.
-        end_s: the end of the figure; by default two iterations after its start.
+    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)
@@ -176,7 +171,7 @@ def _choose(sweep: Sweep, name: str | None) -> Run:
 def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
     """Start and end of two iterations of typical length, of a short run those of all its spans.
 
-    They begin where an iteration ended. Among all neighbours without compiling they are the two
+    They start where an iteration ended. Among all neighbours without compiling they are the two
     that lie nearest to the median length, and among equals those nearest to the middle of the run.
     The first iteration is not among them unless there is no other.
     """

@@ -130,25 +130,21 @@ def peers(env_id: str, cores: list[int], options: argparse.Namespace) -> Iterato
     """The contestants from other projects."""
     n = len(cores)
 
-    def entry(name: str, package: str, file: str, **arguments: object) -> Entry:
-        command = loop(options.peers, file, env_id, **arguments)
-        return Entry(
-            name,
-            [Program(command, cores)],
-            need=Need(options.peers, (package, "mujoco"), "--peers"),
-        )
+    def entry(name: str, package: str, system: str, *flags: str, **arguments: object) -> Entry:
+        command = loop(options.peers, "collect_loop.py", system, env_id, *flags, **arguments)
+        need = Need(options.peers, (package, "mujoco"), "--peers")
+        return Entry(name, [Program(command, cores)], need=need)
 
     for envs in (32, 64):
-        yield entry(f"envpool-{envs}", "envpool", "envpool_loop.py", envs=envs, threads=n)
-    pool = entry("envpool-async", "envpool", "envpool_loop.py", envs=64, threads=n)
-    program = pool.programs[0]
-    yield pool._replace(programs=[program._replace(command=[*program.command, "--asynchronous"])])
-    for vector in ("dummy", "subproc"):
-        arguments = {"envs": options.envs, "vector": vector}
-        yield entry(f"sb3-{vector}", "stable-baselines3", "sb3_loop.py", **arguments)
-    for vector in ("sync", "async"):
-        arguments = {"envs": options.envs, "vector": vector}
-        yield entry(f"gymnasium-{vector}", "gymnasium", "gym_vector.py", **arguments)
+        yield entry(f"envpool-{envs}", "envpool", "envpool", envs=envs, threads=n)
+    yield entry("envpool-async", "envpool", "envpool", "--asynchronous", envs=64, threads=n)
+    for package, system, vectors in (
+        ("stable-baselines3", "sb3", ("dummy", "subproc")),
+        ("gymnasium", "gymnasium", ("sync", "async")),
+    ):
+        for vector in vectors:
+            arguments = {"envs": options.envs, "vector": vector}
+            yield entry(f"{system}-{vector}", package, system, **arguments)
     factory = loop(options.sample_factory, "sample_factory_loop.py", env_id, workers=n)
     need = Need(options.sample_factory, ("sample-factory", "mujoco"), "--sample-factory")
     yield Entry("sample-factory", [Program(factory, cores)], need=need)

@@ -27,16 +27,25 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks import race, rounds
+from benchmarks import lineup, race
+from benchmarks.lineup import needed, peer, same_in_walle, sample_factory
 from benchmarks.options import core_count, duration, positive
-from benchmarks.provenance import provenance
+from benchmarks.programs import Program, walle_run
+from benchmarks.provenance import provenance, write_json
+from benchmarks.ratios import compared, shown, spread
+from benchmarks.turns import Block, Entry, WalleRounds, in_turn, lined_up, present, rate
+
+BASELINE = "walle"
+UNIT = "times_walle"
+FOREVER = 10**12
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,9 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the contestants keep running
     pythons = {"peers": options.peers, "sample-factory": options.sample_factory}
-    report: dict[str, Any] = {"provenance": provenance(pythons), "settings": plain(options)}
+    apart = ("json", "peers", "sample_factory")
+    settings = {key: value for key, value in vars(options).items() if key not in apart}
+    report: dict[str, Any] = {"provenance": provenance(pythons), "settings": settings}
     cores = sorted(os.sched_getaffinity(0))[: options.cores]
-    {"rounds": rounds.run, "race": race.run}[options.what](options, cores, report)
+    {"rounds": run_rounds, "race": race.run}[options.what](options, cores, report)
     return 0
 
 
@@ -78,9 +89,67 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def plain(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that decide the measurement, as plain values."""
-    return {k: v for k, v in vars(options).items() if k not in ("json", "peers", "sample_factory")}
+def run_rounds(options: argparse.Namespace, cores: list[int], report: dict[str, Any]) -> None:
+    """Measures; adds `rounds` and the peers' hyperparameters to the report."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        entries = present(everyone(options, cores, directory), options.only)
+        with lined_up(entries, directory) as contestants:
+            turns = in_turn(contestants, options.repetitions, options.samples)
+            found = summary(turns, options.samples)
+            for contestant in contestants:
+                step_s = found[contestant.name]["median_s"] / options.samples
+                found[contestant.name] |= contestant.launch(step_s)._asdict()
+    report["hyperparameters"] = lineup.same(options.samples, options.envs)
+    report["rounds"] = found
+    print(table(found, f"{options.task}: {options.samples:,} steps collected and learned from"))
+    write_json(options.json, report)
+
+
+def everyone(options: argparse.Namespace, cores: Sequence[int], directory: Path) -> Iterator[Entry]:
+    """All contestants, including those that are not installed."""
+    for name, max_lag in ((BASELINE, 0), ("walle-overlapped", 1)):
+        settings = same_in_walle(options.task, options.samples, len(cores), max_lag)
+        program = Program(walle_run(settings, directory / name), cores, threads=None)
+        yield Entry(name, [program], WalleRounds)
+    same = lineup.same(options.samples, options.envs)
+    for name, library, settings in (
+        ("sb3", "sb3", same),
+        ("sbx", "sbx", same),
+        ("sb3-cleanrl", "sb3", lineup.cleanrl()),
+    ):
+        program = peer(options, library, settings, cores, seed=0, steps=FOREVER)
+        yield Entry(name, [program], need=needed(options, library))
+    told = lineup.sample_factory_same(options.samples)
+    program = sample_factory(options, told, cores, directory, seed=0, steps=FOREVER)
+    yield Entry("sample-factory", [program], need=needed(options, "sample-factory"))
+
+
+def summary(
+    turns: Mapping[str, Sequence[Sequence[Block]]], samples: int
+) -> dict[str, dict[str, Any]]:
+    """The seconds for `samples` steps of each turn, and their ratios to walle's."""
+    seconds = {name: [samples / rate(blocks) for blocks in mine] for name, mine in turns.items()}
+    times = compared(seconds, BASELINE, UNIT)
+    return {
+        name: {"seconds": mine, **spread(mine, "s"), **times.get(name, {})}
+        for name, mine in seconds.items()
+    }
+
+
+def table(found: Mapping[str, Mapping[str, Any]], title: str) -> str:
+    """The table of all contestants."""
+    head = (
+        f"{'median':>9}  {'range':>15}  {'/ walle (range)':>22}  {'start-up':>8}  {'compiling':>9}"
+    )
+    lines = [title, f"{'':<18}{head}"]
+    for name, r in found.items():
+        span = f"{r['min_s']:.2f}-{r['max_s']:.2f} s"
+        lines.append(
+            f"{name:<18}{r['median_s']:>7.2f} s  {span:>15}  {shown(r, UNIT):>22}  "
+            f"{r['startup_s']:>6.1f} s  {r['compile_s']:>7.1f} s"
+        )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

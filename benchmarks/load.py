@@ -22,68 +22,20 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-ITERATION_COLUMNS = [
-    "iteration",
-    "env_steps",
-    "episodes",
-    "wall_s",
-    "iteration_s",
-    "collect_s",
-    "collect_max_s",
-    "learn_s",
-    "other_s",
-    "compile_s",
-    "collect_share",
-    "learn_share",
-    "env_steps_per_s",
-    "policy_version",
-    "lag_mean",
-    "lag_max",
-    "return_mean",
-    "return_round_mean",
-    "return_round_min",
-    "return_round_max",
-    "return_round_std",
-    "length_mean",
-    "loss",
-    "grad_norm",
-    "kl",
-    "clip_fraction",
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "explained_variance",
-    "learning_rate",
-    "minibatches",
-]
-EPISODE_COLUMNS = [
-    "env_steps",
-    "wall_s",
-    "sampler",
-    "lane",
-    "policy_version",
-    "return",
-    "length",
-    "end",
-]
-TIMING_COLUMNS = [
-    "process",
-    "iteration",
-    "act_s",
-    "env_step_s",
-    "send_s",
-    "wait_policy_s",
-    "wait_slot_s",
-    "wait_experience_s",
-    "update_s",
-    "publish_s",
-    "evaluate_s",
-    "checkpoint_s",
-    "log_s",
-    "compile_s",
-    "other_s",
-    "total_s",
-]
+COLUMNS = {
+    "iterations": (
+        "iteration env_steps episodes wall_s iteration_s collect_s collect_max_s learn_s other_s "
+        "compile_s collect_share learn_share env_steps_per_s policy_version lag_mean lag_max "
+        "return_mean return_round_mean return_round_min return_round_max return_round_std "
+        "length_mean loss grad_norm kl clip_fraction policy_loss value_loss entropy "
+        "explained_variance learning_rate gradient_steps"
+    ),
+    "episodes": ("env_steps wall_s sampler lane policy_version return length end"),
+    "timing": (
+        "process iteration act_s env_step_s send_s wait_policy_s wait_slot_s wait_experience_s "
+        "update_s publish_s evaluate_s checkpoint_s log_s compile_s other_s total_s"
+    ),
+}
 SAMPLERS = (1, 2, 4, 8, 16)
 CHILD = """
 import resource, sys, time
@@ -153,22 +105,22 @@ def write_sweep(sweep: Path, runs: int, iterations: int, tables: list[str]) -> i
 
 def iteration_rows(iterations: int, rng: np.random.Generator) -> list[list[Any]]:
     """The header and one row an iteration, numbers as long as real ones."""
-    values = rng.random((iterations, len(ITERATION_COLUMNS) - 1)).tolist()
-    return [ITERATION_COLUMNS, *([i + 1, *row] for i, row in enumerate(values))]
+    values = rng.random((iterations, len(COLUMNS["iterations"].split()) - 1)).tolist()
+    return [COLUMNS["iterations"].split(), *([i + 1, *row] for i, row in enumerate(values))]
 
 
 def episode_rows(episodes: int, rng: np.random.Generator) -> list[list[Any]]:
     """The header and one row an episode."""
-    values = rng.random((episodes, len(EPISODE_COLUMNS) - 1)).tolist()
-    return [EPISODE_COLUMNS, *([*row, "truncated"] for row in values)]
+    values = rng.random((episodes, len(COLUMNS["episodes"].split()) - 1)).tolist()
+    return [COLUMNS["episodes"].split(), *([*row, "truncated"] for row in values)]
 
 
 def timing_rows(iterations: int, n: int, rng: np.random.Generator) -> list[list[Any]]:
     """The header and a row for the agent and every sampler in each iteration."""
     processes = ["agent", *(f"sampler-{k}" for k in range(n))]
-    values = rng.random((len(processes), len(TIMING_COLUMNS) - 2)).tolist()
+    values = rng.random((len(processes), len(COLUMNS["timing"].split()) - 2)).tolist()
     return [
-        TIMING_COLUMNS,
+        COLUMNS["timing"].split(),
         *(
             [process, i + 1, *row]
             for i in range(iterations)

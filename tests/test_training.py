@@ -15,7 +15,7 @@ from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
 from walle.errors import ConfigError, WorkerError
 from walle.system.locks import DirectoryLost
-from walle.training import RunResult, crowded, late_episodes, make_problem, train
+from walle.training import RunResult, train, warnings
 
 TIMES = {
     "wall_s",
@@ -204,21 +204,21 @@ def test_without_evaluations_a_sweeper_gets_the_episodes_mean():
 
 
 def test_a_run_that_ends_before_its_episodes_says_so():
-    def line(*overrides):
-        config = compose(["env=pendulum", "sampler.lanes=64", *overrides])
-        return late_episodes(config, make_problem(config)[0])
+    def lines(*overrides):
+        return list(warnings(compose(["env=pendulum", "sampler.lanes=64", *overrides]), 200))
 
-    assert line("total_steps=12_800") is None
-    assert "episodes of 200 steps in 64 lanes end after 12,800 steps" in line("total_steps=12_799")
-    assert line("total_steps=4096", "algo=trpo", "sampler.collect=episodes") is None
+    assert lines("total_steps=12_800") == []
+    (line,) = lines("total_steps=12_799")
+    assert "episodes of 200 steps in 64 lanes end after 12,800 steps" in line
+    assert lines("total_steps=4096", "algo=trpo", "sampler.collect=episodes") == []
 
 
 def test_more_samplers_than_cores_are_told(monkeypatch):
     monkeypatch.setattr("walle.training.usable_cores", lambda: [0, 1])
-    assert crowded(compose(["sampler.n=2"])) is None
-    assert crowded(compose(["sampler.n=8", "env=slow"])) is None
-    assert crowded(compose(["sampler=serial"])) is None
-    assert crowded(compose(["sampler.n=8"])).startswith("8 samplers share 2 cores: more than")
+    for fits in (["sampler.n=2"], ["sampler.n=8", "env=slow"], ["sampler=serial"]):
+        assert not list(warnings(compose(fits), None))
+    (line,) = warnings(compose(["sampler.n=8"]), None)
+    assert line.startswith("8 samplers share 2 cores: more than")
 
 
 def test_every_checkpoint_holds_policy_and_settings(run):

@@ -13,7 +13,7 @@ happens when a process dies:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing import spawn
@@ -37,7 +37,7 @@ from walle.agent.run_directory import Status, set_aside_previous
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.problem import Problem
-from walle.config import config_hash, to_dict, with_variables
+from walle.config import config_hash, to_dict, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -63,44 +63,6 @@ from walle.timing import AGENT_SECTIONS, Every, Timer, TraceFile, timestamp
 
 if TYPE_CHECKING:
     from walle.learning.sharing.learners import Learners
-
-
-class RunResult(NamedTuple):
-    """The result of a run.
-
-    Attributes:
-        eval_mean: mean return of the last evaluation; None without evaluations.
-        best: the highest mean return of an evaluation; None without evaluations.
-        return_mean: mean return of the last episodes; None if no episode ended.
-        env_steps: environment steps learned from.
-        wall_s: seconds from start to end.
-        signal: number of the signal that interrupted the run; None without a signal.
-        stopped_by: the callback that stopped the run; None without one.
-    """
-
-    eval_mean: float | None
-    best: float | None
-    return_mean: float | None
-    env_steps: int
-    wall_s: float
-    signal: int | None
-    stopped_by: str | None = None
-
-    def __str__(self) -> str:
-        """The returns in words; the evaluation first, because the episodes lag behind it."""
-        if self.eval_mean is None:
-            return f"return {return_text(self.return_mean)}"
-        episodes = "no episode ended"
-        if self.return_mean is not None:
-            episodes = f"last episodes {return_text(self.return_mean)}"
-        return f"evaluation {return_text(self.eval_mean)}, {episodes}"
-
-    def objective(self, name: str) -> float | None:
-        """The number that the setting `objective` names, for a sweep's optimizer."""
-        steps_per_s = self.env_steps / self.wall_s if self.wall_s else None
-        by_eval = self.return_mean if self.eval_mean is None else self.eval_mean
-        by_name = {"eval": by_eval, "best": self.best, "return": self.return_mean}
-        return {**by_name, "steps_per_s": steps_per_s, "wall_s": self.wall_s}[name]
 
 
 def train(
@@ -136,16 +98,14 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
-        _refuse_another_run(resumed["config"], settings, directory)
+        _refuse_another_run(without_removed(resumed["config"]), settings, directory)
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
     timer = Timer(AGENT_SECTIONS, trace=config.trace, earlier_s=earlier_s)
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
 
     # What the user got wrong is refused here, before anything is written.
     problem, environment = make_problem(config)
-    algorithm = make_algorithm(config, problem)
-    callbacks = make_callbacks(config.callbacks)
-    filming = make_filming(config, directory, environment, algorithm, resumed)
+    parts = make_parts(config, directory, problem, environment, resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
@@ -158,7 +118,6 @@ def train(
         result: RunResult | None = None
         with status.recording_failure():
             while result is None:
-                parts = Parts(problem, environment, algorithm, callbacks, filming)
                 try:
                     result = _run(config, directory, parts, timer, resumed, signals, events)
                 except Interrupted:  # by a signal before the agent could learn
@@ -171,30 +130,13 @@ def train(
                         raise WorkerError(f"{death}; {refused}") from death
                     events = EventLog()
                     events.replaced(str(death).partition(" ")[0], round_, str(death))
-                    algorithm = make_algorithm(config, problem)
-                    callbacks = make_callbacks(config.callbacks)
-                    filming = make_filming(config, directory, environment, algorithm, resumed)
-        value = result.objective(config.objective)
-        status.end_with(result.signal, stop_reason(result.stopped_by), value)
+                    parts = make_parts(config, directory, problem, environment, resumed)
+        if result.signal is not None:
+            status.interrupted(result.signal)
+        else:
+            reason = stop_reason(result.stopped_by)
+            status.completed(result.objective(config.objective), reason)
     return result
-
-
-class Parts(NamedTuple):
-    """The parts of a run that exist before its processes start.
-
-    Attributes:
-        problem: description of the run for the algorithm.
-        environment: what a trial of the environment found.
-        algorithm: the algorithm with its initial parameters.
-        callbacks: the user's own hooks, by name.
-        filming: makes videos; None for a run without them.
-    """
-
-    problem: Problem
-    environment: Probe
-    algorithm: Algorithm
-    callbacks: Mapping[str, Callback]
-    filming: Filming | None
 
 
 def _run(
@@ -212,11 +154,17 @@ def _run(
         WorkerDeathError: a learner was killed.
         Interrupted: a signal arrived before the agent could learn.
     """
-    problem, environment, algorithm, callbacks, filming = parts
+    problem, environment, algorithm = parts.problem, parts.environment, parts.algorithm
     with ExitStack() as stack:
         stack.callback(end_orphans)
-        learners = start_learners(config, problem)
-        if learners is not None:
+        learners: Learners | None = None
+        if config.learners > 1:  # besides the agent
+            # Most runs have one learner and can do without this import.
+            from walle.learning.sharing.learners import Learners, make_learner_tasks
+
+            make: Any = partial(algos.make, config.algo, NetSettings.of(config.net))
+            threads = config.learner.threads
+            learners = Learners(make_learner_tasks(config.learners, make, problem, threads))
             stack.callback(learners.close)
         trace = directory / "trace.csv" if config.trace else None
         if trace and not (resumed and trace.exists()):
@@ -235,13 +183,10 @@ def _run(
             shared: Any = algorithm  # with shards, so also a `Learnable`
             learners.join(shared, config.device)
 
-        agent = make_agent(
-            *(config, directory, environment, algorithm, sampling),
-            *(callbacks, filming, timer, trace, resumed),
-        )
+        agent = make_agent(config, directory, parts, sampling, timer, trace, resumed)
         stack.callback(agent.close)
         if resumed is None:
-            for line in filter(None, (crowded(config), late_episodes(config, problem))):
+            for line in warnings(config, problem.longest_episode):
                 agent.recorder.say(line)
 
         with suppress(Interrupted):
@@ -312,43 +257,43 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     return algorithm
 
 
-def make_filming(
+class Parts(NamedTuple):
+    """The parts of a run that exist before its processes start."""
+
+    problem: Problem
+    environment: Probe  # what a trial of the environment found
+    algorithm: Algorithm
+    callbacks: Mapping[str, Callback]
+    filming: Filming | None
+
+
+def make_parts(
     config: Config,
     directory: Path,
+    problem: Problem,
     environment: Probe,
-    algorithm: Algorithm,
     resumed: dict[str, Any] | None,
-) -> Filming | None:
-    """Makes what films an episode now and then; None if the run is to have no videos.
+) -> Parts:
+    """Makes the algorithm, the callbacks and what films episodes.
 
     Raises:
-        ConfigError: a package is missing, or the environment cannot be drawn.
+        ConfigError: one of them cannot be made, or a package for videos is missing.
     """
-    every = config.logger.video_every
-    if every is None:
-        return None
-    # These imports are slow, and few runs have videos.
-    from walle.policy.acting import Origin
-    from walle.policy.loading import policy_from
-    from walle.policy.video import film_while_learning
+    algorithm = make_algorithm(config, problem)
+    callbacks, filming = make_callbacks(config.callbacks), None
+    if config.logger.video_every is not None:
+        # These imports are slow, and few runs have videos.
+        from walle.policy.acting import Origin
+        from walle.policy.loading import policy_from
+        from walle.policy.video import film_while_learning
 
-    origin = Origin(directory, config.algo.name, 0, config.seed)
-    policy = policy_from(algorithm, environment.env, environment.lane, origin)
-    ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
-    due = Every(every, resumed["env_steps"] if resumed else 0)
-    film = film_while_learning(directory, ending, policy, config.logger.video_steps)
-    return Filming(due, film)
-
-
-def start_learners(config: Config, problem: Problem) -> Learners | None:
-    """Starts all learners except the agent; returns None if the agent is the only learner."""
-    if config.learners == 1:
-        return None
-    # Most runs have one learner and can do without this import.
-    from walle.learning.sharing.learners import Learners, make_learner_tasks
-
-    make: Any = partial(algos.make, config.algo, NetSettings.of(config.net))
-    return Learners(make_learner_tasks(config.learners, make, problem, config.learner.threads))
+        origin = Origin(directory, config.algo.name, 0, config.seed)
+        policy = policy_from(algorithm, environment.env, environment.lane, origin)
+        ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
+        film = film_while_learning(directory, ending, policy, config.logger.video_steps)
+        env_steps = resumed["env_steps"] if resumed else 0
+        filming = Filming(Every(config.logger.video_every, env_steps), film)
+    return Parts(problem, environment, algorithm, callbacks, filming)
 
 
 def make_tasks(
@@ -361,13 +306,7 @@ def make_tasks(
 ) -> list[SamplerTask]:
     """Makes a task with contiguous lanes for each sampler; one with all lanes for a cluster.
 
-    Args:
-        config: the checked configuration.
-        problem: description of the run.
-        environment: what a trial of the environment found.
-        algorithm: makes the samplers' policies.
-        blocks: the lanes of a resumed run; empty for a new one.
-        trace: the file for spans and the zero of its clock in ns; None for no file.
+    `blocks` are the lanes of a resumed run; `trace` is a file and the zero of its clock in ns.
     """
     lag, cores = config.sampler.lag, usable_cores()
     counted = not lag.free_running and not config.rounds_vary
@@ -471,16 +410,14 @@ def make_watchdog(config: Config, directory: Path, say: Callable[[str], None]) -
 def make_agent(
     config: Config,
     directory: Path,
-    environment: Probe,
-    algorithm: Algorithm,
+    parts: Parts,
     sampling: Sampling,
-    callbacks: Mapping[str, Callback],
-    filming: Filming | None,
     timer: Timer,
     trace: Path | None,
     resumed: dict[str, Any] | None,
 ) -> Agent:
     """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
+    environment, algorithm = parts.environment, parts.algorithm
     settings, logger, lag = to_dict(config), config.logger, config.sampler.lag
     env_steps = resumed["env_steps"] if resumed else 0
     options = {**logger.options, "job_type": config.algo.name}
@@ -492,7 +429,7 @@ def make_agent(
         sinks=make_sinks(logger.name, directory, settings, options, env_steps if resumed else None),
         progress=make_progress(logger.progress, config.total_steps, logger.print_every_s),
         trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
-        filming=filming,
+        filming=parts.filming,
         earlier=resumed["recorder"] if resumed else None,
     )
     evaluator = None
@@ -514,7 +451,7 @@ def make_agent(
         recorder,
         Evaluations(evaluator, Every(config.eval.every, env_steps), watchdog),
         CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, due),
-        Callbacks(callbacks, timer, directory, recorder),
+        Callbacks(parts.callbacks, timer, directory, recorder),
         timer,
         lag=lag,
         quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
@@ -527,24 +464,56 @@ def make_agent(
     return agent
 
 
-def crowded(config: Config) -> str | None:
-    """A line for more samplers than cores; None if each has a core, or its environment waits."""
-    cores = len(usable_cores())
-    if config.sampler.name != "process" or config.n <= cores or config.env.name == "slow":
-        return None
-    return (
-        f"{config.n} samplers share {cores} cores: more than one for each core is faster only if"
-        " environments wait; sampler.n=null takes a sampler for each core"
-    )
+def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:
+    """Lines about settings that work, but perhaps not as they were meant."""
+    n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
+    if config.sampler.name == "process" and n > cores and config.env.name != "slow":
+        yield (
+            f"{n} samplers share {cores} cores: more than one for each core is faster only if "
+            "environments wait; sampler.n=null takes a sampler for each core"
+        )
+    last = (longest_episode or 0) * lanes
+    if last > total and not config.whole_episodes:
+        yield (
+            f"episodes of {longest_episode:,} steps in {lanes} lanes end after {last:,} steps, the "
+            f"run after {total:,}: returns come from evaluations and from episodes that end early; "
+            "for more use fewer sampler.lanes or more total_steps"
+        )
 
 
-def late_episodes(config: Config, problem: Problem) -> str | None:
-    """A line for a run that ends before an episode of full length can; None for any other run."""
-    longest, lanes, total = problem.longest_episode, config.lanes, config.total_steps
-    if longest is None or config.whole_episodes or longest * lanes <= total:
-        return None
-    return (
-        f"episodes of {longest:,} steps in {lanes} lanes end after {longest * lanes:,} steps, the"
-        f" run after {total:,}: returns come from evaluations and from episodes that end early;"
-        " for more use fewer sampler.lanes or more total_steps"
-    )
+class RunResult(NamedTuple):
+    """The result of a run.
+
+    Attributes:
+        eval_mean: mean return of the last evaluation; None without evaluations.
+        best: the highest mean return of an evaluation; None without evaluations.
+        return_mean: mean return of the last episodes; None if no episode ended.
+        env_steps: environment steps learned from.
+        wall_s: seconds from start to end.
+        signal: number of the signal that interrupted the run; None without a signal.
+        stopped_by: the callback that stopped the run; None without one.
+    """
+
+    eval_mean: float | None
+    best: float | None
+    return_mean: float | None
+    env_steps: int
+    wall_s: float
+    signal: int | None
+    stopped_by: str | None = None
+
+    def __str__(self) -> str:
+        """The returns in words; the evaluation first, because the episodes lag behind it."""
+        if self.eval_mean is None:
+            return f"return {return_text(self.return_mean)}"
+        episodes = "no episode ended"
+        if self.return_mean is not None:
+            episodes = f"last episodes {return_text(self.return_mean)}"
+        return f"evaluation {return_text(self.eval_mean)}, {episodes}"
+
+    def objective(self, name: str) -> float | None:
+        """The number that the setting `objective` names, for a sweep's optimizer."""
+        steps_per_s = self.env_steps / self.wall_s if self.wall_s else None
+        by_eval = self.return_mean if self.eval_mean is None else self.eval_mean
+        by_name = {"eval": by_eval, "best": self.best, "return": self.return_mean}
+        return {**by_name, "steps_per_s": steps_per_s, "wall_s": self.wall_s}[name]

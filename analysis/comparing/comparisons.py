@@ -28,47 +28,32 @@ Seeded = Mapping[tuple[Scalar, int], float]  # by seed and, where a seed repeats
 
 
 class Quantity(NamedTuple):
-    """A quantity that is compared.
+    """A quantity that is compared."""
 
-    Attributes:
-        name: its name in the table.
-        per_run: the number of each run that has one.
-        higher: whether higher is better.
-        seeded: whether the seed decides it, so that runs of one seed depend on each other even
-            with different numbers of processes.
-        learned: whether the number of processes does not change it at all.
-    """
-
-    name: str
-    per_run: Mapping[str, float]
-    higher: bool = True
+    name: str  # its name in the table
+    per_run: Mapping[str, float]  # the number of each run that has one
+    higher: bool = True  # whether higher is better
+    # Whether the seed decides it, so that runs of one seed depend on each other even with different
+    # numbers of processes
     seeded: bool = False
-    learned: bool = False
+    learned: bool = False  # whether the number of processes does not change it at all
 
 
 class Comparison(NamedTuple):
-    """A quantity compared on one task, or overall; an interval that makes no sense is NaN.
+    """A quantity compared on one task, or overall; an interval that makes no sense is NaN."""
 
-    Attributes:
-        of: the quantity.
-        label: the task and other keys that vary, or `overall`.
-        tasks: the runs of each task, more than one for `overall`.
-        difference: mean(B) - mean(A); NaN overall, as tasks have different units.
-        scaled: the same in the task's range: from 0, the start, to 1, the better side's mean.
-        ratio: mean(B) / mean(A), where all numbers are positive; overall the geometric mean.
-        improvement: the probability that a run of B is better than one of A.
-        range: the task's range, None where the better side's mean is not above the start.
-        centres: the numbers of A and B, where they are not the means of their runs.
-    """
-
-    of: Quantity
-    label: str
-    tasks: Sequence[Sides]
-    difference: Interval = UNKNOWN
+    of: Quantity  # the quantity
+    label: str  # the task and other keys that vary, or `overall`
+    tasks: Sequence[Sides]  # the runs of each task, more than one for `overall`
+    difference: Interval = UNKNOWN  # mean(B) - mean(A); NaN overall, as tasks have different units
+    # The same in the task's range: from 0, the start, to 1, the better side's mean
     scaled: Interval = UNKNOWN
+    # Mean(B) / mean(A), where all numbers are positive; overall the geometric mean
     ratio: Interval = UNKNOWN
-    improvement: Interval = UNKNOWN
+    improvement: Interval = UNKNOWN  # the probability that a run of B is better than one of A
+    # The task's range, None where the better side's mean is not above the start
     range: tuple[float, float] | None = None
+    # The numbers of A and B, where they are not the means of their runs
     centres: tuple[float, float] | None = None
 
     @property
@@ -141,12 +126,6 @@ def compare_speeds(
     """Compares environment steps per second of all time, of collecting and of learning.
 
     Seconds, blocks and spread are those of speedups.
-
-    Args:
-        sweep: the runs of both sides.
-        pairings: the runs that are compared with each other.
-        asked: the key and its two values.
-        warmup: the number of iterations of each run that do not count.
     """
     frame, unit = iterations_after_warmup(sweep, warmup), unit_of(sweep).steps
     comparisons = []

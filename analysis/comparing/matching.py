@@ -24,23 +24,15 @@ class Question(NamedTuple):
 
 
 class Pairing(NamedTuple):
-    """Runs that are compared with each other: they differ in the key and in their seeds.
+    """Runs that are compared with each other: they differ in the key and in their seeds."""
 
-    Attributes:
-        label: the other keys that vary, such as the task; '' where nothing else varies.
-        learning: the same without numbers of workers, which learning does not depend on.
-        task: the same of the environment alone.
-        a: the runs of A by seed, and by number where a seed repeats.
-        b: the runs of B.
-        same_start: whether the same seed gives both sides the same start: both have the same
-            algorithm, networks and environment.
-    """
-
-    label: str
-    learning: str
-    task: str
-    a: Side
-    b: Side
+    label: str  # the other keys that vary, such as the task; '' where nothing else varies
+    learning: str  # the same without numbers of workers, which learning does not depend on
+    task: str  # the same of the environment alone
+    a: Side  # the runs of A by seed, and by number where a seed repeats
+    b: Side  # the runs of B
+    # Whether the same seed gives both sides the same start: both have the same algorithm, networks
+    # and environment
     same_start: bool
 
 
@@ -140,7 +132,7 @@ def match(sweep: Sweep, asked: Question) -> list[Pairing]:
 def _pairing(
     settings: Mapping[str, Scalar], a: list[Run], b: list[Run], keys: list[str]
 ) -> Pairing:
-    # The settings that decide, with the seed, how learning begins.
+    # The settings that decide, with the seed, how learning starts.
     starts = {
         tuple(
             (key, value)

@@ -1,4 +1,4 @@
-"""Names lines by what differs between them, axes by their columns; gives every task a panel."""
+"""Names lines by what differs between them, axes by their columns; a panel for every task."""
 
 from __future__ import annotations
 
@@ -33,15 +33,10 @@ NUMBER = re.compile(rf"({'|'.join(key.split('.')[-1] for key in WORKERS)})( =)? 
 
 
 class Label(NamedTuple):
-    """The words that tell a line from the others, without what all runs share and the task.
+    """The words that tell a line from the others, without what all runs share and the task."""
 
-    Attributes:
-        value: of the key that the figure compares by, such as `n = 1` or `ppo`; may be ''.
-        others: the values of other keys that differ, such as `a2c`; may be ''.
-    """
-
-    value: str
-    others: str = ""
+    value: str  # of the key that the figure compares by, such as `n = 1` or `ppo`; may be ''
+    others: str = ""  # the values of other keys that differ, such as `a2c`; may be ''
 
     @property
     def text(self) -> str:
@@ -145,11 +140,7 @@ def of_column(file: str, column: str) -> str:
 def identical_groups(
     learnt: Mapping[str, Mapping[Scalar, FloatArray]],
 ) -> list[list[str]]:
-    """The labels of `learnt` in groups whose runs learnt the same at every seed they share.
-
-    Args:
-        learnt: for each label the rows [rows, columns] of its run of each seed.
-    """
+    """The labels of `learnt` in groups whose runs learnt the same at every seed they share."""
 
     def agree(a: FloatArray, b: FloatArray) -> bool:  # as far as the shorter one goes
         rows = min(len(a), len(b))

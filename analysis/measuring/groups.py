@@ -25,37 +25,26 @@ from walle.errors import nearest
 
 @dataclass(frozen=True)
 class Cell:
-    """All repeats of one line at one value of the axis.
+    """All repeats of one line at one value of the axis."""
 
-    Attributes:
-        line: the label of the figure's line, '' when there is only one line.
-        by: the value on the axis.
-        values: the sample: a mean for each run or, for a single run, a value for each iteration.
-        draws: [draws] draws of `compared` of positive values, for comparisons with other cells;
-            their spread is that of normal draws, and Student's t with `dof` stretches it.
-        names: the runs.
-        seeds: the number of different seeds among the runs.
-        oversubscribed: whether a run needed more cores than it had.
-        independent: the number of independent values; None: as many as `values`.
-        freedom: the degrees of freedom of the spread; None: one less than the independent values.
-        centre: a centre of the runs other than their mean.
-        paired: the seconds in comparisons, where cells are compared within blocks.
-        blocks: the block of each run, where cells are compared within blocks.
-        own: the bounds of the mean's own interval, where the spread is not that of `values`.
-    """
-
-    line: str
-    by: Scalar
+    line: str  # the label of the figure's line, '' when there is only one line
+    by: Scalar  # the value on the axis
+    # The sample: a mean for each run or, for a single run, a value for each iteration
     values: FloatArray
+    # [draws] draws of `compared` of positive values, for comparisons with other cells; their spread
+    # is that of normal draws, and Student's t with `dof` stretches it
     draws: FloatArray
-    names: tuple[str, ...]
-    seeds: int
-    oversubscribed: bool
-    independent: float | None = None
+    names: tuple[str, ...]  # the runs
+    seeds: int  # the number of different seeds among the runs
+    oversubscribed: bool  # whether a run needed more cores than it had
+    independent: float | None = None  # the number of independent values; None: as many as `values`
+    # The degrees of freedom of the spread; None: one less than the independent values
     freedom: float | None = None
-    centre: float | None = None
+    centre: float | None = None  # a centre of the runs other than their mean
+    # The seconds in comparisons, where cells are compared within blocks
     paired: float | None = None
-    blocks: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()  # the block of each run, where cells are compared within blocks
+    # The bounds of the mean's own interval, where the spread is not that of `values`
     own: tuple[float, float] | None = None
 
     @property
@@ -114,14 +103,7 @@ def repeats_text(runs: int, seeds: int) -> str:
 
 
 def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]:
-    """Gathers the values of the runs into cells, ordered by line and by value on the axis.
-
-    Args:
-        sweep: the runs.
-        per_run: values of each run, such as the seconds of its iterations; runs without values
-            are left out.
-        by: the full configuration key on the axis.
-    """
+    """Gathers the values of the runs into cells, ordered by line and by value on the axis."""
     rng = stats.generator()
     strained = {run.name for run in sweep.runs if run.oversubscribed}
     seeds_of: dict[tuple[str, Scalar], dict[str, Scalar]] = {}

@@ -34,16 +34,11 @@ class Law(NamedTuple):
 
     With k = 0 this is Amdahl's law; k > 0 is Gunther's universal scalability law
     S(n) = n / (1 + s (n-1) + k n (n-1)).
-
-    Attributes:
-        time_1: T(1), in the unit of the fitted times.
-        serial: s, the fraction of the work that more workers do not make shorter (contention).
-        coherence: k, the cost of each further worker to all others, as a fraction of T(1).
     """
 
-    time_1: float
-    serial: float
-    coherence: float
+    time_1: float  # T(1), in the unit of the fitted times
+    serial: float  # s, the fraction of the work that more workers do not make shorter (contention)
+    coherence: float  # k, the cost of each further worker to all others, as a fraction of T(1)
 
     def time(self, n: npt.ArrayLike) -> FloatArray:
         """T(n)."""
@@ -105,22 +100,16 @@ class Shares(NamedTuple):
     learner: float
 
 
-class Parts(NamedTuple):
-    """The seconds of a round with one sampler and one learner, by what shortens them.
+class RoundParts(NamedTuple):
+    """The seconds of a round with one sampler and one learner, by what shortens them."""
 
-    Attributes:
-        serial: neither more samplers nor more learners.
-        collect: more samplers.
-        learn: more learners.
-    """
+    serial: float  # neither more samplers nor more learners
+    collect: float  # more samplers
+    learn: float  # more learners
 
-    serial: float
-    collect: float
-    learn: float
-
-    def with_shares(self, shares: Shares) -> Parts:
+    def with_shares(self, shares: Shares) -> RoundParts:
         """The seconds of a round of so many workers."""
-        return Parts(self.serial, self.collect * shares.sampler, self.learn * shares.learner)
+        return RoundParts(self.serial, self.collect * shares.sampler, self.learn * shares.learner)
 
 
 def largest_share(pieces: int, workers: int) -> float:
@@ -131,17 +120,17 @@ def largest_share(pieces: int, workers: int) -> float:
     return math.ceil(pieces / workers) / pieces
 
 
-def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> Parts:
+def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
     """The parts with the least sum of squared relative errors of the seconds, all >= 0.
 
-    What a share that never varies would divide cannot be told from the serial part, and is in it.
+    What a share that never varies would divide is in the serial part.
 
     Args:
         shares: of each measurement.
         seconds: of a round in each measurement.
 
     Raises:
-        ValueError: there are fewer different shares than parts that could be told apart.
+        ValueError: there are fewer different shares than parts to separate.
     """
     from scipy.optimize import nnls
 
@@ -149,27 +138,20 @@ def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> Parts:
     terms = np.array([(1.0, *each) for each in shares])
     varied = [0, *(i for i in (1, 2) if np.unique(terms[:, i]).size > 1)]
     if np.linalg.matrix_rank(terms[:, varied]) < len(varied):
-        raise ValueError(
-            f"{len(varied)} parts cannot be told apart by shares {sorted(set(shares))}"
-        )
+        raise ValueError(f"{len(varied)} parts cannot be separated by shares {sorted(set(shares))}")
     weights = np.zeros(3)
     weights[varied], _ = nnls(terms[:, varied] / times[:, None], np.ones_like(times))
-    return Parts(*weights.tolist())
+    return RoundParts(*weights.tolist())
 
 
 class Fit(NamedTuple, Generic[T]):
-    """What was fitted to cells, with its draws.
+    """What was fitted to cells, with its draws."""
 
-    Attributes:
-        value: fitted to the means of the cells.
-        draws: fitted to each draw of these means, which Student's t stretched before; empty where
-            the spread is not known.
-        cells: the cells.
-    """
-
-    value: T
+    value: T  # fitted to the means of the cells
+    # Fitted to each draw of these means, which Student's t stretched before; empty where the spread
+    # is not known
     draws: list[T]
-    cells: list[Cell]
+    cells: list[Cell]  # the cells
 
     def interval(self, of: Callable[[T], float], most: float = math.inf) -> stats.Interval:
         """The number that `of` reads from the fit, with its 95% interval within 0 and `most`."""
@@ -210,13 +192,7 @@ def fit_law_of(cells: list[Cell], *, coherence: bool = False) -> Fit[Law] | None
 
 
 def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
-    """Sentences: the fits of both laws, and where learning becomes the bottleneck.
-
-    Args:
-        cells: the seconds of collection of a line.
-        learn_s: the mean seconds of learning; None where they are unknown.
-        unit: the words for what the seconds are for, such as `round of 2,048 steps`.
-    """
+    """Sentences: the fits of both laws, and where learning becomes the bottleneck."""
     amdahl, usl = fit_law_of(cells), fit_law_of(cells, coherence=True)
     if amdahl is None:
         return ["No law of scaling can be fitted to a single point."]
@@ -263,19 +239,12 @@ def _usl_sentence(fit: Fit[Law], beyond: Callable[[float], str]) -> str:
 
 
 class RoundFit(NamedTuple):
-    """The parts of whole rounds of runs that differ in their samplers and learners only.
+    """The parts of whole rounds of runs that differ in their samplers and learners only."""
 
-    Attributes:
-        line: a label where there are several such groups of runs; else ''.
-        workers: the samplers and learners of each cell.
-        shares: the largest shares of each cell.
-        fit: the parts, with the cells: seconds of a round.
-    """
-
-    line: str
-    workers: list[tuple[int, int]]
-    shares: list[Shares]
-    fit: Fit[Parts]
+    line: str  # a label where there are several such groups of runs; else ''
+    workers: list[tuple[int, int]]  # the samplers and learners of each cell
+    shares: list[Shares]  # the largest shares of each cell
+    fit: Fit[RoundParts]  # the parts, with the cells: seconds of a round
 
     @property
     def varied(self) -> tuple[bool, bool]:
@@ -288,13 +257,13 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
     """Fits each group of runs in lock-step that differ in samplers or learners.
 
     Rounds are without the evaluations and checkpoints between them, which come by steps.
-
-    Args:
-        sweep: the runs.
-        iterations: the rows of sweep.iterations that count.
-        fit_all: use cells with more busy processes than cores too.
     """
-    round_s = iterations["iteration_s"] - _between_rounds(sweep, iterations)
+    round_s, timing = iterations["iteration_s"], sweep.timing
+    if apart := [name for name in ("evaluate_s", "checkpoint_s") if name in timing]:
+        agent = timing[timing["process"].astype(str) == AGENT]
+        spent = agent.groupby(["run", "iteration"], observed=True)[apart].sum().sum(axis=1)
+        places = pd.MultiIndex.from_frame(iterations[["run", "iteration"]])
+        round_s = round_s - spent.reindex(places).fillna(0.0).to_numpy()
     cells = wall_clock.measure_seconds(
         sweep, iterations.assign(round_s=round_s), "round_s", "sampler.n"
     )
@@ -322,18 +291,6 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
     return [each for each in found if any(each.varied)]
 
 
-def _between_rounds(sweep: Sweep, iterations: pd.DataFrame) -> pd.Series[float]:
-    """[rows of iterations] the agent's seconds that come by steps and not by rounds."""
-    timing, keys = sweep.timing, ["run", "iteration"]
-    columns = [name for name in ("evaluate_s", "checkpoint_s") if name in timing]
-    if not columns:
-        return pd.Series(0.0, index=iterations.index)
-    agent = timing[timing["process"].astype(str) == AGENT]
-    spent = agent.groupby(keys, observed=True)[columns].sum().sum(axis=1)
-    places = pd.MultiIndex.from_frame(iterations[keys])
-    return pd.Series(spent.reindex(places).fillna(0.0).to_numpy(), index=iterations.index)
-
-
 def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
     """The samplers and learners of a run with their shares; None where it does not show them."""
     keys = ("sampler.n", "learner.n", "sampler.lanes", "learner.shards")
@@ -349,12 +306,7 @@ def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
 
 
 def describe_rounds(fit: RoundFit, unit: str) -> list[str]:
-    """Sentences about what divides a round, and how to compute other numbers of workers.
-
-    Args:
-        fit: the fit.
-        unit: the words for what the seconds are for, such as `round of 2,048 steps`.
-    """
+    """Sentences about what divides a round, and how to compute other numbers of workers."""
     parts, varied = fit.fit.value, fit.varied
     serial, collect, learn = (
         with_range(fit.fit.interval(lambda p, i=i: p[i]), milliseconds, " ms")  # type: ignore[misc]

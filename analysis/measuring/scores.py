@@ -18,20 +18,15 @@ SAME_END = 0.95
 
 
 class Scores(NamedTuple):
-    """Final scores.
+    """Final scores."""
 
-    Attributes:
-        of: the score of each run that has one.
-        source: what the scores are means of, in words.
-        cut: the environment steps at which longer runs are read, because another ended there;
-            None where all runs ended within 5% of each other.
-        counts: the number of evaluations of each run that the score is a mean of; empty for
-            scores from training.
-    """
-
-    of: dict[str, float]
-    source: str
+    of: dict[str, float]  # the score of each run that has one
+    source: str  # what the scores are means of, in words
+    # The environment steps at which longer runs are read, because another ended there; None where
+    # all runs ended within 5% of each other
     cut: int | None = None
+    # The number of evaluations of each run that the score is a mean of; empty for scores from
+    # training
     counts: Mapping[str, int] = {}
 
 
@@ -76,13 +71,7 @@ def evaluations_first(sweeps: Sequence[Sweep]) -> list[str]:
 
 
 def final_scores(sweep: Sweep, names: set[str], *, evaluations: bool) -> Scores:
-    """The final scores of some runs, read at the same number of environment steps.
-
-    Args:
-        sweep: the runs.
-        names: the runs to compare with each other, such as all of one task.
-        evaluations: scores from eval.csv, otherwise from training episodes.
-    """
+    """The final scores of some runs, read at the same number of environment steps."""
     iterations = sweep.iterations[sweep.iterations["run"].isin(names)]
     ends = iterations.groupby("run", observed=True)["env_steps"].max()
     cut = int(ends.min()) if ends.min() < SAME_END * ends.max() else None

@@ -111,7 +111,7 @@ def student(dof: float) -> float:
 
 
 def effective_size(x: npt.ArrayLike) -> int:
-    """The number of independent values that tell as much about the mean as the series `x`, >= 2.
+    """The number of independent values that say as much about the mean as the series `x`, >= 2.
 
     n / t with t the larger of two estimates of the autocorrelation time: (1 + r) / (1 - r) of a
     first-order process, whose r has its bias of -(1 + 3 r) / n taken off (Kendall 1954), and the
@@ -191,14 +191,7 @@ def stratified_draws(
     rng: np.random.Generator,
     draws: int = DRAWS,
 ) -> FloatArray:
-    """[draws]: `statistic` of resamples of `scores` in which every task keeps its own runs.
-
-    Args:
-        scores: [runs, tasks].
-        statistic: takes [runs, tasks], returns one number or an array.
-        rng: the random stream.
-        draws: the number of resamples.
-    """
+    """[draws]: `statistic` of resamples of `scores` in which every task keeps its own runs."""
     scores = np.asarray(scores, float)
     runs, tasks = scores.shape
     rows = rng.integers(0, runs, (draws, runs, tasks))
@@ -206,17 +199,11 @@ def stratified_draws(
 
 
 class Estimate(NamedTuple):
-    """A normally distributed estimate.
+    """A normally distributed estimate."""
 
-    Attributes:
-        value: the estimate.
-        variance: its estimated variance; nan where a single run tells nothing of it.
-        dof: the degrees of freedom of `variance`.
-    """
-
-    value: float
-    variance: float = math.nan
-    dof: float = math.nan
+    value: float  # the estimate
+    variance: float = math.nan  # its estimated variance; NaN for a single run
+    dof: float = math.nan  # the degrees of freedom of `variance`
 
     def interval(self, of: Callable[[float], float] = float) -> Interval:
         """`of` the value with `of` its bounds; Student's t with `dof` degrees of freedom.
@@ -229,17 +216,11 @@ class Estimate(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The runs of A and of B on one task.
+    """The runs of A and of B on one task."""
 
-    Attributes:
-        a: [runs of A] a number for each run.
-        b: [runs of B]; where `paired`, run i of B belongs to run i of A.
-        paired: whether run i of both sides shares what chance decided, such as its seed.
-    """
-
-    a: FloatArray
-    b: FloatArray
-    paired: bool = False
+    a: FloatArray  # [runs of A] a number for each run
+    b: FloatArray  # [runs of B]; where `paired`, run i of B belongs to run i of A
+    paired: bool = False  # whether run i of both sides shares what chance decided, such as its seed
 
     @property
     def identical(self) -> bool:
@@ -348,17 +329,11 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
 
 
 class Reported(NamedTuple):
-    """Returns of runs of which others reported the mean and the standard deviation.
+    """Returns of runs of which others reported the mean and the standard deviation."""
 
-    Attributes:
-        mean: over the runs.
-        spread: the standard deviation over the runs.
-        runs: how many there were.
-    """
-
-    mean: float
-    spread: float
-    runs: int
+    mean: float  # over the runs
+    spread: float  # the standard deviation over the runs
+    runs: int  # how many there were
 
 
 def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Interval:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from benchmarks import end_to_end, hyperparameters, rounds
+from benchmarks import end_to_end, lineup
 from benchmarks.turns import Block
 from walle.config import compose
 
@@ -14,7 +14,7 @@ def test_seconds_for_a_round_and_ratios_of_each_repetition():
         "walle": [[WHOLE], [WHOLE, Block(0, 20_000, 3.0)]],  # 1 s, then 2 s on average
         "sb3": [[HALF, HALF], [Block(0, 2_000, 1.2)]],  # 4 s, then 12 s
     }
-    found = rounds.summary(turns, 20_000)
+    found = end_to_end.summary(turns, 20_000)
     assert found["walle"]["seconds"] == pytest.approx([1.0, 2.0])
     assert found["sb3"]["seconds"] == pytest.approx([4.0, 12.0])
     assert found["sb3"]["times_walle"] == pytest.approx([4.0, 6.0])
@@ -23,15 +23,15 @@ def test_seconds_for_a_round_and_ratios_of_each_repetition():
 
 
 def test_without_walle_there_is_no_ratio():
-    found = rounds.summary({"sb3": [[HALF]]}, 20_000)
+    found = end_to_end.summary({"sb3": [[HALF]]}, 20_000)
     assert "times_walle" not in found["sb3"]
 
 
 def test_the_table():
-    found = rounds.summary({"walle": [[WHOLE]], "sb3": [[HALF]]}, 20_000)
+    found = end_to_end.summary({"walle": [[WHOLE]], "sb3": [[HALF]]}, 20_000)
     for row in found.values():
         row |= {"startup_s": 2.0, "compile_s": 0.5}
-    text = rounds.table(found, "title").splitlines()
+    text = end_to_end.table(found, "title").splitlines()
     assert text[0] == "title"
     assert "4.00 s" in text[3]
     assert "4.00 (4.00-4.00)" in text[3]
@@ -64,7 +64,7 @@ def test_bad_command_lines(words, capsys):
 
 def test_the_same_for_all_is_what_walle_does_by_default():
     config = compose([])
-    told, net = hyperparameters.same(20_000, 8), hyperparameters.same(20_000, 8)["net"]
+    told, net = lineup.same(20_000, 8), lineup.same(20_000, 8)["net"]
     mine = config.algo
     assert told["ppo"] == {
         "n_steps": 2500,
@@ -81,7 +81,7 @@ def test_the_same_for_all_is_what_walle_does_by_default():
     }
     assert [net["width"]] * 2 == list(config.net.policy_hidden) == list(config.net.critic_hidden)
     assert (net["activation"], net["log_std_init"]) == (config.net.activation, config.net.log_std)
-    ours = hyperparameters.ours()
+    ours = lineup.ours()
     assert ours["envs"] == config.lanes
     assert ours["envs"] * ours["ppo"]["n_steps"] == config.batch_size
     assert ours["linear_schedule"] == (mine.schedule == "linear")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import collect, learn, off_policy, race, rounds
+from benchmarks import collect, end_to_end, learn, off_policy, race
 from benchmarks.options import chosen
 from tests.printed import commands
 
@@ -56,7 +56,7 @@ def everyone(options, script):
     if script == "collect":
         return [each.name for each in collect.everyone("Hopper-v5", cores, options, nowhere)]
     if script == "end_to_end" and options.what == "rounds":
-        return [each.name for each in rounds.everyone(options, cores, nowhere)]
+        return [each.name for each in end_to_end.everyone(options, cores, nowhere)]
     if script == "end_to_end":
         return [each.name for each in race.everyone(options, cores)]
     every = argparse.Namespace(**{**vars(options), "only": None})

@@ -6,8 +6,17 @@ import pytest
 
 from benchmarks import race
 from benchmarks.programs import Need, Program
-from benchmarks.race import Log, Racer
-from benchmarks.standings import Lap, Mark, best_peers, ranges, summary, table, told
+from benchmarks.race import (
+    Lap,
+    Log,
+    Mark,
+    Racer,
+    best_peers,
+    described,
+    ranges,
+    summary,
+    table,
+)
 from benchmarks.turns import Launch
 
 LAUNCH = Launch(2.0, 1.0, 4.0)
@@ -96,7 +105,7 @@ def test_a_lap_to_the_end():
     assert 0 < found.marks[0].at_s <= found.total_s < 30
     assert found.launch.compile_s == pytest.approx(4.0, abs=0.5)  # all but a round's share
     assert json.dumps(found.plain())
-    assert "peer seed 3: 16 steps, return 4, " in told(found)
+    assert "peer seed 3: 16 steps, return 4, " in described(found)
 
 
 def test_a_lap_is_cut_off_at_the_limit():
@@ -104,7 +113,7 @@ def test_a_lap_is_cut_off_at_the_limit():
     found = race.lap(printing(row, then="import time\ntime.sleep(60)"), seed=0, limit_s=1.0)
     assert not found.completed
     assert 1.0 <= found.total_s < 20
-    assert "not to the end" in told(found)
+    assert "not to the end" in described(found)
 
 
 def test_a_lap_that_fails_says_why(capsys):

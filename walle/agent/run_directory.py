@@ -53,7 +53,7 @@ class Status:
             directory: the run's directory, which this process has locked.
             config_hash: identifies the configuration of a run without a launcher.
             again: whether an earlier run was set aside, or is resumed; counts one more attempt.
-            resumed: whether the run goes on with the files of an earlier attempt.
+            resumed: whether the run continues the files of an earlier attempt.
         """
         self._directory = directory
         before = read_status(directory.path)
@@ -74,49 +74,31 @@ class Status:
         write_status(directory.path, kept | fields)
         (directory.path / FAILURE).unlink(missing_ok=True)  # an earlier attempt's
 
-    def end(
-        self,
-        state: str,
-        *,
-        exit_code: int,
-        signal: str | None = None,
-        error: str | None = None,
-        reason: str | None = None,
-        **others: Any,
-    ) -> None:
+    def end(self, state: str, *, exit_code: int, **fields: Any) -> None:
         """Writes how the run ended: `completed`, `failed` or `interrupted`.
 
-        `reason` says why a run is complete before all its steps, as one that a callback stopped.
-        `others` are further fields.
+        `fields` are some of signal, error, reason (why it is complete before all its steps) and
+        return_value.
 
         Raises:
             DirectoryLost: the directory was deleted or moved.
         """
         self._directory.check()
-        update_status(
-            self._directory.path,
-            state=state,
-            exit_code=exit_code,
-            signal=signal,
-            error=error,
-            reason=reason,
-            ended=timestamp(),
-            **others,
-        )
+        ended = {"signal": None, "error": None, "reason": None, "ended": timestamp()} | fields
+        update_status(self._directory.path, state=state, exit_code=exit_code, **ended)
 
-    def end_with(
-        self, number: int | None, reason: str | None = None, value: float | None = None
-    ) -> None:
-        """Writes `completed`, or `interrupted` if `number` is the number of a signal.
+    def interrupted(self, number: int, error: str | None = None) -> None:
+        """Writes `interrupted`, by the signal of that number."""
+        name = signal.Signals(number).name
+        self.end("interrupted", exit_code=128 + number, signal=name, error=error)
+
+    def completed(self, value: float | None = None, reason: str | None = None) -> None:
+        """Writes `completed`.
 
         `value` is the run's result. A launcher that was killed at this moment finds it there, and
         does not start the job again.
         """
-        if number is None:
-            self.end("completed", exit_code=0, reason=reason, return_value=value)
-        else:
-            name = signal.Signals(number).name
-            self.end("interrupted", exit_code=128 + number, signal=name)
+        self.end("completed", exit_code=0, reason=reason, return_value=value)
 
     @contextmanager
     def recording_failure(self) -> Iterator[None]:
@@ -124,24 +106,18 @@ class Status:
         try:
             yield
         except KeyboardInterrupt as stop:
-            number = stopped_by(stop)
-            name = signal.Signals(number).name
-            self.end("interrupted", exit_code=128 + number, signal=name, error="interrupted twice")
+            self.interrupted(stopped_by(stop), error="interrupted twice")
             raise
         except BaseException as error:
-            self._end_by(error)
+            text = f"{type(error).__name__}: {error}".strip()
+            cause = cause_text(text)
+            try:
+                self.end("failed", exit_code=1, error=cause)
+                if text != cause:  # of several lines
+                    write_atomically(self._directory.path / FAILURE, f"{text}\n")
+            except OSError as disk:  # the run's own error matters more
+                error.add_note(f"{STATUS} could not be written: {disk}")
             raise
-
-    def _end_by(self, error: BaseException) -> None:
-        """Writes the cause into status.json, and an error of several lines into failure.txt."""
-        text = f"{type(error).__name__}: {error}"
-        cause = cause_text(text)
-        try:
-            self.end("failed", exit_code=1, error=cause)
-            if text.strip() != cause:
-                write_atomically(self._directory.path / FAILURE, f"{text.strip()}\n")
-        except OSError as disk:  # the run's own error says more
-            error.add_note(f"{STATUS} could not be written: {disk}")
 
 
 def remove_refused(directory: Path) -> None:
@@ -150,7 +126,7 @@ def remove_refused(directory: Path) -> None:
         return
     try:
         refuse_used(directory)
-    except ConfigError:  # another run has just begun here
+    except ConfigError:  # another run has just started here
         return
     shutil.rmtree(directory / _HYDRA, ignore_errors=True)
     (directory / RUN_LOCK).unlink(missing_ok=True)

@@ -56,8 +56,8 @@ def in_turn(cores: Sequence[int], count: int, turn: int) -> tuple[int, ...]:
     Cores are seldom equally fast. A sweep that timed one sampler on the same core in every block
     would mistake this core's speed for that of one sampler, and no number of seeds would show it.
     """
-    begin = turn * count % len(cores)
-    return tuple(sorted([*cores[begin:], *cores[:begin]][:count]))
+    start = turn * count % len(cores)
+    return tuple(sorted([*cores[start:], *cores[:start]][:count]))
 
 
 class Grant(NamedTuple):

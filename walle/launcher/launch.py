@@ -27,7 +27,7 @@ from walle.launcher.composing import (
 )
 from walle.launcher.fast_compose import fast_loader
 from walle.launcher.identity import ConfigChangedError
-from walle.launcher.jobs.client import PreparationError, preparation
+from walle.launcher.jobs.fork_server import PreparationError, preparation
 from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.locks import LockedError

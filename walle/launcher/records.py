@@ -220,16 +220,19 @@ def read_progress(job: Path) -> Progress:
     """Reads how far a run has come; all None for a job without iterations.csv."""
     row = _last_row(job / "iterations.csv")
     row["eval_mean"] = _last_row(job / "eval.csv").get("return_mean", "")
+    numbers: dict[str, Any] = {name: finite_number(row.get(name)) for name in Progress._fields}
+    for name in ("iteration", "env_steps"):
+        numbers[name] = None if numbers[name] is None else int(numbers[name])
+    return Progress(**numbers)
 
-    def number(name: str) -> float | int | None:
-        try:
-            value = float(row.get(name) or "nan")
-        except ValueError:  # a word of another application
-            return None
-        whole = name in ("iteration", "env_steps")
-        return None if not math.isfinite(value) else int(value) if whole else value
 
-    return Progress(**{name: number(name) for name in Progress._fields})  # type: ignore[arg-type]
+def finite_number(cell: Any) -> float | None:
+    """The cell's number; None for an empty cell, NaN, and the words of another application."""
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _last_row(file: Path) -> dict[str, str]:

@@ -15,8 +15,7 @@ from typing import Any
 from walle.errors import cause_text
 from walle.launcher.allocation import Allocator, Grant
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.client import ForkServer, RunningJob
-from walle.launcher.jobs.fork_server import Ended, Preparation
+from walle.launcher.jobs.fork_server import Ended, ForkServer, Preparation, RunningJob
 from walle.launcher.jobs.job import Request
 from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
 from walle.launcher.machine_check import OthersClock

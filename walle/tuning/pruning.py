@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import math
 import statistics
 from collections.abc import Mapping
-from typing import Any
 
 from optuna.trial import Trial
 
 from walle.launcher.composing import Job
+from walle.launcher.records import finite_number
 
 EVALUATIONS = "eval.csv"
 
@@ -75,21 +74,15 @@ def evaluations(job: Job) -> dict[int, float]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     config = job.identity.config
-    every, total = (_number(config.get(key)) for key in ("eval.every", "total_steps"))
+    every, total = (finite_number(config.get(key)) for key in ("eval.every", "total_steps"))
     values: dict[int, float] = {}
     rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
     for row, cells in enumerate(rows, start=1):
-        value, steps = _number(cells.get("return_mean")), _number(cells.get("env_steps"))
+        value, steps = (
+            finite_number(cells.get("return_mean")),
+            finite_number(cells.get("env_steps")),
+        )
         if value is None or (total is not None and steps is not None and steps >= total):
             continue
         values.setdefault(row if not every or steps is None else int(steps // every), value)
     return values
-
-
-def _number(cell: Any) -> float | None:
-    """The cell's number; None where it holds no finite one."""
-    try:
-        value = float(cell)
-    except (TypeError, ValueError):
-        return None
-    return value if math.isfinite(value) else None

@@ -29,7 +29,7 @@ JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
 WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
 Direction = Literal["maximize", "minimize"]
-FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search goes on
+FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search continues
 
 
 class JobEnd(NamedTuple):
@@ -157,7 +157,7 @@ class Study:
             state = TrialState.FAIL
         try:
             self.study.tell(trial, value if state == TrialState.COMPLETE else None, state)
-        except RuntimeError as error:  # what a sampler without further points raises, once it told
+        except RuntimeError as error:  # raised by a sampler without further points
             if "Study.stop" not in str(error):
                 raise
             self.exhausted = True

@@ -264,7 +264,7 @@ def checked_pruner(
     """Makes the pruner; makes a sampler too, to find wrong options.
 
     Raises:
-        ConfigError: an option is wrong, the launcher cannot stop jobs, or evaluations do not tell
+        ConfigError: an option is wrong, the launcher cannot stop jobs, or evaluations do not show
             the objective.
     """
     make_sampler(settings.sampler, 0, 0, space.distributions)

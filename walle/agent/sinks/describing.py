@@ -1,4 +1,4 @@
-"""What TensorBoard and W&B are told of a run: its name, tags, settings, sections and summary."""
+"""What TensorBoard and W&B show of a run: its name, tags, settings, sections and summary."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.agent.csv_file import Row
+from walle.system.identity import flatten
 from walle.system.run_files import read_status
 
 _NOT_OF_THE_EXPERIMENT = ("name", "resume", "logger")  # where a run reports, not what it does
-_FOLLOWING = (
-    "sampler.lanes",
-    "sampler.slots",
-    "schedule_steps",
-)  # from batch_size, lag, total_steps
+# They follow from batch_size, lag and total_steps.
+_FOLLOWING = ("sampler.lanes", "sampler.slots", "schedule_steps")
 
 
 class Description(NamedTuple):
@@ -40,7 +38,9 @@ def describe(directory: Path, config: Mapping[str, Any]) -> Description:
     In a sweep the launcher has written into status.json by which settings the job differs from the
     others. Any other run is named after what was typed.
     """
-    typed = _typed(directory)
+    path = directory / "run.json"
+    text = path.read_text(encoding="utf-8") if path.exists() else '{"overrides": []}'
+    typed = [str(word) for word in json.loads(text)["overrides"]]
     status = read_status(directory)
     plain = f"{config['algo']['name']} {config['env']['name']}"
     name = status.get("label") or " ".join(filter(_of_the_experiment, typed)) or plain
@@ -68,16 +68,12 @@ def _without(node: Mapping[str, Any], left_out: set[str], prefix: str) -> dict[s
     }
 
 
-def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of nested settings under dotted keys; a list or None becomes text."""
-    found: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            plain = isinstance(value, bool | int | float | str)
-            found[prefix + key] = value if plain else json.dumps(value)
-    return found
+    return {
+        key: value if isinstance(value, bool | int | float | str) else json.dumps(value)
+        for key, value in flatten(settings).items()
+    }
 
 
 def section(column: str) -> str:
@@ -141,14 +137,6 @@ def summary(row: Row, speed: Speed) -> dict[str, float | int]:
     """The last numbers of a run, such as `summary/eval_mean` and `summary/collect_share`."""
     numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
     return {f"summary/{name}": value for name, value in (numbers | speed.means()).items()}
-
-
-def _typed(directory: Path) -> list[str]:
-    """The overrides in run.json."""
-    path = directory / "run.json"
-    if not path.exists():
-        return []
-    return [str(one) for one in json.loads(path.read_text(encoding="utf-8"))["overrides"]]
 
 
 def _of_the_experiment(override: str) -> bool:

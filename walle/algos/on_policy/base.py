@@ -222,27 +222,22 @@ class OnPolicy(ABC):
 
         Args:
             experience: the round, with features instead of observations. If it has a `ratio`, the
-                lag is corrected: "truncated" weights advantages by min(1, ratio).
+                lag is corrected: advantages are weighted by min(1, ratio), after normalisation, so
+                that a step of weight 0 does not change the policy.
             value_of: maps [N, F] to values [N].
         """
         s, x, ratio = self.settings, experience, experience.ratio
         value, next_value = values(value_of, experience)
         steps = x.reward, x.continues, x.ended, value, next_value
-        rho = None if ratio is None or s.correction != "vtrace" else ratio.clamp(max=1.0)
-        if ratio is not None and rho is not None:
+        if ratio is not None and s.correction == "vtrace":
             target, advantage = returns.vtrace(*steps, ratio, s.gamma, self.gae_lambda)
         else:
             advantage = returns.gae(*steps, s.gamma, self.gae_lambda)
             target = advantage + value
         if s.normalize_advantages:
-            centred, spread = advantage - advantage.mean(), advantage
-            if rho is not None:
-                # V-trace has multiplied advantages by these weights. The weighted mean is taken out
-                # with the same weights, so that a step of weight 0 does not push the policy.
-                centred = spread = advantage - rho * (advantage.sum() / rho.sum().clamp(min=1e-8))
-            std = spread.std(correction=min(1, advantage.numel() - 1))  # 0 for a single step
-            advantage = centred / (std + 1e-8)
-        if ratio is not None and s.correction == "truncated":
+            std = advantage.std(correction=min(1, advantage.numel() - 1))  # 0 for a single step
+            advantage = (advantage - advantage.mean()) / (std + 1e-8)
+        if ratio is not None and s.correction != "none":
             advantage = advantage * ratio.clamp(max=1.0)
         return Estimates(advantage, target, value)
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 from omegaconf import open_dict, read_write
@@ -36,20 +36,32 @@ from walle.system.machine import usable_cores
 from walle.system.signals import ENDING, signal_handlers
 
 LOCK_WAIT_S = 60.0
-
-
 COMMON, JOBS = "common.pkl", "jobs"
+
+
+class StoredJobs:
+    """The jobs of a submission, each in a file of its own: a worker reads those that it runs."""
+
+    def __init__(self, directory: Path, nums: Sequence[int]) -> None:
+        """Reads nothing yet; `nums` are the numbers of the jobs."""
+        self._directory, self._nums = directory, nums
+
+    def __len__(self) -> int:
+        return len(self._nums)
+
+    def __getitem__(self, index: int) -> Job:
+        content = (self._directory / JOBS / f"{self._nums[index]}.pkl").read_bytes()
+        job: Job = pickle.loads(content)
+        return job
 
 
 class StoredPlan(NamedTuple):
     """What all workers of a submission need."""
 
     sweep: Path  # the sweep's directory
+    plan: Plan  # its jobs are `StoredJobs`
     nums: list[int]  # the number of each job, by index
     needs: list[Need]  # of each job
-    order: list[int]  # indices of the jobs to run
-    resumed: list[int]  # indices of those that resume from a checkpoint
-    exclusive: bool  # one job at a time
     settings: WalleLauncherConf  # of the launcher
     preparation: Preparation  # what the jobs import
     command: str  # the command that started the sweep
@@ -61,36 +73,6 @@ class StoredPlan(NamedTuple):
         """Reads the plan from a submission's directory."""
         stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
         return stored
-
-    def plan(self, directory: Path) -> Plan:
-        """The plan, whose jobs are read from the submission's directory when they are needed."""
-        jobs: Any = StoredJobs(directory, self.nums)
-        empty = Manifest((), {}, (), ())
-        return Plan(jobs, {}, self.order, self.resumed, empty, self.exclusive)
-
-
-class StoredJobs(Sequence[Job]):
-    """The jobs of a submission, each in a file of its own: a worker reads those that it runs."""
-
-    def __init__(self, directory: Path, nums: Sequence[int]) -> None:
-        """Reads nothing yet; `nums` are the numbers of the jobs."""
-        self._directory, self._nums = directory, nums
-
-    def __len__(self) -> int:
-        return len(self._nums)
-
-    @overload
-    def __getitem__(self, index: int) -> Job: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Job]: ...
-
-    def __getitem__(self, index: int | slice) -> Job | list[Job]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(len(self))[index]]
-        content = (self._directory / JOBS / f"{self._nums[index]}.pkl").read_bytes()
-        job: Job = pickle.loads(content)
-        return job
 
 
 def store(
@@ -109,19 +91,11 @@ def store(
             # A worker runs none of the application's code, so it can resolve nothing.
             job.config.hydra.sweep.dir = str(job.config.hydra.sweep.dir)
         (directory / JOBS / f"{job.num}.pkl").write_bytes(cloudpickle.dumps(job))
-    stored = StoredPlan(
-        sweep.absolute(),
-        [job.num for job in plan.jobs],
-        [job.need for job in plan.jobs],
-        plan.order,
-        plan.resumed,
-        plan.exclusive,
-        settings,
-        preparation,
-        command_line(),
-        os.getcwd(),
-        sys.path,
-    )
+    nums, needs = [job.num for job in plan.jobs], [job.need for job in plan.jobs]
+    jobs: Any = StoredJobs(directory, nums)
+    small = plan._replace(jobs=jobs, done={}, manifest=Manifest((), {}, (), ()))
+    content = (small, nums, needs, settings, preparation, command_line(), os.getcwd(), sys.path)
+    stored = StoredPlan(sweep.absolute(), *content)
     (directory / COMMON).write_bytes(cloudpickle.dumps(stored))
 
 
@@ -201,16 +175,16 @@ def _work(
     directory: Path, stored: StoredPlan, host: WorkerHost, ending: list[int], saving: list[int]
 ) -> bool:
     """Claims jobs and runs them; returns whether every job of the submission has ended."""
-    plan, settings = stored.plan(directory), stored.settings
+    plan, settings = stored.plan, stored.settings
     beat_s = (settings.ray if settings.backend == "ray" else settings.slurm).heartbeat_s
     cores = host.cores(usable_cores())
     os.sched_setaffinity(0, cores)
     claims = Claims(directory, f"{host.name}-{os.uname().nodename}-{os.getpid()}")
     claimed = ClaimedJobs(
         stored.needs,
-        stored.order,
+        plan.order,
         Resources(spread(cores, read_siblings(cores)), visible_gpus(None, os.environ)),
-        exclusive=stored.exclusive,
+        exclusive=plan.exclusive,
         nums=stored.nums,
         claims=claims,
         stale_s=STALE_BEATS * beat_s,

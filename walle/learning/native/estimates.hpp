@@ -61,16 +61,14 @@ struct Prepared {
   }
 };
 
-// (A - mean) / (std + 1e-8), with a standard deviation of 0 for a single step. V-trace's `rho` are
-// weights of the mean too, so that a step of weight 0 keeps an advantage of 0; null without.
-inline void normalize(float *advantage, const float *rho, long rows) {
-  double sum = 0, weights = 0, squares = 0;
-  for (long i = 0; i < rows; i++) sum += advantage[i], weights += rho ? rho[i] : 1;
-  const double mean = sum / std::max(weights, 1e-8);
-  const auto centred = [&](long i) { return advantage[i] - (rho ? rho[i] * mean : mean); };
-  for (long i = 0; i < rows; i++) squares += centred(i) * centred(i);
+// (A - mean) / (std + 1e-8), with a standard deviation of 0 for a single step.
+inline void normalize(float *advantage, long rows) {
+  double sum = 0, squares = 0;
+  for (long i = 0; i < rows; i++) sum += advantage[i];
+  const double mean = sum / double(rows);
+  for (long i = 0; i < rows; i++) squares += (advantage[i] - mean) * (advantage[i] - mean);
   const double std = std::sqrt(squares / double(std::max(rows - 1, 1L)));
-  for (long i = 0; i < rows; i++) advantage[i] = float(centred(i) / (std + 1e-8));
+  for (long i = 0; i < rows; i++) advantage[i] = float((advantage[i] - mean) / (std + 1e-8));
 }
 
 // One step of all lanes; `trace` is vₜ₊₁ - v(sₜ₊₁) of each lane, and becomes vₜ - v(sₜ).
@@ -84,7 +82,7 @@ inline void estimate_step(long lanes, const float *__restrict reward, const floa
     const float sum = reward[i] + discount[i] * next[i] - v[i] + decay[i] * trace[i];
     const float found = IS_VTRACE ? rho[i] * sum : sum;
     trace[i] = found;
-    advantage[i] = found;
+    advantage[i] = sum;  // V-trace weights it after it is normalised
     target[i] = found + v[i];
   }
 }
@@ -121,8 +119,7 @@ inline void estimate(const Round &round, const Returns &returns, Prepared &prepa
   const bool is_vtrace = round.ratio && returns.correction == VTRACE;
   if (to.value) std::copy(values, values + round.rows(), to.value);
   (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, returns, prepared, values, to);
-  if (returns.normalize)
-    normalize(to.advantage, is_vtrace ? prepared.rho.data() : nullptr, round.rows());
-  if (!round.ratio || returns.correction != TRUNCATED) return;
+  if (returns.normalize) normalize(to.advantage, round.rows());
+  if (!round.ratio || returns.correction == NONE) return;
   for (long i = 0; i < round.rows(); i++) to.advantage[i] *= prepared.rho[i];
 }
