@@ -61,7 +61,7 @@ class SlotWriter:
 
     def ready(self, *, anew: bool = False) -> None:
         """Reports that this sampler can start; `anew`: that its lanes start new episodes."""
-        self._send_number(ANEW if anew else READY)
+        self.send(ANEW if anew else READY)
 
     def claim(self) -> int:
         """Waits for a free slot; returns the slot's number.
@@ -108,19 +108,20 @@ class SlotWriter:
         return self._slots[number]
 
     def send(self, number: int) -> None:
-        """Hands the slot over to the agent."""
-        self._send_number(number)
+        """Hands the slot with that number over to the agent.
+
+        Raises:
+            Closed: the agent ended.
+        """
+        try:
+            self._to_agent.send_bytes(NUMBER.pack(number))
+        except BrokenPipeError:
+            raise Closed from None
 
     def fail(self, report: str) -> None:
         """Sends a traceback to the agent."""
         with suppress(BrokenPipeError):  # the agent has ended
             self._to_agent.send_bytes(NUMBER.pack(FAILED) + report.encode())
-
-    def _send_number(self, number: int) -> None:
-        try:
-            self._to_agent.send_bytes(NUMBER.pack(number))
-        except BrokenPipeError:
-            raise Closed from None
 
 
 class Received(NamedTuple):

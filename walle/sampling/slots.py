@@ -174,7 +174,7 @@ class Slot(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Slot:
-        """Builds a slot from arrays in the order of `layout`."""
+        """A slot of arrays in the order of `layout`."""
         n = len(STEP_FIELDS + LANE_FIELDS)
         return cls(Rollout(*arrays[:n]), *arrays[n:])
 

@@ -168,7 +168,7 @@ def test_the_estimates_are_those_of_the_critic(correction, normalized):
     algorithm.warm_up()
     learned = improved(algorithm, experience, learning_rate=0.0)
     value, advantage, target = found = torch.empty(3, len(expected.value))
-    algorithm.native.estimate(algorithm.native._places(found), None)
+    algorithm.native.estimate(found, None)
     torch.testing.assert_close(value, expected.value, atol=2e-6, rtol=0)
     torch.testing.assert_close(advantage, expected.advantage, atol=2e-5, rtol=0)
     torch.testing.assert_close(target, expected.target, atol=1e-5, rtol=0)
