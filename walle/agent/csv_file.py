@@ -11,6 +11,8 @@ from walle.errors import ConfigError, WalleError
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
+# Columns of earlier versions, under which a resumed run continues its file.
+RENAMED = dict.fromkeys(("minibatches", "epochs", "updates"), "gradient_steps")
 
 
 class CsvFile:
@@ -88,9 +90,10 @@ class CsvFile:
             return
         if self._columns is None:
             self._create(tuple(rows[0]))
-        text = ""
+        text, known = "", self._columns or ()
+        current = tuple(RENAMED.get(column, column) for column in known)
         for row in rows:
-            if tuple(row) != self._columns:
+            if tuple(row) not in (known, current):
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
             text += ",".join(map(_cell, row.values())) + "\n"
         self._write(text)

@@ -134,7 +134,7 @@ class Normalizers:
             CompilerError: there is no compiler that compiles the library.
         """
         native = NativeNormalizer()
-        self._observations.use(native.moments)
+        self._observations.batch_moments = native.moments
         self._normalized = native.normalized
 
     def experience(self, rollout: Rollout) -> Experience:
