@@ -28,14 +28,11 @@ def test_ppo_clip_has_no_gradient_beyond_the_clip():
     assert log_prob.grad.tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_ppo_clip_of_an_infinite_ratio_has_the_gradient_of_the_clip(dtype):
-    log_prob = torch.tensor([1000.0, math.log(1.1)], dtype=dtype, requires_grad=True)
-    advantage = torch.tensor([1.0, 1.0], dtype=dtype)
-    loss, _ = losses.ppo_clip(log_prob, torch.zeros(2, dtype=dtype), advantage, 0.2)
+def test_ppo_clip_has_a_finite_gradient_where_the_ratio_overflows():
+    log_prob = torch.tensor([100.0, 0.0], requires_grad=True)
+    loss, _ = losses.ppo_clip(log_prob, torch.zeros(2), torch.ones(2), 0.2)
     loss.backward()
-    assert loss.item() == pytest.approx(-(1.2 + 1.1) / 2)
-    assert log_prob.grad.tolist() == pytest.approx([0.0, -1.1 / 2])
+    assert log_prob.grad.tolist() == [0.0, -0.5]
 
 
 def test_ppo_kl_by_hand():

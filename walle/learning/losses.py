@@ -8,6 +8,9 @@ from torch import Tensor
 Info = dict[str, Tensor]
 
 
+LOG_LARGEST = 88.0  # whose exponential is just finite in float32
+
+
 def ppo_clip(
     log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float
 ) -> tuple[Tensor, Info]:
@@ -18,15 +21,11 @@ def ppo_clip(
     `kl` is the estimate E[(ρ - 1) - log ρ] (Schulman 2020, "Approximating KL divergence").
     """
     log_ratio = log_prob - old_log_prob
-    ratio = log_ratio.detach().exp()
-    clipped = ratio.clamp(1 - clip, 1 + clip) * advantage
-    is_clipped = clipped < ratio * advantage
-    # A clipped sample has no gradient. It must not pass through exp, which may be infinite: 0 times
-    # infinity would be NaN.
-    kept = torch.where(is_clipped, 0.0, log_ratio).exp() * advantage
-    loss = -torch.where(is_clipped, clipped, kept).mean()
+    ratio = log_ratio.clamp(max=LOG_LARGEST).exp()  # infinity times a gradient of 0 would be NaN
+    clipped = ratio.clamp(1 - clip, 1 + clip)
+    loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
     info = {
-        "kl": (ratio - 1 - log_ratio.detach()).mean(),
+        "kl": (ratio - 1 - log_ratio).mean(),
         "clip_fraction": ((ratio - 1).abs() > clip).to(ratio.dtype).mean(),
     }
     return loss, info
