@@ -81,7 +81,7 @@ def test_a_net_that_changes_nothing_learns_the_same(name):
 @pytest.mark.parametrize(("name", "net"), [*((each, "Wide") for each in NAMES), ("sac", "Module")])
 def test_policy_and_critics_each_learn_an_encoder(name, net):
     algorithm = learned(name, *own(net))
-    size = algorithm.policy.layout.shapes["encoder.weight"][0]
+    size = algorithm.policy.layout.shapes["policy.encoder.weight"][0]
     encoders = [algorithm.policy_vector[:size]]
     if name != "dqn":
         count = 1 if name == "ddpg" else 2

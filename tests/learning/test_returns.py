@@ -69,7 +69,7 @@ def test_vtrace_by_hand():
         column(3, 4), column(1, 1), column(0, 0), column(4, 6), column(6, 8), column(0.5, 3), 0.5, 1
     )
     assert target.flatten().tolist() == [4 + 1.5, 6 + 2]
-    assert advantage.flatten().tolist() == [0.5 * (3 + 0.5 * (6 + 2) - 4), 2.0]
+    assert advantage.flatten().tolist() == [3 + 0.5 * (6 + 2) - 4, 2.0]
 
 
 def test_vtrace_bounds_its_two_weights_apart():
@@ -81,7 +81,7 @@ def test_vtrace_bounds_its_two_weights_apart():
         rho_max=2.0,
     )
     assert target.flatten().tolist() == [5.5, 10.0]
-    assert advantage.flatten().tolist() == [0.5 * (2 + 0.25 * 4), 4.0]
+    assert advantage.flatten().tolist() == [2 + 0.25 * 4, 2.0]
 
 
 def test_vtrace_of_equal_policies_is_the_n_step_return():
@@ -156,8 +156,8 @@ def test_vtrace_cuts_both_weights_at_1_unless_told_otherwise():
 
 
 def test_vtrace_of_a_single_step():
-    # rho * delta = 0.5 * (3 + 0.5 * 6 - 4)
+    # delta = 3 + 0.5 * 6 - 4, rho = 0.5
     target, advantage = returns.vtrace(
         column(3), column(1), column(0), column(4), column(6), column(0.5), 0.5, 1.0
     )
-    assert (target.item(), advantage.item()) == (4 + 1.0, 1.0)
+    assert (target.item(), advantage.item()) == (4 + 1.0, 2.0)

@@ -12,9 +12,9 @@ from torch.func import grad
 
 from walle.errors import ConfigError
 from walle.nets.bounded_policies import DeterministicPolicy, SquashedGaussianPolicy
-from walle.nets.critics import Critic, OwnCritic, OwnQFunctions, QFunctions
+from walle.nets.critics import Critic, QFunctions
 from walle.nets.discrete_policies import EpsilonGreedyPolicy
-from walle.nets.own import OwnFactory, OwnPolicy, check_net, own_class
+from walle.nets.own import OwnFactory, check_net, own_class
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
 
 
@@ -32,60 +32,22 @@ class Doubled:
         return torch.cat((params["weight"] * obs, obs), -1)
 
 
-READOUTS = [
-    partial(GaussianPolicy, 6, 2, [8], torch.tanh, -0.5),
-    partial(CategoricalPolicy, 6, 4, [8], torch.tanh),
-]
-
-
-@pytest.mark.parametrize("readout", READOUTS)
-def test_the_policy_is_the_readout_of_the_features(readout):
-    policy, plain = OwnPolicy(Doubled(3), readout()), readout()
-    vector = policy.init(torch.Generator().manual_seed(0))
-    assert list(policy.layout.shapes) == ["encoder.weight", *plain.layout.shapes]
-    assert len(vector) == policy.layout.size == 3 + plain.layout.size
-    params, obs = policy.layout.unflatten(vector), torch.randn(16, 3)
-    features = torch.cat((2 * obs, obs), -1)
-    inner = plain.layout.unflatten(vector[3:])
-    assert torch.equal(policy.dist(params, obs), plain.dist(inner, features))
-    acted = policy.distribution(params, policy.acting(params, 16)(obs))
-    torch.testing.assert_close(acted, policy.dist(params, obs))
-    assert torch.equal(policy.mode(acted), plain.mode(acted))
-
-
-def test_the_gradient_reaches_the_encoder():
-    policy = OwnPolicy(Doubled(3), READOUTS[0]())
-    vector = policy.init(torch.Generator().manual_seed(0)).requires_grad_()
-    policy.dist(policy.layout.unflatten(vector), torch.ones(4, 3)).sum().backward()
-    assert (vector.grad[:3] != 0).all()
-
-
-def test_the_critic_values_the_features():
-    plain = Critic(6, [8], torch.tanh)
-    critic = OwnCritic(Doubled(3), plain)
-    vector = critic.init(torch.Generator().manual_seed(0))
-    obs = torch.randn(5, 3)
-    value = critic(critic.layout.unflatten(vector), obs)
-    features = torch.cat((2 * obs, obs), -1)
-    assert torch.equal(value, plain(plain.layout.unflatten(vector[3:]), features))
-    found = critic.without_gradient(critic.layout.unflatten(vector), obs)
-    torch.testing.assert_close(found, value)
-
-
 LAYERS = ([8], torch.tanh)
-OFF_POLICY = [
+POLICIES = [
+    partial(GaussianPolicy, 6, 2, *LAYERS, -0.5),
+    partial(CategoricalPolicy, 6, 4, *LAYERS),
     partial(SquashedGaussianPolicy, 6, 2, *LAYERS),
     partial(DeterministicPolicy, 6, 2, *LAYERS, 0.1),
     partial(EpsilonGreedyPolicy, None, 6, 4, *LAYERS),
 ]
 
 
-@pytest.mark.parametrize("make", OFF_POLICY)
-def test_the_layers_of_an_off_policy_policy_get_the_features(make):
-    own = {"own" if make.func is EpsilonGreedyPolicy else "encoder": Doubled(3)}
-    policy, plain = make(**own), make()
+@pytest.mark.parametrize("make", POLICIES)
+def test_the_layers_of_a_policy_get_the_features(make):
+    policy, plain = make(own=Doubled(3)), make()
     vector = policy.init(torch.Generator().manual_seed(0))
-    assert list(policy.layout.shapes) == ["encoder.weight", *plain.layout.shapes]
+    assert list(policy.layout.shapes) == ["policy.encoder.weight", *plain.layout.shapes]
+    assert len(vector) == policy.layout.size == 3 + plain.layout.size
     params, obs = policy.layout.unflatten(vector), torch.randn(16, 3)
     inner, features = plain.layout.unflatten(vector[3:]), torch.cat((2 * obs, obs), -1)
     assert torch.equal(policy.dist(params, obs), plain.dist(inner, features))
@@ -93,25 +55,42 @@ def test_the_layers_of_an_off_policy_policy_get_the_features(make):
     torch.testing.assert_close(acted, policy.dist(params, obs))
 
 
-def test_learning_sees_the_features_too():
-    squashed, deterministic, greedy = OFF_POLICY
-    obs, noise = torch.randn(5, 3), torch.randn(5, 2)
+def test_the_gradient_reaches_the_encoder():
+    policy = POLICIES[0](own=Doubled(3))
+    vector = policy.init(torch.Generator().manual_seed(0)).requires_grad_()
+    policy.dist(policy.layout.unflatten(vector), torch.ones(4, 3)).sum().backward()
+    assert (vector.grad[:3] != 0).all()
+
+
+def test_the_critic_values_the_features():
+    critic, plain = Critic(6, *LAYERS, Doubled(3)), Critic(6, *LAYERS)
+    vector = critic.init(torch.Generator().manual_seed(0))
+    obs = torch.randn(5, 3)
+    value = critic(critic.layout.unflatten(vector), obs)
     features = torch.cat((2 * obs, obs), -1)
-    policy = squashed(encoder=Doubled(3))
+    assert torch.equal(value, plain(plain.layout.unflatten(vector[3:]), features))
+    fast = critic.without_gradient(critic.layout.unflatten(vector), obs)
+    torch.testing.assert_close(fast, value)
+
+
+def test_learning_sees_the_features_too():
+    squashed, deterministic, greedy = POLICIES[2:]
+    obs, noise, own = torch.randn(5, 3), torch.randn(5, 2), Doubled(3)
+    features = torch.cat((2 * obs, obs), -1)
+    policy = squashed(own=own)
     vector = policy.init(torch.Generator().manual_seed(0))
     drawn, expected = policy.draw(vector, obs, noise), squashed().draw(vector[3:], features, noise)
     assert all(torch.equal(*pair) for pair in zip(drawn, expected, strict=True))
-    policy = deterministic(encoder=Doubled(3))
+    policy = deterministic(own=own)
     vector = policy.init(torch.Generator().manual_seed(0))
     assert torch.equal(policy.act(vector, obs), deterministic().act(vector[3:], features))
-    policy = greedy(own=Doubled(3))
+    policy = greedy(own=own)
     vector = policy.init_values(torch.Generator().manual_seed(0))
     assert torch.equal(policy.values(vector, obs), greedy().values(vector[3:], features))
 
 
 def test_every_q_function_has_an_encoder_of_its_own():
-    plain = QFunctions(6, 2, *LAYERS, 1)
-    critic = OwnQFunctions(Doubled(3), plain, 2)
+    critic, plain = QFunctions(6, 2, *LAYERS, 2, Doubled(3)), QFunctions(6, 2, *LAYERS, 1)
     vector = critic.init(torch.Generator().manual_seed(0))
     size = 3 + plain.layout.size
     assert len(vector) == critic.layout.size == 2 * size
@@ -126,7 +105,7 @@ def test_every_q_function_has_an_encoder_of_its_own():
 
 
 def test_the_gradient_of_q_reaches_the_encoders_and_the_action():
-    critic = OwnQFunctions(Doubled(3), QFunctions(6, 2, *LAYERS, 1), 2)
+    critic = QFunctions(6, 2, *LAYERS, 2, Doubled(3))
     vector = critic.init(torch.Generator().manual_seed(0)).requires_grad_()
     action = torch.zeros(4, 2, requires_grad=True)
     critic(vector, torch.ones(4, 3), action).sum().backward()

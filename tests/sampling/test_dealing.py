@@ -1,17 +1,19 @@
 """Lanes are dealt by the samplers' speeds, and who steps them leaves no trace."""
 
+import signal
+
 import numpy as np
 import pytest
 
 from tests.conftest import read
-from walle.sampling import dealing
+from tests.sampling.test_replaced_samplers import Disturber, replacements
 from walle.sampling.dealing import Dealer
 
 CHEETAH = (
     "env=halfcheetah",
     "sampler.n=2",
     "sampler.lanes=64",
-    "total_steps=16384",
+    "total_steps=32768",
     "algo.epochs=1",
 )
 
@@ -50,24 +52,30 @@ def test_a_sampler_that_is_slow_for_a_moment_keeps_its_lanes():
         assert dealer.deal() is None
 
 
+def learned(directory):
+    """The rows of all files without times and samplers, and who stepped which lane."""
+    rows = read(directory / "episodes.csv"), read(directory / "iterations.csv")
+    assert rows[0]
+    return {(row["lane"], row["sampler"]) for row in rows[0]}, [
+        {k: v for k, v in row.items() if not k.endswith(("_s", "_share")) and k != "sampler"}
+        for row in (*rows[0], *rows[1])
+    ]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_lanes_that_change_hands_leave_no_trace_in_the_results(run, monkeypatch, max_lag):
-    def learned(*overrides):
-        _, directory = run(*CHEETAH, f"sampler.max_lag={max_lag}", *overrides)
-        rows = read(directory / "episodes.csv"), read(directory / "iterations.csv")
-        assert rows[0]
-        samplers = {(row["lane"], row["sampler"]) for row in rows[0]}
-        return samplers, [
-            {k: v for k, v in row.items() if not k.endswith(("_s", "_share")) and k != "sampler"}
-            for row in (*rows[0], *rows[1])
-        ]
-
-    monkeypatch.setattr(dealing, "WINDOW_S", 0.0)
-    deals = iter([[40, 24], [40, 24], [9, 55], [33, 31]])
+@pytest.mark.parametrize("kills", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_lanes_that_change_hands_leave_no_trace(run, tmp_path, monkeypatch, max_lag, kills):
+    settings = (*CHEETAH, "env.episode_limit=20", f"sampler.max_lag={max_lag}")
+    _, equal = run(*settings, "sampler.balance=false")
+    deals = iter([[40, 24], [40, 24], [9, 55], [33, 31], [50, 14], [20, 44]])
     monkeypatch.setattr(Dealer, "deal", lambda self: next(deals, None))
-    samplers, rows = learned("env.episode_limit=20")
+    disturbers = [Disturber(tmp_path / "run1", signal.SIGKILL) for _ in range(kills)]
+    _, dealt = run(*settings)
+    for disturber in disturbers:
+        disturber.join()
     assert next(deals, None) is None
-    equal_samplers, equal_rows = learned("env.episode_limit=20", "sampler.balance=false")
+    (samplers, rows), (equal_samplers, equal_rows) = learned(dealt), learned(equal)
     assert rows == equal_rows
     assert samplers - equal_samplers  # some lanes were stepped by the other sampler
+    assert len(replacements(dealt)) == kills

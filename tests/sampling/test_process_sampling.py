@@ -43,12 +43,12 @@ class Witness:
         return recorded
 
     def assemble_round(self, assemble_round):
-        def recorded(received, tasks):
+        def recorded(received, tasks, dropped=None):
             for item in received:
                 (acted,) = set(item.slot.rollout.policy_version.tolist())
                 found = (acted, int(item.slot.sent_ns[0]), len(self.published) - 1)
                 self.rollouts[item.sampler].append(found)
-            return assemble_round(received, tasks)
+            return assemble_round(received, tasks, dropped)
 
         return recorded
 

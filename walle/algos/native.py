@@ -12,7 +12,7 @@ import torch
 
 from walle.algos.problem import Problem
 from walle.learning.adam import AdamSettings
-from walle.learning.native.library import ACTIVATIONS
+from walle.learning.native.library import ACTIVATIONS, ints, widths
 from walle.learning.native.passes import KINDS, Loss, Passes
 from walle.learning.native.replay_updates import ActorCritic
 from walle.nets.critics import Critic
@@ -47,16 +47,20 @@ def passes(
     return Passes(algorithm.policy, critic, activation, loss, adam, shards)
 
 
-def actor_critic(algorithm: Any, critics: int) -> ActorCritic:
+def actor_critic(algorithm: Any, critics: int) -> Any:
     """The networks and settings of an off-policy algorithm's updates."""
     s, net, problem = algorithm.settings, algorithm.net, algorithm.problem
     actions = algorithm.policy.action_dim
+    policy = widths(algorithm.policy.layout)
+    critic = widths(net.q_functions(problem, actions, 1).layout)
     return ActorCritic(
-        policy=algorithm.policy.layout,
-        critic=net.q_functions(problem, actions, 1).layout,
-        activation=net.activation,
+        policy=ints(policy),
+        critic=ints(critic),
+        policy_layers=len(policy) - 1,
+        critic_layers=len(critic) - 1,
         critics=critics,
         actions=actions,
+        activation=ACTIVATIONS[net.activation],
         minibatch=s.minibatch_size,
         shards=problem.shards,
         gamma=s.gamma,

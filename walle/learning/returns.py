@@ -73,11 +73,12 @@ def vtrace(
     rho_max: float = 1.0,
     c_max: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and sec. 4.2).
+    """V-trace targets and advantages before their weight (Espeholt et al. 2018, eq. 1, sec. 4.2).
 
     With ρₜ = min(rho_max, ratioₜ), cₜ = λ min(c_max, ratioₜ) and δₜ from `td_errors`:
     vₜ - v(sₜ) = ρₜ δₜ + γ cₜ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), which is zero from T on, and
-    Aₜ = ρₜ (δₜ + γ λ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁))). Values at times [0, T).
+    Aₜ = δₜ + γ λ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), which the policy's gradient takes ρₜ times. Values
+    at times [0, T).
 
     If all ratios are 1, the advantage is GAE's; with λ = 1 the target is then the n-step return.
     The paper's advantage has λ = 1, and its rollouts come from many actors' queues; here they are
@@ -96,11 +97,11 @@ def vtrace(
         c_max: c-bar, bounds how far a TD error changes earlier targets.
 
     Returns:
-        targets and advantages.
+        targets, and advantages without the factor ρₜ.
     """
     _same_shape(reward=reward, ended=ended, ratio=ratio)
     delta = td_errors(reward, continues, value, next_value, gamma)
     rho, c = ratio.clamp(max=rho_max), lam * ratio.clamp(max=c_max)
     trace = discounted_sums(rho * delta, ended, gamma * c, torch.zeros_like(delta[0]))
     later = torch.cat((trace[1:], torch.zeros_like(trace[:1]))) * (1 - ended.to(delta.dtype))
-    return value + trace, rho * (delta + gamma * lam * later)
+    return value + trace, delta + gamma * lam * later

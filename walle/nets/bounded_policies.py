@@ -1,4 +1,4 @@
-"""Policies whose actions lie in [-1, 1]: what learning from a replay buffer acts with.
+"""Policies whose actions lie in [-1, 1], for learning from a replay buffer.
 
 Each is a `policies.ActingPolicy`, and has for learning a function from observations to actions
 through which the gradient reaches the parameters.
@@ -14,22 +14,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
-from walle.nets.own import OwnNet, behind
+from walle.nets.mlp import Activation, Forward, Layout, OwnNet, Params
 from walle.nets.policies import (
     LOG_SQRT_2PI,
     LOG_STD_MAX,
     LOG_STD_MIN,
     ActingPolicy,
     GaussianNoise,
+    MLPPolicy,
 )
 from walle.types import AnyArray
 
 _LARGEST = 1 - 2**-24  # the float32 below 1, whose inverse hyperbolic tangent is still finite
 
 
-class SquashedGaussianPolicy(GaussianNoise):
-    """a = tanh(μ + σ ε), where an MLP gives both μ and log σ (Haarnoja et al. 2018b, appendix C).
+class SquashedGaussianPolicy(MLPPolicy, GaussianNoise):
+    """a = tanh(μ + σ ε), where an MLP computes μ and log σ (Haarnoja et al. 2018b, appendix C).
 
     `dist_params` and `dist` hold the A means μ, then the A logarithms of σ. log σ is kept within
     [-20, 2].
@@ -41,22 +41,11 @@ class SquashedGaussianPolicy(GaussianNoise):
         action_dim: int,
         hidden: Sequence[int],
         act: Activation,
-        *,
-        encoder: OwnNet | None = None,
+        own: OwnNet | None = None,
     ) -> None:
-        """A policy of `obs_dim` inputs and `action_dim` action entries.
-
-        Args:
-            obs_dim: O, or the width of the encoder's features.
-            action_dim: A.
-            hidden: widths of the hidden layers.
-            act: the function between layers.
-            encoder: a net of the user's own before the layers; None without one.
-        """
+        """A policy of A = `action_dim` action entries; see `MLPPolicy`."""
+        super().__init__(obs_dim, 2 * action_dim, hidden, act, own)
         self.action_dim = action_dim
-        self.dist_params_size = 2 * action_dim
-        self._mlp = behind(encoder, MLP("policy", (obs_dim, *hidden, 2 * action_dim), act))
-        self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Parameters drawn as in `MLP.init_uniform`."""
@@ -72,14 +61,6 @@ class SquashedGaussianPolicy(GaussianNoise):
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
         raw = mean + log_std.exp() * noise
         return torch.tanh(raw), _squashed_log_prob(raw, noise, log_std)
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., 2 A]."""
-        return self._mlp(params, obs)
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> [rows, 2 A]."""
-        return self._mlp.acting(params, rows)
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
         """tanh(μ + σ ε)."""
@@ -106,7 +87,7 @@ def _squashed_log_prob(raw: Tensor, z: Tensor, log_std: Tensor) -> Tensor:
     return (gaussian - log_slope).sum(-1)
 
 
-class DeterministicPolicy(GaussianNoise):
+class DeterministicPolicy(MLPPolicy, GaussianNoise):
     """a = tanh μ(s); collecting adds Gaussian noise of a constant scale and clips the sum to ±1.
 
     `dist_params` and `dist` hold the A entries of tanh μ.
@@ -119,17 +100,11 @@ class DeterministicPolicy(GaussianNoise):
         hidden: Sequence[int],
         act: Activation,
         exploration: float,
-        *,
-        encoder: OwnNet | None = None,
+        own: OwnNet | None = None,
     ) -> None:
-        """`exploration` is the standard deviation of the noise while collecting, above 0.
-
-        The other arguments are those of `SquashedGaussianPolicy`.
-        """
-        self.action_dim = self.dist_params_size = action_dim
-        self._mlp = behind(encoder, MLP("policy", (obs_dim, *hidden, action_dim), act))
-        self._std = exploration
-        self.layout = Layout(self._mlp.shapes)
+        """`exploration` is the standard deviation of the noise while collecting, above 0."""
+        super().__init__(obs_dim, action_dim, hidden, act, own)
+        self.action_dim, self._std = action_dim, exploration
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Parameters drawn as in `MLP.init_uniform`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,20 +10,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
-from walle.nets.own import OwnNet, behind
-from walle.nets.policies import ActingPolicy, StochasticPolicy
+from walle.nets.mlp import Activation, Layout, OwnNet, Params
+from walle.nets.policies import CategoricalPolicy, MLPPolicy, StochasticPolicy
 from walle.types import AnyArray
 
 if TYPE_CHECKING:
     from walle.nets.encoders import Encoder
 
 
-class MultiCategoricalPolicy(StochasticPolicy):
+class MultiCategoricalPolicy(CategoricalPolicy):
     """A independent choices, entry a with K_a actions: log π(a|s) = Σ_a log π_a(a_a|s).
 
     `dist` holds the log probabilities of the first entry's actions, then of the second's, and so
-    on: Σ_a K_a numbers.
+    on: Σ_a K_a numbers. Entropies and divergences are the sums of the entries'.
     """
 
     def __init__(
@@ -33,31 +31,17 @@ class MultiCategoricalPolicy(StochasticPolicy):
         actions: Sequence[int],
         hidden: Sequence[int],
         act: Activation,
+        own: OwnNet | None = None,
     ) -> None:
         """`actions` are the numbers K_a."""
         self.counts = list(actions)
-        self.dist_params_size = sum(self.counts)
-        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act)
-        self.layout = Layout(self._mlp.shapes)
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01: first draws are nearly uniform."""
-        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
+        super().__init__(obs_dim, sum(self.counts), hidden, act, own)
 
     def _entries(self, x: Tensor) -> tuple[Tensor, ...]:
         return torch.split(x, self.counts, -1)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
         return torch.cat([torch.log_softmax(x, -1) for x in self._entries(logits)], -1)
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., Σ K]."""
-        return self._log_softmax(self._mlp(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> the log probabilities, [rows, Σ K]."""
-        logits = self._mlp.acting(params, rows)
-        return lambda x: self._log_softmax(logits(x))
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps, A]."""
@@ -79,41 +63,9 @@ class MultiCategoricalPolicy(StochasticPolicy):
         log_probs = [x.gather(-1, chosen.unsqueeze(-1)) for x, chosen in entries]
         return torch.cat(log_probs, -1).sum(-1)
 
-    def entropy(self, dist: Tensor) -> Tensor:
-        """Σ_a H(π_a): -Σ p log p over all entries."""
-        return -(dist.exp() * dist).sum(-1)
 
-    def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
-        """Σ_a KL(p_a || q_a)."""
-        return (dist_p.exp() * (dist_p - dist_q)).sum(-1)
-
-
-class BernoulliPolicy(StochasticPolicy):
+class BernoulliPolicy(MLPPolicy, StochasticPolicy):
     """A independent switches, each 0 or 1. `dist` holds the A logits z, where p(1) = σ(z)."""
-
-    def __init__(
-        self,
-        obs_dim: int,
-        switches: int,
-        hidden: Sequence[int],
-        act: Activation,
-    ) -> None:
-        """`switches` is A."""
-        self.dist_params_size = switches
-        self._mlp = MLP("policy", (obs_dim, *hidden, switches), act)
-        self.layout = Layout(self._mlp.shapes)
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01: first draws are nearly even."""
-        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., A]."""
-        return self._mlp(params, obs)
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> the logits, [rows, A]."""
-        return self._mlp.acting(params, rows)
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps, A]."""
@@ -141,7 +93,7 @@ class BernoulliPolicy(StochasticPolicy):
         return (gain - functional.softplus(dist_p) + functional.softplus(dist_q)).sum(-1)
 
 
-class EpsilonGreedyPolicy(ActingPolicy):
+class EpsilonGreedyPolicy(MLPPolicy):
     """The action of the largest value Q(s, a); with probability ε any of the K, evenly drawn.
 
     ε is the last parameter, so that all samplers change it at the same version. `dist_params` are
@@ -156,16 +108,11 @@ class EpsilonGreedyPolicy(ActingPolicy):
         actions: int,
         hidden: Sequence[int],
         act: Activation,
-        *,
         own: OwnNet | None = None,
     ) -> None:
-        """`own` is an encoder of the user's own.
-
-        `obs_dim` is the width of the observation, or of the features of either encoder.
-        """
+        """`obs_dim` is the width of the observation, or of the features of `encoder` or `own`."""
+        super().__init__(obs_dim, actions, hidden, act, own)
         self.encoder = encoder
-        self.dist_params_size = actions
-        self._mlp = behind(own, MLP("q", (obs_dim, *hidden, actions), act))
         seen = encoder.shapes if encoder else {}
         self.values_layout = Layout({**seen, **self._mlp.shapes})
         self.layout = Layout({**self.values_layout.shapes, "epsilon": (1,)})
@@ -183,14 +130,6 @@ class EpsilonGreedyPolicy(ActingPolicy):
         """Q(s, a) of every action, [B, K], at [B, O], under the parameters of the values."""
         params = self.values_layout.unflatten(vector)
         return self._mlp(params, self.encoder(params, obs) if self.encoder else obs)
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """Observations, or features, [..., O] -> [..., K + 1]."""
-        return self.distribution(params, self._mlp(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> the values, [rows, K]."""
-        return self._mlp.acting(params, rows)
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The values, then ε."""

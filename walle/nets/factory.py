@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import gymnasium as gym
 
 from walle.errors import ConfigError
-from walle.nets.mlp import Activation, activation
+from walle.nets.mlp import OwnNet, activation
 from walle.nets.policies import (
     ActingPolicy,
     CategoricalPolicy,
@@ -23,7 +22,7 @@ from walle.types import LEAST_PIXELS, ActionSpace, ObsLayout, layout_of
 if TYPE_CHECKING:
     from walle.nets.critics import Critic, QFunctions
     from walle.nets.encoders import Encoder
-    from walle.nets.own import OwnFactory, OwnNet
+    from walle.nets.own import OwnFactory
 
 # Acting imports this file, and few policies need the other networks: methods import them.
 
@@ -108,8 +107,14 @@ class NetSettings(NamedTuple):
         """The settings of `values`.
 
         Raises:
-            ConfigError: the class of a net of the user's own cannot be imported.
+            ConfigError: the class of a net of the user's own cannot be imported, or another
+                version of walle wrote the values.
         """
+        if unknown := sorted(values.keys() - set(cls._fields)):
+            raise ConfigError(
+                f"the checkpoint has settings of networks that this version of walle does not have"
+                f" ({', '.join(unknown)}); use the version that wrote it"
+            )
         settings = dict(values)
         for name in ("policy_hidden", "critic_hidden"):
             settings[name] = tuple(values[name])
@@ -206,25 +211,22 @@ class NetSettings(NamedTuple):
 
     def critic(self, spaces: HasSpaces) -> Critic:
         """Makes the state-value function."""
-        from walle.nets.critics import Critic, OwnCritic
+        from walle.nets.critics import Critic
 
         if self.own is not None and self.own.networks is not None:
             space = spaces.action_space
             own_critic: Critic = self.own.networks.critic(self.own.settings, spaces.obs_dim, space)
             return own_critic
         layers = (self.critic_hidden, activation(self.activation))
-        critic = Critic(self.encoded(spaces), *layers)
-        own = self.own_net(spaces)
-        return OwnCritic(own, critic) if own is not None else critic
+        return Critic(self.encoded(spaces), *layers, self.own_net(spaces))
 
     def q_functions(self, spaces: HasSpaces, actions: int, count: int) -> QFunctions:
         """Makes `count` action-value functions of actions with `actions` entries."""
-        from walle.nets.critics import OwnQFunctions, QFunctions
+        from walle.nets.critics import QFunctions
 
         layers = (self.critic_hidden, activation(self.activation))
-        make = partial(QFunctions, self.encoded(spaces), actions, *layers)
-        own = self.own_net(spaces)
-        return OwnQFunctions(own, make(1), count) if own is not None else make(count)
+        width, own = self.encoded(spaces), self.own_net(spaces)
+        return QFunctions(width, actions, *layers, count, own)
 
 
 class PolicySpec(NamedTuple):
@@ -279,26 +281,18 @@ def make_policy(spec: PolicySpec) -> ActingPolicy:
         from walle.nets.discrete_policies import EpsilonGreedyPolicy
 
         assert isinstance(space, gym.spaces.Discrete)
-        return EpsilonGreedyPolicy(encoder, width, int(space.n), *layers, own=own)
-    if spec.kind != "stochastic":
-        from walle.nets.bounded_policies import (
-            DeterministicPolicy,
-            RandomFirst,
-            SquashedGaussianPolicy,
-        )
+        return EpsilonGreedyPolicy(encoder, width, int(space.n), *layers, own)
+    if spec.kind in ("squashed", "deterministic"):
+        from walle.nets import bounded_policies as bounded
 
         assert isinstance(space, gym.spaces.Box)
         size = int(space.shape[0])
         if spec.kind == "squashed":
-            squashed = SquashedGaussianPolicy(width, size, *layers, encoder=own)
-            return RandomFirst(squashed, size)
-        policy = DeterministicPolicy(width, size, *layers, spec.exploration, encoder=own)
-        return RandomFirst(policy, size)
-    readout = _stochastic_policy(spec, width, *layers)
-    if own is not None:
-        from walle.nets.own import OwnPolicy
-
-        return OwnPolicy(own, readout)
+            squashed = bounded.SquashedGaussianPolicy(width, size, *layers, own)
+            return bounded.RandomFirst(squashed, size)
+        policy = bounded.DeterministicPolicy(width, size, *layers, spec.exploration, own)
+        return bounded.RandomFirst(policy, size)
+    readout = _stochastic_policy(net, space, width, own)
     if encoder:
         from walle.nets.encoders import EncodedPolicy
 
@@ -311,22 +305,20 @@ def make_policy(spec: PolicySpec) -> ActingPolicy:
 
 
 def _stochastic_policy(
-    spec: PolicySpec, width: int, hidden: Sequence[int], act: Activation
+    net: NetSettings, space: ActionSpace, width: int, own: OwnNet | None
 ) -> StochasticPolicy:
-    net, space = spec.net, spec.action_space
-    if not isinstance(space, gym.spaces.Box) and net.scale == "state":
+    layers = (net.policy_hidden, activation(net.activation))
+    if isinstance(space, gym.spaces.Box):
+        make = StateScalePolicy if net.scale == "state" else GaussianPolicy
+        return make(width, int(space.shape[0]), *layers, net.log_std, own)
+    if net.scale == "state":
         raise ConfigError(
             "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
         )
     if isinstance(space, gym.spaces.Discrete):
-        return CategoricalPolicy(width, int(space.n), hidden, act)
-    if isinstance(space, gym.spaces.Box):
-        size = int(space.shape[0])
-        if net.scale == "state":
-            return StateScalePolicy(width, size, hidden, act, net.log_std)
-        return GaussianPolicy(width, size, hidden, act, net.log_std)
+        return CategoricalPolicy(width, int(space.n), *layers, own)
     from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
 
     if isinstance(space, gym.spaces.MultiBinary):
-        return BernoulliPolicy(width, int(space.shape[0]), hidden, act)
-    return MultiCategoricalPolicy(width, space.nvec.tolist(), hidden, act)
+        return BernoulliPolicy(width, int(space.shape[0]), *layers, own)
+    return MultiCategoricalPolicy(width, space.nvec.tolist(), *layers, own)

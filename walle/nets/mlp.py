@@ -1,8 +1,8 @@
 """Networks as pure functions of one flat parameter vector.
 
 A network never holds its parameters. It knows the length of its vector, draws an initial vector,
-and computes outputs from a given vector. So the same function serves a sampler, an eager learner, a
-compiled learner and `torch.func.grad`.
+and computes outputs from a given vector. The same function serves samplers, learners and
+`torch.func.grad`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -64,20 +65,67 @@ class Layout:
         return torch.cat([params[name].reshape(-1) for name in self.shapes])
 
 
-class MLP:
-    """Fully connected layers: activation between them, none after the last."""
+class OwnNet(Protocol):
+    """The interface of a class named by `net.name=module:Class`: a pure function of parameters.
 
-    def __init__(self, prefix: str, sizes: Sequence[int], activation: Activation) -> None:
+    It is made from its settings and the width of an observation, `Class(settings, obs_dim)`. The
+    class attribute `settings` is the dataclass of its settings, derived from
+    `walle.config.schemas.NetConfig`; without one it is `NetConfig` itself.
+
+    Attributes:
+        features: F, the width of the features.
+        shapes: the shape of every parameter, by name.
+    """
+
+    features: int
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def init(self, generator: torch.Generator) -> Mapping[str, Tensor]:
+        """Initial parameters, drawn from `generator` alone."""
+
+    def __call__(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., F]; each row must depend on its own observation alone."""
+
+
+class NamedNet:
+    """A net of the user's own whose parameters have a prefix in a layout with others."""
+
+    def __init__(self, net: OwnNet, prefix: str) -> None:
+        """`prefix` ends with a dot."""
+        self._net, self._prefix = net, prefix
+        self.shapes = {f"{prefix}{name}": tuple(shape) for name, shape in net.shapes.items()}
+
+    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Initial parameters by their prefixed names."""
+        drawn = self._net.init(generator)
+        return {f"{self._prefix}{name}": drawn[name] for name in self._net.shapes}
+
+    def __call__(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., F]; other parameters may be among `params`."""
+        return self._net({name: params[f"{self._prefix}{name}"] for name in self._net.shapes}, obs)
+
+
+class MLP:
+    """Fully connected layers: activation between them, none after the last.
+
+    With a net of the user's own in front they are layers of its features.
+    """
+
+    def __init__(
+        self, prefix: str, sizes: Sequence[int], activation: Activation, own: OwnNet | None = None
+    ) -> None:
         """Layers without parameters.
 
         Args:
             prefix: the beginning of the parameters' names.
-            sizes: from the input's width to the output's.
+            sizes: from the width of the input, or of the features of `own`, to the output's.
             activation: the function between layers.
+            own: a net of the user's own in front of the layers.
         """
         self.activation = activation
+        self._own = None if own is None else NamedNet(own, f"{prefix}.encoder.")
         self.layers = [f"{prefix}.{i}" for i in range(len(sizes) - 1)]
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {**self._own.shapes} if self._own else {}
         for name, n_in, n_out in zip(self.layers, sizes, sizes[1:], strict=False):
             self.shapes[f"{name}.weight"] = (n_out, n_in)
             self.shapes[f"{name}.bias"] = (n_out,)
@@ -86,7 +134,7 @@ class MLP:
         self, generator: torch.Generator, *, gain: float, last_gain: float
     ) -> dict[str, Tensor]:
         """Orthogonal weights (Saxe et al. 2014) times `gain`, the last `last_gain`; zero biases."""
-        params = {}
+        params = self._own.init(generator) if self._own else {}
         for name in self.layers:
             scale = last_gain if name == self.layers[-1] else gain
             weight = torch.empty(self.shapes[f"{name}.weight"])
@@ -96,7 +144,7 @@ class MLP:
 
     def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Weights and biases uniform within ±1 / sqrt(a layer's inputs), as torch draws them."""
-        params = {}
+        params = self._own.init(generator) if self._own else {}
         for name in self.layers:
             bound = self.shapes[f"{name}.weight"][1] ** -0.5
             for part in (f"{name}.weight", f"{name}.bias"):
@@ -106,6 +154,7 @@ class MLP:
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """[..., sizes[0]] -> [..., sizes[-1]]."""
+        x = self._own(params, x) if self._own else x
         for name in self.layers:
             x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if name != self.layers[-1]:
@@ -113,7 +162,8 @@ class MLP:
         return x
 
     def without_gradient(self, params: Params, x: Tensor) -> Tensor:
-        """A quicker form of `__call__` where no gradient is needed: [N, sizes[0]] -> [N, last]."""
+        """A faster form of `__call__` where no gradient is needed: [N, sizes[0]] -> [N, last]."""
+        x = self._own(params, x) if self._own else x
         for name in self.layers:
             x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if name != self.layers[-1]:
@@ -121,7 +171,7 @@ class MLP:
         return x
 
     def acting(self, params: Params, rows: int) -> Forward:
-        """A quicker form of `__call__` for the hot loop: [rows, sizes[0]] -> [rows, sizes[-1]].
+        """A faster form of `__call__` for the hot loop: [rows, sizes[0]] -> [rows, sizes[-1]].
 
         Its memory is allocated once, so each call overwrites the last result. A row has the same
         bits at every place, and for every number of rows that is a multiple of `ACTING_ROWS`: for
@@ -151,7 +201,8 @@ class MLP:
             torch.addmm(last_bias, x, last_weight, out=last_out)
             return result
 
-        return forward
+        own = self._own
+        return forward if own is None else lambda x: forward(own(params, x))
 
 
 def _grown(x: Tensor, *shape: int) -> Tensor:

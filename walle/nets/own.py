@@ -1,9 +1,9 @@
 """Networks of the user's own: an encoder before the policy and before every critic.
 
-An encoder turns observations into features, and takes the place that the memory has with `net=gru`:
-policy and critics are feed-forward functions of the features, Q(s, a) of the features and the
-action. Each has an encoder of its own, with parameters of its own (`critics.OwnCritic`). A class of
-the user's own is a `torch.nn.Module`, an `OwnNet`, or makes whole networks (`OwnNetworks`).
+An encoder turns observations into features: policy and critics are feed-forward functions of the
+features, Q(s, a) of the features and the action. Each has an encoder of its own, with parameters of
+its own. A class of the user's own is a `torch.nn.Module`, an `OwnNet`, or makes whole networks
+(`OwnNetworks`).
 """
 
 from __future__ import annotations
@@ -21,35 +21,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from walle.errors import ConfigError, what_went_wrong
-from walle.nets.mlp import MLP, Forward, Params
-from walle.nets.policies import FeaturePolicy, StochasticPolicy
+from walle.nets.mlp import OwnNet as OwnNet  # a name that users know
+from walle.nets.mlp import Params
+from walle.nets.policies import StochasticPolicy
 from walle.types import ActionSpace
 
 Result = TypeVar("Result")
-_PREFIX = "encoder."
 _ROWS = 32  # so many that Dropout does not leave half of them unchanged
-
-
-class OwnNet(Protocol):
-    """The interface of a class named by `net.name=module:Class`: a pure function of parameters.
-
-    It is made from its settings and the width of an observation, `Class(settings, obs_dim)`. The
-    class attribute `settings` is the dataclass of its settings, derived from
-    `walle.config.schemas.NetConfig`; without one it is `NetConfig` itself.
-
-    Attributes:
-        features: F, the width of the features.
-        shapes: the shape of every parameter, by name.
-    """
-
-    features: int
-    shapes: Mapping[str, tuple[int, ...]]
-
-    def init(self, generator: torch.Generator) -> Mapping[str, Tensor]:
-        """Initial parameters, drawn from `generator` alone."""
-
-    def __call__(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., F]; each row must depend on its own observation alone."""
 
 
 class OwnNetworks(Protocol):
@@ -66,92 +44,6 @@ class OwnNetworks(Protocol):
     @staticmethod
     def critic(settings: Any, obs_dim: int, space: ActionSpace) -> Any:
         """Makes the state-value function, a `critics.Critic`."""
-
-
-class NamedNet:
-    """An encoder whose parameters have a prefix in a layout with others."""
-
-    def __init__(self, net: OwnNet) -> None:
-        """Prefixes the names of the parameters of `net`."""
-        self._net = net
-        self.shapes = {f"{_PREFIX}{name}": tuple(shape) for name, shape in net.shapes.items()}
-
-    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Initial parameters by their prefixed names."""
-        return {f"{_PREFIX}{name}": value for name, value in self._net.init(generator).items()}
-
-    def vector(self, generator: torch.Generator) -> Tensor:
-        """Initial parameters as one vector, which may be empty."""
-        params = self.init(generator)
-        return torch.cat([torch.empty(0), *(params[name].reshape(-1) for name in self.shapes)])
-
-    def __call__(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., F]; other parameters may be among `params`."""
-        return self._net({name: params[f"{_PREFIX}{name}"] for name in self._net.shapes}, obs)
-
-
-class OwnPolicy(FeaturePolicy):
-    """A policy of the features of an encoder of its own."""
-
-    def __init__(self, net: OwnNet, readout: StochasticPolicy) -> None:
-        """`readout` has F inputs."""
-        self._encoder = NamedNet(net)
-        super().__init__(self._encoder.shapes, readout)
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """The encoder's parameters, then the readout's."""
-        return torch.cat((self._encoder.vector(generator), self.readout.init(generator)))
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., D]."""
-        return self.readout.dist(params, self._encoder(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> [rows, H]."""
-        forward = self.readout.acting(params, rows)
-        return lambda x: forward(self._encoder(params, x))
-
-
-class Layers(Protocol):
-    """The layers of an off-policy policy: an `MLP` or an `EncodedMLP`."""
-
-    shapes: dict[str, tuple[int, ...]]
-
-    def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Initial parameters."""
-
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """[..., O] -> outputs."""
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """The same function for the hot loop."""
-
-
-class EncodedMLP:
-    """An MLP of the features of an encoder of its own; it is used as the MLP alone would be."""
-
-    def __init__(self, net: OwnNet, mlp: MLP) -> None:
-        """`mlp` has F inputs."""
-        self._encoder, self._mlp = NamedNet(net), mlp
-        self.shapes = {**self._encoder.shapes, **mlp.shapes}
-
-    def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """The encoder's parameters, then the MLP's (`MLP.init_uniform`)."""
-        return {**self._encoder.init(generator), **self._mlp.init_uniform(generator)}
-
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """[..., O] -> the MLP's outputs."""
-        return self._mlp(params, self._encoder(params, x))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> the MLP's outputs, in memory that the next call overwrites."""
-        forward = self._mlp.acting(params, rows)
-        return lambda x: forward(self._encoder(params, x))
-
-
-def behind(net: OwnNet | None, mlp: MLP) -> Layers:
-    """`mlp` of the features of `net`; without a net the MLP itself."""
-    return mlp if net is None else EncodedMLP(net, mlp)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.nets.mlp import MLP, Activation, Forward, Layout, Params
+from walle.nets.mlp import MLP, Activation, Forward, Layout, OwnNet, Params
 from walle.types import AnyArray
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -115,7 +115,44 @@ class GaussianNoise(ActingPolicy, Protocol):
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
 
-class GaussianPolicy(GaussianNoise, StochasticPolicy):
+class MLPPolicy(ActingPolicy):
+    """A policy whose distribution an MLP computes."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        outputs: int,
+        hidden: Sequence[int],
+        act: Activation,
+        own: OwnNet | None = None,
+    ) -> None:
+        """A policy of `obs_dim` inputs.
+
+        Args:
+            obs_dim: O, or the width of the features of `own`.
+            outputs: of the MLP, H.
+            hidden: widths of the hidden layers.
+            act: the function between layers.
+            own: a net of the user's own in front of the layers.
+        """
+        self.dist_params_size = outputs
+        self._mlp = MLP("policy", (obs_dim, *hidden, outputs), act, own)
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Orthogonal with gain sqrt(2), the last layer x0.01: the first outputs are near zero."""
+        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., D]."""
+        return self.distribution(params, self._mlp(params, obs))
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> the MLP's outputs, [rows, H]."""
+        return self._mlp.acting(params, rows)
+
+
+class GaussianPolicy(MLPPolicy, GaussianNoise, StochasticPolicy):
     """Independent Gaussians around an MLP's output, with a state-independent scale.
 
     `dist` holds the A means, then the A logarithms of the standard deviations.
@@ -128,20 +165,11 @@ class GaussianPolicy(GaussianNoise, StochasticPolicy):
         hidden: Sequence[int],
         act: Activation,
         log_std: float,
+        own: OwnNet | None = None,
     ) -> None:
-        """A policy of `obs_dim` inputs and `action_dim` action entries.
-
-        Args:
-            obs_dim: O.
-            action_dim: A.
-            hidden: widths of the hidden layers.
-            act: the function between layers.
-            log_std: where every action's log standard deviation starts.
-        """
-        self.action_dim = action_dim
-        self.dist_params_size = action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, action_dim), act)
-        self._initial_log_std = log_std
+        """`log_std` is the initial log standard deviation of all A = `action_dim` entries."""
+        super().__init__(obs_dim, action_dim, hidden, act, own)
+        self.action_dim, self._initial_log_std = action_dim, log_std
         self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -149,14 +177,6 @@ class GaussianPolicy(GaussianNoise, StochasticPolicy):
         params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
         params["log_std"] = torch.full((self.action_dim,), self._initial_log_std)
         return self.layout.flatten(params)
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., 2 A]."""
-        return self.distribution(params, self._mlp(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> the means, [rows, A]."""
-        return self._mlp.acting(params, rows)
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The means, then the log standard deviations."""
@@ -211,12 +231,11 @@ class StateScalePolicy(GaussianPolicy):
         hidden: Sequence[int],
         act: Activation,
         log_std: float,
+        own: OwnNet | None = None,
     ) -> None:
-        """`log_std` is where every action's log standard deviation starts, in every state."""
-        super().__init__(obs_dim, action_dim, hidden, act, log_std)
-        self.dist_params_size = 2 * action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, 2 * action_dim), act)
-        self.layout = Layout(self._mlp.shapes)
+        """`log_std` is the initial log standard deviation of every action, in every state."""
+        MLPPolicy.__init__(self, obs_dim, 2 * action_dim, hidden, act, own)
+        self.action_dim, self._initial_log_std = action_dim, log_std
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Orthogonal with gain sqrt(2), the last layer x0.01; its biases set the scale."""
@@ -240,33 +259,20 @@ class StateScalePolicy(GaussianPolicy):
         torch.addcmul(mean, std, scaled_noise, out=out)
 
 
-class CategoricalPolicy(StochasticPolicy):
-    """One of K actions. `dist` holds the K log probabilities."""
+class CategoricalPolicy(MLPPolicy, StochasticPolicy):
+    """One of K actions, the MLP's outputs. `dist` holds the K log probabilities."""
 
-    def __init__(
-        self,
-        obs_dim: int,
-        actions: int,
-        hidden: Sequence[int],
-        act: Activation,
-    ) -> None:
-        """`actions` is K."""
-        self.dist_params_size = actions
-        self._mlp = MLP("policy", (obs_dim, *hidden, actions), act)
-        self.layout = Layout(self._mlp.shapes)
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01: first draws are nearly uniform."""
-        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
+    def _log_softmax(self, logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits, -1)
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., K]."""
-        return torch.log_softmax(self._mlp(params, obs), -1)
+        return self._log_softmax(self._mlp(params, obs))
 
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> the log probabilities, [rows, K]."""
         logits = self._mlp.acting(params, rows)
-        return lambda x: torch.log_softmax(logits(x), -1)
+        return lambda x: self._log_softmax(logits(x))
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps]."""

@@ -15,7 +15,7 @@ from walle.errors import Interrupted, WorkerError
 from walle.sampling.dealing import Dealer
 from walle.sampling.lane_book import LaneBook, deal
 from walle.sampling.queues import ExperienceQueue, Failed, PolicyQueue, Received
-from walle.sampling.rounds import Round, assemble_round, with_dropped
+from walle.sampling.rounds import Round, assemble_round
 from walle.sampling.sampler_process import SamplerTask, run_sampler
 from walle.sampling.sampling import EventLog, OtherProcesses, Patience
 from walle.sampling.slots import Arena, RolloutShape
@@ -165,7 +165,7 @@ class ProcessSampling:
         """
         received: list[Received] = []
         dropped: list[Received] = []
-        steps = 0
+        steps, most = 0, self._max_staleness
         while steps < self._enough:
             item = self._experience.take_first()
             if item is None:
@@ -174,15 +174,12 @@ class ProcessSampling:
             copy = item.copied()
             self.release(item)
             age = self._policies.newest - int(copy.slot.rollout.policy_version.min())
-            if self._max_staleness is not None and age > self._max_staleness:
+            if most is not None and age > most:
                 dropped.append(copy)
             else:
                 received.append(copy)
                 steps += copy.slot.rollout.env_steps
-        round_ = assemble_round(received, self._tasks)
-        if self._max_staleness is None:
-            return round_
-        return with_dropped(round_, dropped, self._tasks)
+        return assemble_round(received, self._tasks, None if most is None else dropped)
 
     def release(self, item: Received) -> None:
         """Notes where a rollout left its lanes, and returns the slot to the sampler."""

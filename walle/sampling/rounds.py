@@ -11,7 +11,7 @@ from walle.sampling.episodes import concatenate, unpack
 from walle.sampling.queues import Received
 from walle.sampling.sampler_process import SamplerTask
 from walle.timing import SAMPLER_SECTIONS
-from walle.types import LANE_FIELDS, STEP_FIELDS, AnyArray, Rollout
+from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
 
 
 class Round(NamedTuple):
@@ -48,8 +48,18 @@ def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
     return [tuple(int(i) for i in own) for own in np.array_split(range(lanes), samplers)]
 
 
-def assemble_round(received: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
-    """Copies the rollouts out of their slots: side by side, or concatenated if they are packed."""
+def assemble_round(
+    received: Sequence[Received],
+    tasks: Sequence[SamplerTask],
+    dropped: Sequence[Received] | None = None,
+) -> Round:
+    """Copies the rollouts out of their slots: side by side, or concatenated if they are packed.
+
+    Args:
+        received: the rollouts of the round.
+        tasks: the samplers.
+        dropped: rollouts that were too old for it, in memory of their own; see `Round`.
+    """
     rollouts = [item.slot.filled for item in received]
     if len(received[0].slot.lane_steps):
         rollout = concatenate(rollouts)
@@ -58,25 +68,19 @@ def assemble_round(received: Sequence[Received], tasks: Sequence[SamplerTask]) -
     else:
         rollout = _side_by_side(rollouts)
         lanes = [rollout]
+    sections = [
+        dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True))
+        for item in (*(dropped or ()), *received)
+    ]
+    names = [tasks[item.sampler].name for item in (*(dropped or ()), *received)]
     return Round(
         rollout,
-        [(tasks[item.sampler].name, _sections(item)) for item in received],
+        list(zip(names, sections, strict=True)),
         began_ns=min(int(item.slot.began_ns[0]) for item in received),
         last_sent_ns=max(int(item.slot.sent_ns[0]) for item in received),
         lanes=lanes,
+        dropped=None if dropped is None else [item.slot.filled for item in dropped],
     )
-
-
-def with_dropped(round_: Round, dropped: Sequence[Received], tasks: Sequence[SamplerTask]) -> Round:
-    """The round with the rollouts that were too old for it."""
-    seconds = [(tasks[item.sampler].name, _sections(item)) for item in dropped]
-    return round_._replace(
-        dropped=[item.slot.filled for item in dropped], sections_s=[*seconds, *round_.sections_s]
-    )
-
-
-def _sections(item: Received) -> dict[str, float]:
-    return dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True))
 
 
 def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
@@ -86,17 +90,11 @@ def _side_by_side(rollouts: Sequence[Rollout]) -> Rollout:
         name: np.concatenate([getattr(rollout, name) for rollout in rollouts], axis)
         for name, axis in axes.items()
     }
-    return Rollout(**joined, final_obs=_final_obs(rollouts))
-
-
-def _final_obs(rollouts: Sequence[Rollout]) -> AnyArray:
-    """The `final_obs` of all lanes, copied only where an episode ended: elsewhere undefined."""
-    steps, _, *shape = rollouts[0].final_obs.shape
-    lanes = sum(rollout.final_obs.shape[1] for rollout in rollouts)
-    joined = np.empty((steps, lanes, *shape), rollouts[0].final_obs.dtype)
+    # Last observations are copied only where an episode ended: elsewhere they are undefined.
+    final_obs = np.empty_like(joined["obs"][1:])
     first = 0
     for rollout in rollouts:
         step, lane = np.nonzero(rollout.ended)
-        joined[step, first + lane] = rollout.final_obs[step, lane]
+        final_obs[step, first + lane] = rollout.final_obs[step, lane]
         first += rollout.final_obs.shape[1]
-    return joined
+    return Rollout(**joined, final_obs=final_obs)

@@ -167,8 +167,15 @@ class Watchdog:
             if not main or done.wait(limit_s):
                 return
             signal.pthread_kill(ident, SILENT)
-            if not done.wait(NATIVE_S):
-                self._end(f"{text}, and native code does not return")
+            if done.wait(NATIVE_S):
+                return
+            last_words = f"{text}, and native code does not return"
+            print(f"walle: {last_words}", file=sys.stderr, flush=True)
+            try:
+                self._last_words(last_words)
+            except Exception:  # noqa: BLE001 - nobody else would hear of it
+                traceback.print_exc()
+            os._exit(1)
 
         before = signal.signal(SILENT, stop) if main else None
         thread = threading.Thread(target=watch, name="walle-watchdog", daemon=True)
@@ -181,14 +188,6 @@ class Watchdog:
             if main:
                 signal.signal(SILENT, before)
         self.limit.note(time.monotonic() - start)
-
-    def _end(self, text: str) -> None:
-        print(f"walle: {text}", file=sys.stderr, flush=True)
-        try:
-            self._last_words(text)
-        except Exception:  # noqa: BLE001 - nobody else would hear of it
-            traceback.print_exc()
-        os._exit(1)
 
 
 class SilentWorker(NamedTuple):

@@ -71,10 +71,35 @@ def test_each_correction_weighs_advantages_as_it_says():
     truncated, same_target, _ = estimates("truncated")
     torch.testing.assert_close(truncated, plain * ratio.clamp(max=1))
     torch.testing.assert_close(same_target, target)
-    advantage, other_target, _ = estimates("vtrace")
+    weighted, other_target, _ = estimates("vtrace")
     assert (other_target - target).abs().max() > 0.01
     steps = x.reward, x.continues, x.ended, *experience.values(value_of, x)
-    torch.testing.assert_close((other_target, advantage), returns.vtrace(*steps, ratio, 0.9, 0.8))
+    expected, advantage = returns.vtrace(*steps, ratio, 0.9, 0.8)
+    torch.testing.assert_close(other_target, expected)
+    torch.testing.assert_close(weighted, advantage * ratio.clamp(max=1))
+    algorithm.settings.normalize_advantages = True
+    x = x._replace(ratio=ratio.index_fill(0, torch.tensor([0]), 0.0))
+    normalized, _, _ = estimates("vtrace")
+    assert (normalized[0] == 0).all()  # a weight of 0: the step does not push the policy
+    assert (normalized[1:] != 0).all()
+
+
+def test_a_normalised_advantage_of_weight_zero_pushes_nothing():
+    small = ("env=hopper", "batch_size=64", "sampler.lanes=8", "algo.normalize_advantages=true")
+    algorithm, rollout = trained(0, *small)
+    ratio = torch.linspace(0.5, 1.5, 64).view(8, 8)
+    ratio[2:4] = 0.0
+    x = algorithm.normalizers.experience(rollout)
+    for correction in ("truncated", "vtrace"):
+        algorithm.settings.correction = correction
+        weighted = algorithm.estimates(x._replace(ratio=ratio), lambda obs: obs.sum(1)).advantage
+        assert (weighted[2:4] == 0).all()
+        assert (weighted[:2] != 0).all()
+        alike, plain = (
+            algorithm.estimates(x._replace(ratio=r), lambda obs: obs.sum(1)).advantage
+            for r in (torch.ones(8, 8), None)
+        )
+        torch.testing.assert_close(alike, plain)
 
 
 def test_only_lagging_experience_is_corrected():

@@ -37,6 +37,13 @@ CASES = {
     "ddpg": ("algo=ddpg", "env=pendulum"),
     "ddpg, a deeper critic": ("algo=ddpg", "env=hopper", "net.critic_hidden=[9,20,33]"),
 }
+DQN = ("algo=dqn", "env=cartpole", "algo.max_grad_norm=0.1", "algo.target_interval=3")
+CASES |= {
+    "dqn": DQN,
+    "dqn, neither double nor bounded": (*DQN, "algo.double=false", "algo.max_grad_norm=null"),
+    "dqn, tanh, a soft target": (*DQN, "net.activation=tanh", "algo.tau=0.5"),
+    "dqn, shards": (*DQN, "learner.shards=3", "algo.schedule=constant"),
+}
 BLOCKS = 20
 
 
@@ -70,7 +77,7 @@ def test_the_numbers_are_those_of_eager_updates(case):
         assert not torch.equal(ours, start)
 
 
-@pytest.mark.parametrize("case", ["sac", "td3", "ddpg"])
+@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
 def test_updates_one_by_one_and_at_once_have_the_same_bits(case):
     at_once, one_by_one = made(case), made(case)
     inputs = drawn(at_once, 5)
@@ -83,7 +90,7 @@ def test_updates_one_by_one_and_at_once_have_the_same_bits(case):
     assert all(map(torch.equal, leaves(at_once.state), leaves(one_by_one.state)))
 
 
-@pytest.mark.parametrize("case", ["sac", "td3", "ddpg"])
+@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
 def test_the_bits_do_not_depend_on_the_number_of_learners(case):
     torch.set_num_threads(1)
 
@@ -123,3 +130,10 @@ def test_other_networks_learn_in_pytorch():
     config = compose([*SMALL, "algo=sac", "env=hopper", "net.activation=elu"])
     problem = make_problem(config)[0]
     assert not algos.make(config.algo, NetSettings.of(config.net), problem).is_native
+
+
+def test_minibatches_of_another_shape_are_refused():
+    algorithm = made("dqn")
+    minibatches, noise = drawn(algorithm, 2)
+    with pytest.raises(ValueError, match=r"expected the shape \(2, 1, 24, .*got \(2, 1, 23, "):
+        algorithm.native_updates().run(algorithm.state, minibatches[:, :, 1:], noise)

@@ -39,6 +39,7 @@ from walle.algos.problem import Problem
 from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.native.library import ACTIVATIONS, ints, widths
 from walle.learning.native.replay_updates import ActionValues, NativeUpdates, dqn_updates
 from walle.learning.step import Stage, gradient_of
 from walle.nets.discrete_policies import EpsilonGreedyPolicy
@@ -127,18 +128,19 @@ class DQN(OffPolicy):
 
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        s = self.settings
+        s, layers = self.settings, widths(self.policy.values_layout)
         parts = ActionValues(
-            values=self.policy.values_layout,
-            activation=self.net.activation,
+            widths=ints(layers),
+            layers=len(layers) - 1,
+            activation=ACTIVATIONS[self.net.activation],
             minibatch=s.minibatch_size,
             shards=self.problem.shards,
             gamma=s.gamma,
             tau=s.tau,
             learning_rate=s.learning_rate,
-            max_grad_norm=s.max_grad_norm,
+            max_grad_norm=math.inf if s.max_grad_norm is None else s.max_grad_norm,
             falls_for=self._falls_for,
-            double=s.double,
+            is_double=s.double,
             target_interval=s.target_interval,
         )
         return dqn_updates(parts)

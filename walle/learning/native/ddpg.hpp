@@ -15,8 +15,8 @@ class DDPG : public ActorCritic {
   static constexpr int METRICS = 3;  // of a block, in the order of DDPGMetrics
 
  public:
-  DDPG(const Networks &networks, const Update &update, const Smoothing *smoothing, int updates)
-      : ActorCritic(networks, update),
+  DDPG(const ActorCriticSettings &settings, const Smoothing *smoothing, int updates)
+      : ActorCritic(settings),
         is_smoothed_(smoothing != nullptr),
         smoothing_(smoothing ? *smoothing : Smoothing{}),
         updates_(updates),
@@ -51,8 +51,8 @@ class DDPG : public ActorCritic {
         loss += numbers[0], value += numbers[1], last = rows;
       }
       if (!move_policy(last, team, policy)) return false;
-      polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size(), update_.tau);
-      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), update_.tau);
+      polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size(), settings_.tau);
+      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), settings_.tau);
       metrics[0] = loss / float(updates_), metrics[1] = policy[0];
       metrics[2] = value / float(updates_);
     }
@@ -76,7 +76,7 @@ class DDPG : public ActorCritic {
     for (MLP &critic : critics_) critic.forward(pair_.panels, critic_target_.get(), count);
     for (int i = 0; i < count; i++) {
       const Transition t = transition(rows + i * row_size());
-      targets_[i] = t.reward + update_.gamma * t.continues * least_value(i);
+      targets_[i] = t.reward + settings_.gamma * t.continues * least_value(i);
     }
   }
 
@@ -91,7 +91,7 @@ class DDPG : public ActorCritic {
     if (!found) return false;
     numbers[0] = found[policy_size()] / float(minibatch_);
     numbers[1] = found[policy_size() + 1] / float(minibatch_);
-    policy_state_.step(found, update_.rate);
+    policy_state_.step(found, settings_.rate);
     return true;
   }
 

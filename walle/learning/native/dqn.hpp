@@ -6,12 +6,9 @@
 
 #include "replay.hpp"
 
-struct ValueNetwork {
-  const int *widths;  // of the layers, the inputs first
+struct ActionValues {
+  const int *widths;  // of the network's layers, the inputs first
   int layers, activation, minibatch, shards;
-};
-
-struct DQNSettings {
   float gamma, tau, rate, max_grad_norm;  // the last is infinite without a bound
   double falls_for;                       // updates until the step size is 0; may be infinite
   int is_double, target_interval;
@@ -21,10 +18,10 @@ class DQN : public ReplayUpdates {
   static constexpr int METRICS = 2;  // of an update, in the order of DQNMetrics
 
  public:
-  DQN(const ValueNetwork &n, const DQNSettings &settings)
+  explicit DQN(const ActionValues &n)
       : ReplayUpdates(n.minibatch, n.shards, n.widths[0], 1,
                       MLP(n.widths, n.layers, Activation(n.activation), 0).end()),
-        settings_(settings),
+        settings_(n),
         choices_(n.widths[n.layers]),
         values_(n.widths, n.layers, Activation(n.activation), 0),
         state_(values_.end()),
@@ -44,7 +41,7 @@ class DQN : public ReplayUpdates {
   }
 
   bool run(const float *rows, const float *, long count, Team *team, float *metrics) override {
-    const DQNSettings &s = settings_;
+    const ActionValues &s = settings_;
     const long size = values_.end();
     for (; count--; rows += minibatch_ * row_size(), metrics += METRICS) {
       values_.prepare_backward(state_.parameters());
@@ -109,7 +106,7 @@ class DQN : public ReplayUpdates {
     add_numbers(to + values_.end(), losses, values, add);
   }
 
-  DQNSettings settings_;
+  ActionValues settings_;
   int choices_;
   MLP values_;
   TrainState state_;

@@ -82,7 +82,7 @@ inline void estimate_step(long lanes, const float *__restrict reward, const floa
     const float sum = reward[i] + discount[i] * next[i] - v[i] + decay[i] * trace[i];
     const float found = IS_VTRACE ? rho[i] * sum : sum;
     trace[i] = found;
-    advantage[i] = found;
+    advantage[i] = sum;  // V-trace weights it after it is normalised
     target[i] = found + v[i];
   }
 }
@@ -120,6 +120,6 @@ inline void estimate(const Round &round, const Returns &returns, Prepared &prepa
   if (to.value) std::copy(values, values + round.rows(), to.value);
   (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, returns, prepared, values, to);
   if (returns.normalize) normalize(to.advantage, round.rows());
-  if (!round.ratio || returns.correction != TRUNCATED) return;
+  if (!round.ratio || returns.correction == NONE) return;
   for (long i = 0; i < round.rows(); i++) to.advantage[i] *= prepared.rho[i];
 }

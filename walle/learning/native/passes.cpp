@@ -32,19 +32,14 @@ enum Objective {
 struct Loss {
   int objective;
   float clip, value_weight, value_clip, entropy_weight;
-  float eta, kl_target;
+  float eta, kl_target, kl_limit;  // passes end before a step where the divergence exceeds the limit
   int noise_is_learned;
+  Returns returns;
 };
 
 struct AdamSettings {
   double beta1, beta2, epsilon;
   double max_grad_norm;  // infinite without a bound
-};
-
-// What may differ from one pass to the next.
-struct Pass {
-  long minibatch;
-  float rate, kl_limit, beta;
 };
 
 // Numbers of a minibatch, in the order of NAMES in passes.py.
@@ -64,7 +59,7 @@ class Passes {
         own_(distribution_ ? distribution_->parameters() : 0),
         own_at_(policy_.end()),
         critic_(n.critic, n.critic_layers, Activation(n.activation),
-                own_at_ + (own_ ? Panels::padded(own_) : 0)),
+                own_at_ + Panels::padded(own_)),
         has_critic_(n.critic_layers > 0),
         size_(critic_.end()),
         shards_(shards, size_ + NUMBERS),
@@ -90,9 +85,9 @@ class Passes {
   }
 
   // To be called once for a round, whose arrays must stay until its last estimate.
-  void begin_round(const Round &round, const Returns &returns) {
-    round_ = round, returns_ = returns;
-    prepared_.prepare(round, returns);
+  void begin_round(const Round &round) {
+    round_ = round;
+    prepared_.prepare(round, loss_.returns);
   }
 
   // Advantages and targets by the current critic, whose values the learners divide; false if the
@@ -118,20 +113,21 @@ class Passes {
     }
     shards_.spent.divided += seconds_now() - began;
     if (team && !shards_.meet(team)) return false;
-    ::estimate(round, returns_, prepared_, values, to);
+    ::estimate(round, loss_.returns, prepared_, values, to);
     return true;
   }
 
   // Steps on the minibatches of `order` until the KL divergence of one exceeds the limit: that step
   // is left out. Writes the numbers of each minibatch, of that one too. Returns the number of
   // steps, or -1 if the team broke.
-  long run(const Rows &rows, const long *order, const Pass &pass, Team *team, float *numbers) {
+  long run(const Rows &rows, const long *order, long minibatch, float rate, float beta, Team *team,
+           float *numbers) {
     long taken = 0;
-    for (long first = 0; first < rows.count; first += pass.minibatch, numbers += NUMBERS, taken++) {
-      const Minibatch batch = {rows, order, first, std::min(pass.minibatch, rows.count - first)};
-      if (!find_gradient(batch, pass.beta, team, numbers)) return -1;
-      if (numbers[KL] > pass.kl_limit) break;
-      step(numbers[GRAD_NORM], pass.rate);
+    for (long first = 0; first < rows.count; first += minibatch, numbers += NUMBERS, taken++) {
+      const Minibatch batch = {rows, order, first, std::min(minibatch, rows.count - first)};
+      if (!find_gradient(batch, beta, team, numbers)) return -1;
+      if (numbers[KL] > loss_.kl_limit) break;
+      step(numbers[GRAD_NORM], rate);
     }
     return taken;
   }
@@ -298,7 +294,6 @@ class Passes {
   double steps_ = 0;
   float kl_weight_ = 0;  // the slope of the objective along the KL divergence
   Round round_{};
-  Returns returns_{};
   Prepared prepared_;
   std::vector<float> values_;  // of all states, without a team
 };
@@ -328,17 +323,15 @@ void passes_store(Passes *passes, float *vector, float *mean, float *square) {
 
 void passes_spent(const Passes *passes, Spent *to) { *to = passes->spent(); }
 
-void passes_begin_round(Passes *passes, const Round *round, const Returns *returns) {
-  passes->begin_round(*round, *returns);
+void passes_begin_round(Passes *passes, const Round *round) { passes->begin_round(*round); }
+
+int passes_estimate(Passes *passes, Team *team, float *value, float *advantage, float *target) {
+  return passes->estimate(team, {value, advantage, target});
 }
 
-int passes_estimate(Passes *passes, Team *team, const Estimates *to) {
-  return passes->estimate(team, *to);
-}
-
-long passes_run(Passes *passes, const Rows *rows, const long *order, const Pass *pass, Team *team,
-                float *numbers) {
-  return passes->run(*rows, order, *pass, team, numbers);
+long passes_run(Passes *passes, const Rows *rows, const long *order, long minibatch, float rate,
+                float beta, Team *team, float *numbers) {
+  return passes->run(*rows, order, minibatch, rate, beta, team, numbers);
 }
 }
 #pragma GCC visibility pop

@@ -51,8 +51,8 @@ class Loss(NamedTuple):
         entropy_weight: c_h.
         eta: η, the weight of the squared excess of the KL divergence.
         kl_target: half of the KL divergence above which there is an excess.
-        noise_is_learned: whether log standard deviations that are parameters have a gradient.
         kl_limit: passes end before a step at a larger KL divergence; None never ends them.
+        noise_is_learned: whether log standard deviations that are parameters have a gradient.
         gamma: γ.
         gae_lambda: λ.
         correction: of lag, a key of `CORRECTIONS`.
@@ -66,8 +66,8 @@ class Loss(NamedTuple):
     entropy_weight: float = 0.0
     eta: float = 0.0
     kl_target: float = 0.0
-    noise_is_learned: bool = True
     kl_limit: float | None = None
+    noise_is_learned: bool = True
     gamma: float = 1.0
     gae_lambda: float = 1.0
     correction: str = "none"
@@ -128,27 +128,17 @@ _Networks = structure(
     counts=POINTER(c_int),
     actions=c_int,
 )
-_Loss = structure(
-    "Loss",
-    objective=c_int,
-    **dict.fromkeys(("clip", "value_weight", "value_clip", "entropy_weight"), c_float),
-    **dict.fromkeys(("eta", "kl_target"), c_float),
-    noise_is_learned=c_int,
-)
+_INTS = "objective", "noise_is_learned", "correction", "normalize_advantages"
+_Loss = structure("Loss", **{name: c_int if name in _INTS else c_float for name in Loss._fields})
 _Adam = structure(
     "AdamSettings", **dict.fromkeys(("beta1", "beta2", "epsilon", "max_grad_norm"), c_double)
-)
-_Returns = structure(
-    "Returns", gamma=c_float, gae_lambda=c_float, correction=c_int, normalize=c_int
 )
 _Round = structure(
     "Round",
     **dict.fromkeys(("states", "needs_final", "ended", "reward", "continues", "ratio"), c_void_p),
     **dict.fromkeys(("steps", "lanes", "states_count"), c_long),
 )
-_Estimates = structure("Estimates", **dict.fromkeys(("value", "advantage", "target"), c_void_p))
 _Rows = structure("Rows", **dict.fromkeys(Columns._fields, c_void_p), count=c_long)
-_Pass = structure("Pass", minibatch=c_long, rate=c_float, kl_limit=c_float, beta=c_float)
 _TYPES: dict[str, Any] = {
     "new": (c_void_p, (*[c_void_p] * 3, c_int)),
     "delete": (None, [c_void_p]),
@@ -156,9 +146,9 @@ _TYPES: dict[str, Any] = {
     "load": (None, (*[c_void_p] * 4, c_float)),
     "store": (None, [c_void_p] * 4),
     "spent": (None, [c_void_p] * 2),
-    "begin_round": (None, [c_void_p] * 3),
-    "estimate": (c_int, [c_void_p] * 3),
-    "run": (c_long, [c_void_p] * 6),
+    "begin_round": (None, [c_void_p] * 2),
+    "estimate": (c_int, [c_void_p] * 5),
+    "run": (c_long, (*[c_void_p] * 3, c_long, c_float, c_float, c_void_p, c_void_p)),
 }
 
 
@@ -203,22 +193,13 @@ class Passes:
             *(*map(ints, sizes), *(max(0, len(x) - 1) for x in sizes), ACTIVATIONS[activation]),
             *(self._kind, ints(self._counts), len(self._counts)),
         )
-        bounds = [
-            math.inf if x is None else x
-            for x in (loss.value_clip, settings.max_grad_norm, loss.kl_limit)
-        ]
-        weights = _Loss(
-            *(OBJECTIVES[loss.objective], loss.clip, loss.value_weight, bounds[0]),
-            *(loss.entropy_weight, loss.eta, loss.kl_target, loss.noise_is_learned),
+        codes: dict[Any, Any] = {None: math.inf, **OBJECTIVES, **CORRECTIONS}
+        weights, adam = (
+            struct(*(codes.get(x, x) for x in fields))
+            for struct, fields in ((_Loss, loss), (_Adam, settings))
         )
-        adam = _Adam(*settings[:3], bounds[1])
         new = byref(networks), byref(weights), byref(adam)
         self._learner = self._library.passes_new(*new, shards)
-        self._returns = _Returns(
-            *(loss.gamma, loss.gae_lambda),
-            *(CORRECTIONS[loss.correction], loss.normalize_advantages),
-        )
-        self._kl_limit = bounds[2]
         self._ahead: Orders | None = None
 
     def __del__(self) -> None:
@@ -265,12 +246,11 @@ class Passes:
             self._rows(Columns(obs, action, log_prob, each[-2], each[-1], first[0]))
             for each in estimates
         ]
-        places = [self._places(each) for each in estimates]
         self._begin(x)
 
         def rows_of(epoch: int, exchange: Exchange | None) -> Any:
             again = epoch > 0
-            if (recompute or not again) and not self.estimate(places[again], exchange):
+            if (recompute or not again) and not self.estimate(estimates[again], exchange):
                 return None
             return rows[again]
 
@@ -278,20 +258,21 @@ class Passes:
         result = self._passes(vector, state, rows_of, count, 2 * count, **settings)
         return Learned(result, first[0], first[2])
 
-    def minimise(self, vector: Tensor, state: AdamState, data: Columns, **settings: Any) -> Result:
+    def minimise(self, vector: Tensor, state: AdamState, data: Any, **settings: Any) -> Result:
         """Passes over the rows of `data` in minibatches; see `Optimizer.minimise`.
 
         Args:
             vector: [P] the first parameters.
             state: Adam's state before the first step.
-            data: the rows, on the CPU.
+            data: the rows, on the CPU: a named tuple of some of the `Columns`, and of `beta` [],
+                the weight of a KL penalty.
             settings: `epochs`, the most passes; `minibatch_size`, whose last one of an epoch may
-                be smaller; `learning_rate` of Adam; `generator`, which draws the orders; and
-                `beta`, the weight of a KL penalty.
+                be smaller; `learning_rate` of Adam; and `generator`, which draws the orders.
         """
-        data = Columns._make(None if x is None else x.contiguous() for x in data)
-        rows, count = self._rows(data), len(data.obs)
-        return self._passes(vector, state, lambda *_: rows, count, 0, **settings)
+        columns = {k: x.contiguous() for k, x in data._asdict().items() if x is not None}
+        beta, count = float(columns.pop("beta", 0.0)), len(data.obs)
+        rows = self._rows(Columns(**columns))
+        return self._passes(vector, state, lambda *_: rows, count, 0, beta=beta, **settings)
 
     def _passes(
         self,
@@ -311,7 +292,7 @@ class Passes:
         numbers = torch.empty(epochs * minibatches, len(NAMES))
         orders = None if whole else self._orders(epochs, count, generator)
         begin, to = 0 if orders is None else orders.rows.data_ptr(), numbers.data_ptr()
-        settings = _Pass(minibatch_size, learning_rate, self._kl_limit, beta)
+        settings = minibatch_size, learning_rate, beta
         before = [x.contiguous() for x in (vector, state.mean, state.square)]
         after = [torch.empty_like(x) for x in before]
         pointers = [address(x, (self._size,)) for x in before]
@@ -362,11 +343,7 @@ class Passes:
             *(address(column, steps) for column in (x.reward, x.continues)),
             *(None if x.ratio is None else address(x.ratio, steps), *steps, count),
         )
-        self._library.passes_begin_round(self._learner, byref(round_), byref(self._returns))
-
-    def _places(self, estimates: Tensor) -> Any:
-        """The struct of estimates: values, advantages, targets [3, N], or [2, N] without values."""
-        return _Estimates(*[None] * (3 - len(estimates)), *map(address, estimates))
+        self._library.passes_begin_round(self._learner, byref(round_))
 
     def _rows(self, x: Columns) -> Any:
         """The struct of rows, whose tensors must be contiguous and stay.
@@ -396,39 +373,30 @@ class Passes:
             pointers[name] = address(column, shape, dtype)
         return _Rows(**pointers, count=rows)
 
-    def estimate(self, to: Any, exchange: Exchange | None) -> bool:
-        """Writes values, advantages and targets of the round by the library's critic.
+    def estimate(self, to: Tensor, exchange: Exchange | None) -> bool:
+        """Writes the round's values, advantages and targets [3, N], or [2, N] without the values.
 
-        Args:
-            to: the struct of where they go.
-            exchange: of the team.
-
-        Returns:
-            Whether the team is whole; if not, nothing was written.
+        Returns whether the team is whole; if not, nothing was written.
         """
-        return bool(self._library.passes_estimate(self._learner, _reference(exchange), byref(to)))
+        pointers = [None] * (3 - len(to)) + [address(x) for x in to]
+        return bool(self._library.passes_estimate(self._learner, _pointer(exchange), *pointers))
 
     def run(
-        self,
-        rows: Any,
-        order: int | None,
-        settings: Any,
-        exchange: Exchange | None,
-        numbers: int,
+        self, rows: Any, order: int | None, settings: tuple[Any, ...], exchange: Any, numbers: int
     ) -> int:
         """Steps on each minibatch, until the KL divergence of one is too large.
 
         Args:
             rows: the struct of a round's rows.
             order: address of the rows' numbers [N]; None takes the rows as they come.
-            settings: of the pass.
+            settings: rows in a minibatch, Adam's step size, and β.
             exchange: of the team.
-            numbers: where those of the minibatches go, [M, I].
+            numbers: address of the minibatches' numbers [M, I].
 
         Returns:
             The number of steps; fewer than minibatches if one was left out, -1 if the team broke.
         """
-        pass_ = byref(rows), order, byref(settings), _reference(exchange), numbers
+        pass_ = byref(rows), order, *settings, _pointer(exchange), numbers
         return int(self._library.passes_run(self._learner, *pass_))
 
     def spent(self) -> tuple[float, float]:
@@ -450,5 +418,5 @@ def _distribution(policy: Any) -> tuple[int, list[int]]:
     return kind, [1] * (policy.dist_params_size if policy else 0)
 
 
-def _reference(exchange: Exchange | None) -> Any:
+def _pointer(exchange: Exchange | None) -> Any:
     return None if exchange is None else byref(exchange)

@@ -7,19 +7,16 @@
 #pragma GCC visibility push(default)
 extern "C" {
 
-ReplayUpdates *replay_new_sac(const Networks *networks, const Update *update,
-                              float target_entropy) {
-  return new SAC(*networks, *update, target_entropy);
+ReplayUpdates *replay_new_sac(const ActorCriticSettings *settings, float target_entropy) {
+  return new SAC(*settings, target_entropy);
 }
 
-ReplayUpdates *replay_new_ddpg(const Networks *networks, const Update *update, int updates,
+ReplayUpdates *replay_new_ddpg(const ActorCriticSettings *settings, int updates,
                                const Smoothing *smoothing) {
-  return new DDPG(*networks, *update, smoothing, updates);
+  return new DDPG(*settings, smoothing, updates);
 }
 
-ReplayUpdates *replay_new_dqn(const ValueNetwork *network, const DQNSettings *settings) {
-  return new DQN(*network, *settings);
-}
+ReplayUpdates *replay_new_dqn(const ActionValues *settings) { return new DQN(*settings); }
 
 void replay_delete(ReplayUpdates *updates) { delete updates; }
 

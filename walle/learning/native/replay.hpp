@@ -134,23 +134,18 @@ class ReplayUpdates {
   Shards shards_;
 };
 
-struct Networks {
+struct ActorCriticSettings {
   const int *policy, *critic;  // widths of their layers, the inputs first
-  int policy_layers, critic_layers;
-  int activation;
-  int critics, actions;
-  int minibatch, shards;
-};
-
-struct Update {
+  int policy_layers, critic_layers, critics, actions;
+  int activation, minibatch, shards;
   float gamma, tau, rate;
 };
 
 class ActorCritic : public ReplayUpdates {
  protected:
-  ActorCritic(const Networks &n, const Update &update)
+  ActorCritic(const ActorCriticSettings &n)
       : ReplayUpdates(n.minibatch, n.shards, n.policy[0], n.actions, longest(n)),
-        update_(update),
+        settings_(n),
         pair_(obs_size_ + actions_),
         pair_error_(obs_size_ + actions_),
         action_(actions_),
@@ -179,7 +174,7 @@ class ActorCritic : public ReplayUpdates {
     if (!found) return false;
     numbers[0] = found[critic_size()] / float(minibatch_);
     numbers[1] = found[critic_size() + 1] / float(minibatch_ * int(critics_.size()));
-    critic_state_.step(found, update_.rate);
+    critic_state_.step(found, settings_.rate);
     prepare_critics();
     return true;
   }
@@ -222,7 +217,7 @@ class ActorCritic : public ReplayUpdates {
     pair_.read_row(i, row_of_pair_.data());
   }
 
-  Update update_;
+  ActorCriticSettings settings_;
   Block pair_, pair_error_, action_;
   std::vector<float> row_of_pair_;
   MLP policy_;
@@ -232,12 +227,12 @@ class ActorCritic : public ReplayUpdates {
 
  private:
   // The size of the larger gradient.
-  static long longest(const Networks &n) {
+  static long longest(const ActorCriticSettings &n) {
     const MLP policy(n.policy, n.policy_layers, Activation(n.activation), 0);
     return std::max(policy.end(), make_critics(n).back().end());
   }
 
-  static std::vector<MLP> make_critics(const Networks &n) {
+  static std::vector<MLP> make_critics(const ActorCriticSettings &n) {
     std::vector<MLP> critics;
     for (int k = 0; k < n.critics; k++)
       critics.emplace_back(n.critic, n.critic_layers, Activation(n.activation),

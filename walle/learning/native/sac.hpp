@@ -12,8 +12,8 @@ class SAC : public ActorCritic {
   static constexpr int METRICS = 5;  // of an update, in the order of SACMetrics
 
  public:
-  SAC(const Networks &networks, const Update &update, float target_entropy)
-      : ActorCritic(networks, update),
+  SAC(const ActorCriticSettings &settings, float target_entropy)
+      : ActorCritic(settings),
         target_entropy_(target_entropy),
         log_temperature_(LANES),
         log_prob_(BLOCK),
@@ -51,7 +51,7 @@ class SAC : public ActorCritic {
       float critic[NUMBERS], policy[NUMBERS];
       if (!move_critics(rows, noise, team, critic)) return false;
       if (!move_policy(rows, noise + draws, team, policy)) return false;
-      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), update_.tau);
+      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), settings_.tau);
       const float found[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
       std::copy(found, found + METRICS, metrics);
     }
@@ -70,7 +70,7 @@ class SAC : public ActorCritic {
     for (int i = 0; i < count; i++) {
       const Transition t = transition(rows + i * row_size());
       const float soft = least_value(i) - temperature_ * log_prob_[i];
-      targets_[i] = t.reward + update_.gamma * t.continues * soft;
+      targets_[i] = t.reward + settings_.gamma * t.continues * soft;
     }
   }
 
@@ -86,9 +86,9 @@ class SAC : public ActorCritic {
     if (!found) return false;
     numbers[0] = found[policy_size()] / float(minibatch_);
     numbers[1] = found[policy_size() + 1] / float(minibatch_);
-    policy_state_.step(found, update_.rate);
+    policy_state_.step(found, settings_.rate);
     float slope[LANES] = {-(numbers[1] + target_entropy_)};  // of -log α (log π + H̄)
-    log_temperature_.step(slope, update_.rate);
+    log_temperature_.step(slope, settings_.rate);
     return true;
   }
 
