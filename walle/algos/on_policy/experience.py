@@ -138,7 +138,10 @@ class Normalizers:
         self._normalized = native.normalized
 
     def experience(self, rollout: Rollout) -> Experience:
-        """Normalises a rollout with the observation moments that the samplers used."""
+        """Normalises a rollout with the moments as of the newest snapshot.
+
+        In lock-step the samplers acted with the same moments; under lag they had older ones.
+        """
         ended = rollout.ended
         raw_reward = rollout.reward * self._reward_scale
         reward = self._rewards(raw_reward, ended, rollout.lane, rollout.begins)
