@@ -62,20 +62,24 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
-    told = set(found) - {line for _, line in _parts(sweep, by)}  # entries that name a value of by
-    heading = by if told else "entry"
+    named = set(found) - {line for _, line in _parts(sweep, by)}  # entries that name a value of by
+    heading = by if named else "entry"
     for i, (name, matrix) in enumerate(found.items()):
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
         bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
         interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
         dots = stats.iqm(matrix, axis=1) if len(matrix) > 1 else ()
         style.point(left, i, interval, style.look(i), dots=dots)
-        _draw_profile(right, matrix, name, style.look(i))
+        profiles = stats.stratified_draws(matrix, profile, stats.generator())
+        low, high = np.clip(stats.band_bounds(profiles, len(matrix), _freedom(matrix)), 0, 100)
+        look, label = style.look(i), f"{name} ({len(matrix)} seeds a task)"
+        right.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
+        right.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)
         row = {heading: name, "runs_per_task": len(matrix), **interval.columns("iqm")}
         rows.append(row | {"mean": float(matrix.mean())})
     left.set_xticks(range(len(found)), list(found))
     left.set_xlim(-0.5, len(found) - 0.5)
-    left.set_xlabel(by if told else "")
+    left.set_xlabel(by if named else "")
     left.set_ylabel("interquartile mean score")
     style.from_zero(left)
     right.set_xlabel("score")
@@ -92,10 +96,7 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
     return cli.Study(figure, pd.DataFrame(rows), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    return cli.run(args, "across_tasks", study, ("by", "y"))
+main = cli.command("across_tasks", study, __doc__, FLAGS)
 
 
 class Ends(NamedTuple):
@@ -217,14 +218,6 @@ def _scale(
 def profile(matrix: FloatArray) -> FloatArray:
     """[thresholds]: the percentage of all entries that are at least the threshold."""
     return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
-
-
-def _draw_profile(axes: style.Axes, matrix: FloatArray, name: str, look: style.Look) -> None:
-    draws = stats.stratified_draws(matrix, profile, stats.generator())
-    low, high = np.clip(stats.band_bounds(draws, len(matrix), _freedom(matrix)), 0, 100)
-    label = f"{name} ({len(matrix)} seeds a task)"
-    axes.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
-    axes.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)
 
 
 if __name__ == "__main__":

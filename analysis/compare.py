@@ -118,10 +118,7 @@ def study(
     return cli.Study(_figure(found, asked), _table(found, asked), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    return cli.run(args, "compare", study, ("by", "warmup", "returns", "time_to_return"))
+main = cli.command("compare", study, __doc__, FLAGS)
 
 
 def _tasks(pairings: list[Pairing]) -> dict[str, set[str]]:
@@ -242,7 +239,14 @@ def _figure(found: list[Comparison], asked: Question) -> style.Figure:
     neutral = (0.0, 0.5, 1.0, 1.0)
     drawn = []
     for title, column, none in zip(names, columns, neutral, strict=True):
-        series = _series(found, names[title], column)
+        series = []
+        for i, name in enumerate(names[title]):
+            mine = [one for one in found if one.of.name == name]
+            of = {one.label: getattr(one, column) for one in mine}
+            known = {label: x for label, x in of.items() if x.value == x.value}
+            if known and not all(one.identical for one in mine):
+                color = SPEED_COLORS.get(name, style.look(i).color)
+                series.append(Series(name, style.look(i)._replace(color=color), known))
         if series:
             drawn.append((title, column, none, series))
     if not drawn:
@@ -256,23 +260,6 @@ def _figure(found: list[Comparison], asked: Question) -> style.Figure:
         area.set_xlabel(title)
     style.legend(figure)
     return figure
-
-
-def _series(found: list[Comparison], names: tuple[str, ...], column: str) -> list[Series]:
-    """A series of estimates for each quantity that has any."""
-    series = []
-    for i, name in enumerate(names):
-        mine = [one for one in found if one.of.name == name]
-        if all(one.identical for one in mine):
-            continue
-        of = {one.label: getattr(one, column) for one in mine}
-        known = {label: x for label, x in of.items() if x.value == x.value}
-        if known:
-            look = style.look(i)
-            if name in SPEED_COLORS:
-                look = look._replace(color=SPEED_COLORS[name])
-            series.append(Series(name, look, known))
-    return series
 
 
 def _side(asked: Question, value: object) -> str:

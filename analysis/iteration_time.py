@@ -60,11 +60,7 @@ def study(
     return cli.Study(figure, _table(cells, by, column), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    options = ("by", "warmup", "of", "paper", "log")
-    return cli.run(args, "iteration_time", study, options, figure=f"{args.of}_time")
+main = cli.command("iteration_time", study, __doc__, FLAGS, figure=lambda args: f"{args.of}_time")
 
 
 def _figure(

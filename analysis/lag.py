@@ -62,7 +62,11 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     if "lag_mean" not in frame or not frame["lag_mean"].notna().any():
         raise BadInputError("no run has a value in the column lag_mean")
     lag = measure(sweep, column_per_run(frame, "lag_mean"), by)
-    rates = _steps_per_s(sweep, frame, by)
+    rates, steps = [], unit_of(sweep).steps
+    if "env_steps" in frame:
+        for cell in measure_seconds(sweep, frame, "iteration_s", by):
+            rate = Interval(*(steps * x for x in cell.rate()))
+            rates.append(Measured(cell, rate, steps / cell.per_run))
     overlap = measure(sweep, over_longer(sweep, frame), by)
     longer = [Measured(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
     finals, seen = _finals(sweep, frame, by)
@@ -93,10 +97,7 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     return cli.Study(figure, _table(frame, lag, columns, by), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, by=None).parse_args(argv)
-    return cli.run(args, "lag", study, ("by", "warmup"))
+main = cli.command("lag", study, __doc__)
 
 
 def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
@@ -108,17 +109,6 @@ def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
     return [
         replace(group[0], by=text) if len(group) == len(values) > 1 else group[0]
         for group in of_line.values()
-    ]
-
-
-def _steps_per_s(sweep: Sweep, frame: pd.DataFrame, by: str) -> list[Measured]:
-    if "env_steps" not in frame:
-        return []
-    steps = unit_of(sweep).steps
-    cells = measure_seconds(sweep, frame, "iteration_s", by)
-    return [
-        Measured(cell, Interval(*(steps * x for x in cell.rate())), steps / cell.per_run)
-        for cell in cells
     ]
 
 

@@ -1,10 +1,9 @@
 """Plans a run from a short one: its time with more samplers, learners, machines and cores.
 
 Reads the seconds of one run's processes (or those of a sweep over sampler.n and learner.n), and
-computes rounds with other numbers of them, in lock-step, overlapped and free-running. A run with
-`trace=true`, or with several samplers, also shows how much steps differ, and so how long a round
-waits for its slowest sampler. Intervals hold the spread of the measured iterations and the errors
-that the model had beside real runs. docs/cluster.md explains the model.
+computes rounds with other numbers of them, in lock-step, overlapped and free-running. Intervals
+hold the spread of the measured iterations and the errors that the model had beside real runs;
+`trace=true`, or several samplers, also show how much steps differ. docs/cluster.md has the model.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -25,13 +25,10 @@ from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted
 
+COUNT = partial(cli.whole_number, least=1)
 SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
 ENOUGH = 1.05  # more samplers that gain less than this gain nothing
 WORTH, SHOWN = 1.02, 3  # the least gain of a change that a sentence names, and how many it names
-
-
-def _count(text: str) -> int:
-    return cli.whole_number(text, least=1)
 
 
 def _positive(text: str) -> float:
@@ -47,11 +44,11 @@ def _lag(text: str) -> int | None:
 
 
 _FLAGS: list[tuple[str, Any, str, Any, str]] = [
-    ("--samplers", _count, "N", SAMPLERS, "numbers of samplers (default: 1 2 4 ... 1024)"),
+    ("--samplers", COUNT, "N", SAMPLERS, "numbers of samplers (default: 1 2 4 ... 1024)"),
     ("--lag", _lag, "K", LAGS, "sampler.max_lag; null: free-running (default: 0 1 null)"),
-    ("--learners", _count, "L", None, "learners (default: the run's)"),
-    ("--machines", _count, "M", 1, "(default: 1)"),
-    ("--cores", _count, "C", None, "cores of each machine (default: those of the run)"),
+    ("--learners", COUNT, "L", None, "learners (default: the run's)"),
+    ("--machines", COUNT, "M", 1, "(default: 1)"),
+    ("--cores", COUNT, "C", None, "cores of each machine (default: those of the run)"),
     ("--bandwidth", _positive, "GBIT", 10.0, "of the agent's link, in Gbit/s (default: 10)"),
     ("--latency", _positive, "MS", 0.5, "of a message between machines (default: 0.5)"),
     ("--exchange", _positive, "MS", 10.0, "of software that carries a round (default: 10)"),
@@ -64,7 +61,6 @@ FLAGS: dict[str, Any] = {"--by": {"help": argparse.SUPPRESS}} | {
     | ({"nargs": "+"} if isinstance(default, tuple) else {})
     for name, kind, metavar, default, text in _FLAGS
 }
-OPTIONS = (*(name[2:].replace("-", "_") for name, *_ in _FLAGS), "warmup")
 
 
 def study(
@@ -122,18 +118,13 @@ def study(
         for point in points
     ]
     texts = _about(costs, first, warmup)
-    texts += [text for mode, points in modes.items() for text in _advice(costs, mode, points, base)]
+    texts += [text for mode in modes for text in _advice(costs, mode, modes[mode], base)]
     if max(samplers) > first.lanes:
-        texts.append(
-            f"Beyond {first.lanes} samplers each has one lane: sampler.lanes grows with them."
-        )
+        texts.append(f"Beyond {first.lanes} samplers sampler.lanes grows: each has one lane.")
     return cli.Study(_figure(sweep, modes, base, first, warmup), pd.DataFrame(rows), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    return cli.run(args, "plan", study, OPTIONS)
+main = cli.command("plan", study, __doc__, FLAGS)
 
 
 def _about(costs: Costs, first: Setup, warmup: int) -> list[str]:
@@ -190,23 +181,22 @@ def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Predict
 
 def _changes(costs: Costs, setup: Setup) -> Iterator[tuple[str, Setup]]:
     """The changes that may make a step faster."""
-    twice = 2 * setup.samplers
+    n, cores = 2 * setup.samplers, 2 * (setup.cores or 0)
     if setup.max_lag == 0:
         yield "sampler.max_lag=1", replace(setup, max_lag=1)
     if costs.shards > setup.learners:
         learners = min(2 * setup.learners, costs.shards)
         yield f"learner.n={learners}", replace(setup, learners=learners)
-    yield f"sampler.n={twice}", replace(setup, samplers=twice)
-    larger = replace(setup, steps=2 * setup.steps)
-    yield f"rounds of batch_size={larger.round_steps} in as many lanes", larger
+    yield f"sampler.n={n}", replace(setup, samplers=n)
+    text = f"rounds of batch_size={2 * setup.round_steps} in as many lanes"
+    yield text, replace(setup, steps=2 * setup.steps)
     if setup.steps > 1:
         wider = replace(setup, steps=setup.steps // 2, lanes=2 * setup.lanes)
         yield f"sampler.lanes={wider.lanes} in rounds of the same size", wider
-    if setup.cores:
-        more = replace(setup, cores=2 * setup.cores)
-        yield f"machines of {more.cores} cores", more
-        text = f"machines of {more.cores} cores with sampler.n={twice}"
-        yield text, replace(more, samplers=twice)
+    if cores:
+        yield f"machines of {cores} cores", replace(setup, cores=cores)
+        text = f"machines of {cores} cores with sampler.n={n}"
+        yield text, replace(setup, cores=cores, samplers=n)
 
 
 def _figure(
@@ -231,16 +221,12 @@ def _figure(
     right.plot([], [], "o", ms=9, mfc="none", color=style.PAPER_GREY, label="more gain nothing")
     ideal = min(max(numbers), max(p.speedup(base).value for mine in modes.values() for p in mine))
     right.plot([1, ideal], [1, ideal], color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
-    measured = [
-        (setup, rows)
-        for _, setup, rows in round_model.read_rounds(sweep, warmup)
-        if (setup.learners, setup.cores, 1) == (first.learners, first.cores, first.machines)
-        and _mode(setup.max_lag) in looks
-    ]
-    if measured:
-        for setup, rows in measured:
+    for _, setup, rows in round_model.read_rounds(sweep, warmup):
+        there = (setup.learners, setup.cores, 1) == (first.learners, first.cores, first.machines)
+        if there and (mode := _mode(setup.max_lag)) in looks:
             round_s = mean_interval(first.round_steps * rows["round_s"] / rows["steps"])
-            style.point(left, setup.samplers, round_s, looks[_mode(setup.max_lag)], hollow=True)
+            style.point(left, setup.samplers, round_s, looks[mode], hollow=True)
+    if any(line.get_marker() == "o" for line in left.get_lines()):
         style.explain_hollow(left, "measured")
     left.set_ylabel(f"iteration (s)\nper round of {first.round_steps:,} steps")
     right.set_ylabel("end-to-end speedup")
@@ -250,6 +236,7 @@ def _figure(
         bottom, top = area.get_ylim()  # a narrow range may hold a single one of 1, 2, 5, 10 ...
         wide = top > 4 * bottom
         area.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(5))
+        area.minorticks_off()
         style.mark_cores(area, (first.cores or 0) * first.machines)
     style.legend(figure)
     return figure

@@ -105,11 +105,7 @@ def study(
     return cli.Study(figure, pd.DataFrame(table), [], rows[["run", x, *y]])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_intermixed_args(argv)
-    options = ("x", "y", "file", "by", "where", "points", "baseline")
-    return cli.run(args, "plot", study, options)
+main = cli.command("plot", study, __doc__, FLAGS)
 
 
 def _looks(sweep: Sweep, by: str | None) -> dict[str, tuple[str, style.Look]]:

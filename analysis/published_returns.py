@@ -118,10 +118,7 @@ def study(sweep: Sweep) -> cli.Study:
     return cli.Study(_figure(panels), pd.DataFrame(rows), sentences(panels))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__).parse_args(argv)
-    return cli.run(args, "published_returns", study)
+main = cli.command("published_returns", study, __doc__)
 
 
 def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:

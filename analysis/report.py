@@ -11,7 +11,8 @@ import base64
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,11 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
         "Return by experience": partial(training, paper=paper),
         "Return by wall clock": partial(training, x="wall"),
     }
-    if asked := _compared(sweep, by):
-        found["Comparison"] = partial(compare.study, by=asked, warmup=warmup)
+    with suppress(BadInputError):  # speedups compare numbers of workers
+        asked = question(sweep, by if by in sweep.varying and by not in WORKERS else None)
+        if asked.key not in WORKERS and not asked.key.startswith("env."):
+            sides = f"{asked.key}={asked.a},{asked.b}"
+            found["Comparison"] = partial(compare.study, by=sides, warmup=warmup)
     if any(run.overlapped for run in sweep.runs):
         lag_by = "sampler.max_lag" if "sampler.max_lag" in sweep.varying else by
         found["Policy lag"] = partial(lag.study, by=lag_by, warmup=warmup)
@@ -123,7 +127,7 @@ def build(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None, formats=(".html",)).parse_args(argv)
+    args = cli.parser(__doc__, FLAGS, formats=(".html",)).parse_args(argv)
     return cli.guard("report", lambda: _write(args))
 
 
@@ -157,16 +161,6 @@ def _write(args: argparse.Namespace) -> None:
     text = build(sweep, **options, home=path.parent)
     cli.write_page(args, sweep, path, text, name="report")
     cli.open_viewer(args, "report", path.resolve().as_uri())
-
-
-def _compared(sweep: Sweep, by: str) -> str | None:
-    """The key whose first and last value are compared; speedups compare numbers of workers."""
-    try:
-        asked = question(sweep, by if by in sweep.varying and by not in WORKERS else None)
-    except BadInputError:
-        return None
-    is_task = asked.key.startswith("env.")
-    return None if asked.key in WORKERS or is_task else f"{asked.key}={asked.a},{asked.b}"
 
 
 def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
@@ -245,25 +239,25 @@ def _configuration(sweep: Sweep) -> str:
 def _provenance(sweep: Sweep) -> pd.DataFrame:
     """What the runs recorded of machine and code; all values where runs differ."""
     found: dict[str, list[str]] = {}
+
+    def add(key: str, value: str) -> None:
+        if value not in found.setdefault(key, []):
+            found[key].append(value)
+
     for run in sweep.runs:
-        for key, value in _facts(run.provenance):
-            if value not in found.setdefault(key, []):
-                found[key].append(value)
+        git = run.provenance.get("git")
+        if isinstance(git, dict):
+            changes = ", with local changes" if git.get("dirty") else ""
+            add("code", f"{git.get('commit')}{changes}")
+        for key in ("host", "platform", "cpu_model", "physical_cores", "usable_cores"):
+            if run.provenance.get(key) is not None:
+                add(key.replace("_", " "), str(run.provenance[key]))
+        for key in ("versions", "threads"):
+            facts = run.provenance.get(key)
+            if isinstance(facts, dict):
+                add(key, ", ".join(f"{name} {value}" for name, value in facts.items()))
     found["SHA-256 of all run.json"] = [fingerprint(sweep.runs)]
     return pd.DataFrame([{"": key, "value": "; ".join(v)} for key, v in found.items()])
-
-
-def _facts(provenance: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    git = provenance.get("git")
-    if isinstance(git, dict):
-        yield "code", f"{git.get('commit')}{', with local changes' if git.get('dirty') else ''}"
-    for key in ("host", "platform", "cpu_model", "physical_cores", "usable_cores"):
-        if provenance.get(key) is not None:
-            yield key.replace("_", " "), str(provenance[key])
-    for key in ("versions", "threads"):
-        facts = provenance.get(key)
-        if isinstance(facts, dict):
-            yield key, ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
 def _values_of(sweep: Sweep, key: str) -> str:

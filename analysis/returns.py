@@ -127,7 +127,13 @@ def study(
     for area in axes[:: labels.PANELS]:
         area.set_ylabel(labels.of_column("eval" if evaluations else "iterations", y))
     style.legend(figure)
-    points = [_points(line, column, y) for line in found]
+    points = [
+        pd.DataFrame(
+            {"task": line.task, "line": line.label.text, column: line.curve.x, y: line.curve.y}
+            | {f"{y}_low": line.curve.low, f"{y}_high": line.curve.high, "runs": line.curve.runs}
+        )
+        for line in found
+    ]
     columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
     # The last of the points at which most runs have a value.
     last = [p.iloc[np.flatnonzero(p["runs"] == p["runs"].max())[-1:]] for p in points]
@@ -139,7 +145,7 @@ def study(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, FLAGS, by=None)
+    parser = cli.parser(__doc__, FLAGS)
     args = parser.parse_args(argv)
     if args.paper and args.x != "steps":
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
@@ -284,13 +290,6 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
     return texts
 
 
-def _points(line: Line, x: str, y: str) -> pd.DataFrame:
-    """A row for each point of a line."""
-    found = line.curve
-    columns = {x: found.x, y: found.y, f"{y}_low": found.low, f"{y}_high": found.high}
-    return pd.DataFrame({"task": line.task, "line": line.label.text, **columns, "runs": found.runs})
-
-
 def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
     """[runs, points]: each run interpolated linearly, nan before its first row, after its last."""
     curves = []
@@ -302,10 +301,10 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
 
 
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
-    """[points]: equal steps from where the last run begins to where the longest run ends.
+    """[points]: equal steps from where the last run starts to where the longest run ends.
 
-    Where a run ends before another begins, as on the wall clock, the steps start where the first
-    run begins. Runs with one value each, at the same x, give one point.
+    Where a run ends before another starts, as on the wall clock, the steps start where the first
+    run starts. Runs with one value each, at the same x, have one point.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
     begin, end = float(spans["min"].max()), float(spans["max"].max())

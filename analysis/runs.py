@@ -147,7 +147,7 @@ class Sweep:
     def replacements(self) -> pd.DataFrame:
         """One row for each sampler or learner that was replaced: its name, when and why.
 
-        `same_bits` says whether the run went on as if nothing had happened.
+        `same_bits` is whether the run continued as if nothing had happened.
         """
         rows = [
             (run.name, *map(one.get, ("sampler", "round", "when", "why")), one.get("exact", True))
@@ -176,7 +176,11 @@ class Sweep:
         keys = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
         if name not in keys or not len(frame):
             return frame
-        repeated = _repeated(frame[keys[name]])
+        number = pd.Series(0, index=frame.index, dtype="int64")  # one for all keys: that is fast
+        for key in keys[name]:
+            codes, found = pd.factorize(frame[key])
+            number = number * (len(found) + 1) + codes
+        repeated = number.duplicated(keep="last")
         if not repeated.any():
             return frame
         runs = listed(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
@@ -194,7 +198,9 @@ def load(*directories: str | Path) -> Sweep:
         BadInputError: a directory does not exist, or no run in it can be used.
     """
     paths = [Path(d) for d in directories] or [newest()]
-    names = _sweep_names(paths) if len(paths) > 1 else {}
+    names = {path: path.resolve().name for path in paths} if len(paths) > 1 else {}
+    if len(set(names.values())) < len(names):
+        names = {path: str(path) for path in paths}
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     for path in paths:
@@ -270,24 +276,9 @@ def _label(directory: Path, sweep: Path, *, several: bool) -> str:
     return f"{sweep}/{inside}" if several else inside
 
 
-def _sweep_names(paths: list[Path]) -> dict[Path, str]:
-    """The last part of each path, or the whole paths where two last parts agree."""
-    names = {path: path.resolve().name for path in paths}
-    return names if len(set(names.values())) == len(paths) else {path: str(path) for path in paths}
-
-
-def _repeated(keys: pd.DataFrame) -> pd.Series[bool]:
-    """[rows] whether a later row has the same keys; one number for all keys makes it fast."""
-    number = pd.Series(0, index=keys.index, dtype="int64")
-    for name in keys:
-        codes, found = pd.factorize(keys[name])
-        number = number * (len(found) + 1) + codes
-    return number.duplicated(keep="last")
-
-
 def _status_notes(runs: list[Run]) -> Iterator[str]:
     meanings = {
-        "running": "still running, or killed without a word: the rows written so far are used",
+        "running": "still running, or killed without a message: the rows written so far are used",
         "interrupted": "interrupted: the rows written before are used",
         "pruned": "pruned by a search: they end before the others",
         "unknown": "without status.json: all their rows are used",
@@ -309,6 +300,6 @@ def _status_notes(runs: list[Run]) -> Iterator[str]:
     ]
     if inexact:
         yield (
-            f"{len(inexact)} of these runs went on with other numbers than without a death "
+            f"{len(inexact)} of these runs continued with other numbers than without a death "
             f"({listed(inexact)})"
         )

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 JOURNAL, RESULTS = "study.journal", "optimization_results.yaml"
 EXPERIMENT = "experiment/best.yaml"
-FEW = 2  # complete trials, from which importances can be told
+FEW = 2  # complete trials, that importances need
 TICKS = 5
 FEW_STEPS = 8  # a setting with so few values has a tick for each
 SHORT = 14  # letters of a tick's label
 
 
-class Search(NamedTuple):
+class StoredSearch(NamedTuple):
     """A search for settings."""
 
     study: optuna.Study  # Optuna's study
@@ -70,7 +70,7 @@ def _results(path: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def load_search(path: Path) -> Search:
+def load_search(path: Path) -> StoredSearch:
     """Loads the search of a directory, or of a journal.
 
     Raises:
@@ -105,10 +105,10 @@ def load_search(path: Path) -> Search:
         raise BadInputError(f"{journal}: none of {counted(len(trials), 'trial')} is complete yet")
     asked = dict(study.user_attrs.get("search", {}))
     home = path if path.is_dir() else path.parent
-    return Search(study, home, asked, trials, study.best_trial)
+    return StoredSearch(study, home, asked, trials, study.best_trial)
 
 
-def account(search: Search) -> list[str]:
+def account(search: StoredSearch) -> list[str]:
     """Sentences about the trials: how many ended how, and the best one."""
     words = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
     counts = {words.get(s, s.lower()): len(search.named(s)) for s in (*words, "WAITING")}
@@ -125,7 +125,7 @@ def account(search: Search) -> list[str]:
     return text
 
 
-def trial_table(search: Search) -> pd.DataFrame:
+def trial_table(search: StoredSearch) -> pd.DataFrame:
     """A row for each trial."""
     rows = [
         {
@@ -142,7 +142,7 @@ def trial_table(search: Search) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def best_settings(search: Search) -> tuple[str, list[str]]:
+def best_settings(search: StoredSearch) -> tuple[str, list[str]]:
     """The best settings as YAML, and sentences that say how to use them."""
     file = search.home / EXPERIMENT
     if file.is_file():
@@ -163,7 +163,7 @@ def _shown(value: Any) -> str:
 
 
 def build(
-    search: Search,
+    search: StoredSearch,
     figure: Callable[[str, Callable[[], cli.Study], set[str]], str],
     *,
     title: str,
@@ -188,7 +188,7 @@ def build(
     return page.document(title, parts)
 
 
-def history(search: Search) -> cli.Study:
+def history(search: StoredSearch) -> cli.Study:
     """Every trial's value, and the best so far."""
     complete, pruned = search.named("COMPLETE"), search.named("PRUNED")
     better = max if search.study.direction.name == "MAXIMIZE" else min
@@ -217,7 +217,7 @@ def history(search: Search) -> cli.Study:
     return cli.Study(figure, table, [said, kept] if pruned else [said])
 
 
-def importances(search: Search) -> cli.Study:
+def importances(search: StoredSearch) -> cli.Study:
     """How much of the differences between good trials each setting explains.
 
     Raises:
@@ -248,7 +248,7 @@ def importances(search: Search) -> cli.Study:
     return cli.Study(figure, table, [said, few] if few else [said])
 
 
-def parallel_coordinates(search: Search) -> cli.Study:
+def parallel_coordinates(search: StoredSearch) -> cli.Study:
     """Every trial as a line through its settings, coloured by its value."""
     complete = search.named("COMPLETE")
     scales = [_scale(key, search.trials) for key in search.best.params]

@@ -22,7 +22,7 @@ from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import laws, stats, wall_clock
 from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
 from walle.analysis.measuring.groups import Cell, lines, measure
-from walle.analysis.measuring.laws import Parts, RoundFit
+from walle.analysis.measuring.laws import RoundFit, RoundParts
 from walle.analysis.measuring.scores import first_reached
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -106,7 +106,12 @@ def study(
         for name, mine in cells.items()
     }
     if not points[COLLECTION]:
-        raise BadInputError(_too_few(sweep, collection, by))
+        if not collection:
+            raise BadInputError("no run has a value in the column collect_s")
+        values = listed(sorted({f"{cell.by}" for cell in collection}))
+        others = listed([key for key in line_keys(sweep, by) if key in sweep.varying])
+        text = f"a speedup needs runs that differ in {by}, but these have {by}={values}"
+        raise BadInputError(f"{text}: what varies is {others}" if others else text)
     for line, group in lines(collection).items():
         if len(group) == 1:
             texts.append(f"No speedup of {line}, as all its runs have {by}={group[0].by}.")
@@ -122,11 +127,7 @@ def study(
     return cli.Study(figure, _table(sweep, points, by, rounds), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS, by=None).parse_args(argv)
-    options = ("end_to_end", "time_to_return", "paper", "log", "fit_all", "compiling")
-    return cli.run(args, "speedup", study, ("by", "warmup", *options))
+main = cli.command("speedup", study, __doc__, FLAGS)
 
 
 def speedups(cells: list[Cell]) -> list[Speedup]:
@@ -181,15 +182,6 @@ def all_reached(
         f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "
         "run are not drawn: a mean over the fast runs alone would look too good."
     ]
-
-
-def _too_few(sweep: Sweep, cells: list[Cell], by: str) -> str:
-    if not cells:
-        return "no run has a value in the column collect_s"
-    values = sorted({f"{cell.by}" for cell in cells})
-    text = f"a speedup needs runs that differ in {by}, but these have {by}={listed(values)}"
-    others = [key for key in line_keys(sweep, by) if key in sweep.varying]
-    return f"{text}: what varies is {listed(others)}" if others else text
 
 
 def _within_cores(points: list[Speedup], *, fit_all: bool) -> list[Cell]:
@@ -370,7 +362,7 @@ def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: s
             place += 1
         for workers, shares, cell in zip(fit.workers, fit.shares, fit.fit.cells, strict=True):
             below = 0.0
-            heights: Parts = fit.fit.value.with_shares(shares)
+            heights: RoundParts = fit.fit.value.with_shares(shares)
             for height, color in zip(heights, PART_COLORS, strict=True):
                 axes.bar(place, height, 0.7, below, color=color, linewidth=0)
                 below += height

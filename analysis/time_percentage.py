@@ -37,7 +37,7 @@ Key = tuple[str, Scalar]
 BUSY = "busy"
 
 
-class Share(NamedTuple):
+class TimeShare(NamedTuple):
     """The share of a part, such as a section, in the time of a cell; a fraction."""
 
     panel: str
@@ -78,27 +78,22 @@ def study(
     return cli.Study(figure, _table(shares, by), texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, by=None)
-    parser.add_argument("--compiling", action="store_true", help=cli.COMPILING)
-    args = parser.parse_args(argv)
-    return cli.run(args, "time_percentage", study, ("by", "warmup", "compiling"))
+main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})
 
 
-def _iteration_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Share]:
+def _iteration_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
     frame = iterations_after_warmup(sweep, warmup, compiling=compiling)
     require(frame, *WHOLE, "iteration_s")
     overlapped = {run.name for run in sweep.runs if run.overlapped}
     panel = BUSY if overlapped else "iteration"
     return [
-        Share(panel, column.removesuffix("_s"), cell)
+        TimeShare(panel, column.removesuffix("_s"), cell)
         for column in (WHOLE[:2] if overlapped else WHOLE)
         for cell in measure(sweep, _ratios(frame, column, "iteration_s"), by)
     ]
 
 
-def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Share]:
+def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
     frame = timing_after_warmup(sweep, warmup, compiling=compiling)
     if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
@@ -110,7 +105,7 @@ def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> l
         for column in sections:
             if rows[column].any():
                 cells = measure(sweep, _ratios(rows, column, "total_s"), by)
-                shares += [Share(panel, column.removesuffix("_s"), cell) for cell in cells]
+                shares += [TimeShare(panel, column.removesuffix("_s"), cell) for cell in cells]
     return shares
 
 
@@ -128,7 +123,7 @@ def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]
     return found
 
 
-def _without_small(shares: list[Share]) -> dict[str, dict[Key, float]]:
+def _without_small(shares: list[TimeShare]) -> dict[str, dict[Key, float]]:
     """The share of each part in each bar; the parts that are small everywhere join `other`."""
     means: dict[str, dict[Key, float]] = {}
     for share in shares:
@@ -169,7 +164,7 @@ def _draw(
         axes.set_xlim(0, 100)
 
 
-def _sentences(shares: list[Share], by: str) -> list[str]:
+def _sentences(shares: list[TimeShare], by: str) -> list[str]:
     """A sentence for each telling part: its ends on a single line, else its least and its most."""
     found: dict[str, list[Cell]] = {}
     for share in shares:
@@ -191,7 +186,7 @@ def _sentences(shares: list[Share], by: str) -> list[str]:
     return texts
 
 
-def _table(shares: list[Share], by: str) -> pd.DataFrame:
+def _table(shares: list[TimeShare], by: str) -> pd.DataFrame:
     rows = [
         {
             "line": cell.line,

@@ -171,7 +171,7 @@ def _choose(sweep: Sweep, name: str | None) -> Run:
 def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
     """Start and end of two iterations of typical length, of a short run those of all its spans.
 
-    They begin where an iteration ended. Among all neighbours without compiling they are the two
+    They start where an iteration ended. Among all neighbours without compiling they are the two
     that lie nearest to the median length, and among equals those nearest to the middle of the run.
     The first iteration is not among them unless there is no other.
     """

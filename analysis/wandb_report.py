@@ -9,13 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from walle.analysis import speedup
-from walle.analysis.loading.directories import BadInputError, Run
+from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.design import axis_of, line_keys, resolve_key
 from walle.analysis.report import ask
 from walle.analysis.runs import Sweep, load
@@ -104,24 +101,25 @@ def findings(sweep: Sweep, by: str, warmup: int) -> str:
         study = speedup.study(sweep, by=by, warmup=warmup, end_to_end=True)
     except BadInputError as error:
         return f"No speedup: {sentences.ended(error)}"
-    return f"{_markdown_table(sentences.readable(study.table))}\n\n{_bullets(study.sentences)}"
+    table = sentences.readable(study.table)
+    rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join([*lines, "", _bullets(study.sentences)])
 
 
 def wandb_groups(sweep: Sweep) -> list[str]:
     """The W&B groups of the runs; an empty name stands for all runs of the project."""
-    return sorted({_group(run) for run in sweep.runs})
-
-
-def _group(run: Run) -> str:
-    """The group that status.json names, and for a run without W&B the one of its settings."""
-    told = run.status.get("wandb")
-    known = told.get("group") if isinstance(told, dict) else run.config.get("logger.group")
-    return "" if known in (None, "null") else str(known)
+    names = set()
+    for run in sweep.runs:  # status.json names it, or for a run without W&B its settings
+        logged = run.status.get("wandb")
+        known = logged.get("group") if isinstance(logged, dict) else run.config.get("logger.group")
+        names.add("" if known in (None, "null") else str(known))
+    return sorted(names)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, FLAGS, by=None, formats=(".json",))
+    parser = cli.parser(__doc__, FLAGS, formats=(".json",))
     args = parser.parse_args(argv)
     if args.save and not args.entity:
         parser.error("--save needs --entity, the W&B user or team the report will belong to")
@@ -137,20 +135,18 @@ def _write(args: argparse.Namespace) -> None:
     text = json.dumps(specification(report), indent=1) + "\n"
     cli.write_page(args, sweep, path, text, name="specification")
     if args.save:
-        _publish(report, path)
+        import wandb
+
+        try:
+            report.save()
+        except (wandb.errors.Error, OSError, ValueError) as error:
+            raise BadInputError(
+                f"not published: {error}; the specification is in {path}"
+            ) from error
     else:
         print("not published; --save --entity NAME publishes the report")
     address = report.url if args.save else path.resolve().as_uri()
     cli.open_viewer(args, "wandb_report", address)
-
-
-def _publish(report: Report, path: Path) -> None:
-    import wandb
-
-    try:
-        report.save()
-    except (wandb.errors.Error, OSError, ValueError) as error:
-        raise BadInputError(f"not published: {error}; the specification is in {path}") from error
 
 
 def _reports() -> Any:
@@ -172,11 +168,6 @@ def _run_set(wr: Any, group: str, groups: list[str]) -> Any:
 
 def _bullets(texts: list[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
-
-
-def _markdown_table(table: pd.DataFrame) -> str:
-    rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "sac": ("algo=sac", *REPLAY),
     "sac-overlapped": ("algo=sac", *REPLAY, "sampler.max_lag=1"),
 }
-COMMON = ("total_steps=12288", "seed=3", "eval.every=6000", "eval.episodes=3")
+COMMON = ("algo.compile=false", "total_steps=12288", "seed=3", "eval.every=6000", "eval.episodes=3")
 FILES = ("iterations.csv", "episodes.csv", "eval.csv")
 
 

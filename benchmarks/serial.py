@@ -49,7 +49,7 @@ from benchmarks.serial_worker import (
     REST,
     WHILE_COLLECTING,
 )
-from walle.analysis.measuring.laws import Parts, Shares, fit_parts, largest_share
+from walle.analysis.measuring.laws import RoundParts, Shares, fit_parts, largest_share
 from walle.config import compose
 from walle.errors import ConfigError
 
@@ -190,7 +190,7 @@ class Section(NamedTuple):
     """
 
     seconds: dict[Setting, float]
-    parts: Parts | None
+    parts: RoundParts | None
     serial_s: float
 
 
@@ -225,7 +225,7 @@ def _whole(round_: Mapping[str, float]) -> float:
     return sum(s for name, s in round_.items() if name not in WHILE_COLLECTING)
 
 
-def _fitted(name: str, seconds: Mapping[Shares, float]) -> Parts:
+def _fitted(name: str, seconds: Mapping[Shares, float]) -> RoundParts:
     """The fit; collecting knows nothing of the learners, nor learning of the samplers."""
     fixed = {COLLECTING: {"learner": 1.0}, DIVIDED: {"sampler": 1.0}}.get(name, {})
     return fit_parts([share._replace(**fixed) for share in seconds], list(seconds.values()))

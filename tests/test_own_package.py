@@ -95,7 +95,7 @@ def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
     config = compose([*settings, *SIZE, "sampler=serial", "total_steps=256", "eval.every=null"])
     algorithm = make_algorithm(config, make_problem(config)[0])
     shapes = algorithm.policy.layout.shapes
-    assert shapes["encoder.weight"] == (4, 4)
+    assert shapes["policy.encoder.weight"] == (4, 4)
     assert shapes["policy.0.weight"] == (64, 8)
     assert algorithm.net.features(algorithm.problem) == 4  # what policy and critic are given
     train(config, tmp_path)

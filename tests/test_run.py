@@ -71,7 +71,7 @@ def test_a_run_goes_on_in_its_directory_as_far_as_asked(tmp_path, command, capsy
     directory = short.rename(tmp_path / name)
     capsys.readouterr()
     command(f"resume={directory}", "total_steps=512")
-    assert "going on after iteration 2, 256 steps" in capsys.readouterr().out
+    assert "resuming after iteration 2, 256 steps" in capsys.readouterr().out
     assert learned(directory) == learned(whole)
     assert len(learned(directory)) == 4
     status = json.loads((directory / "status.json").read_text())
@@ -103,7 +103,7 @@ def files(directory):
 def test_a_completed_run_is_not_begun_again(completed, refused):
     before = files(completed)
     line = refused(f"resume={completed}")
-    assert "has learned from 256 steps already; give more total_steps to go on" in line
+    assert "has learned from 256 steps already; give more total_steps to continue" in line
     assert files(completed) == before
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_may_not_grow_leaves_a_checkpoint_and_the_way_on(
     assert ended.value.code == 1
     assert line.startswith("walle: cannot write: [Errno 27] File too large")
     assert line.endswith(
-        f"{shown}/checkpoints/last.pt remains: allow larger files (ulimit -f) and go on with "
+        f"{shown}/checkpoints/last.pt remains: allow larger files (ulimit -f) and continue with "
         f"resume={shown}"
     )
     assert all("written: [Errno 27]" in note for note in notes)
@@ -184,7 +184,7 @@ def test_a_read_only_disk_is_told_once_with_the_way_on(
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1
     assert line.startswith("walle: cannot write: [Errno 30] Read-only file system")
-    assert "last.pt remains: make the disk writable and go on with resume=" in line
+    assert "last.pt remains: make the disk writable and continue with resume=" in line
     assert files(directory) == before
 
 
@@ -209,7 +209,7 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
         (tmp_path / "checkpoints" / name).unlink(missing_ok=True)
     command(f"resume={tmp_path}")
-    assert "has no checkpoint; the run begins again" in capsys.readouterr().out
+    assert "has no checkpoint; the run starts again" in capsys.readouterr().out
     assert [row["iteration"] for row in read(tmp_path / "iterations.csv")] == ["1", "2"]
 
 

@@ -1,6 +1,6 @@
 """The errors that a user meets, and the bounds of settings that raise them.
 
-Each message holds the value, the reason and the cure.
+Each message holds the value, the reason and the fix.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RolloutError(WalleError, RuntimeError):
 
 
 class RestoreError(RolloutError):
-    """An environment does not go on from a saved state as it did before."""
+    """An environment does not continue from a saved state as it did before."""
 
 
 class WorkerError(WalleError, RuntimeError):
@@ -54,7 +54,7 @@ class DiskError(WalleError, RuntimeError):
 
 
 class Interrupted(BaseException):
-    """A signal asked the run to end; no `except Exception` of a library may hide that."""
+    """A signal asked the run to end; not an Exception, so that no library catches it."""
 
 
 def what_went_wrong(error: BaseException) -> str:
@@ -68,7 +68,7 @@ def what_went_wrong(error: BaseException) -> str:
 def cause_text(error: str) -> str:
     """One line of a run's error: its first line, then the exception of the traceback below it.
 
-    Without a traceback, the line below a worker's name says what went wrong. Notes that stand
+    Without a traceback, the line below a worker's name names the fault. Notes that stand
     further below, and the traceback, are left to the run's log.
     """
     lines = error.strip().splitlines()
@@ -79,7 +79,7 @@ def cause_text(error: str) -> str:
     return " ".join(lines[:1] + raised[:1])
 
 
-DISK_CURES = {
+DISK_FIXES = {
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "make room on the disk, or ask for a larger quota",
     errno.EFBIG: "allow larger files (ulimit -f)",
@@ -90,7 +90,7 @@ DISK_CURES = {
 
 
 def directory_fault(path: Path) -> str | None:
-    """The reason why a run cannot have a directory with this path, and the cure; None if it can."""
+    """The reason why a run cannot have a directory with this path, and the fix; None if it can."""
     for part in path.parts:
         if not part.isprintable():
             return f"the name {part!r} has characters that cannot be printed; leave them out"
@@ -104,7 +104,7 @@ def directory_fault(path: Path) -> str | None:
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """A phrase that helps after a typo: the likeliest candidate, or all candidates.
 
-    Dotted names are compared by their last parts too, since all keys of a group begin alike.
+    Dotted names are compared by their last parts too, since all keys of a group start alike.
 
     Returns:
         "did you mean 'x'?" when one is close, else "choose one of: a, b, c".

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
 T = TypeVar("T")
-SAY_EVERY_S = 5.0  # while a video is drawn
+PRINT_EVERY_S = 5.0  # while a video is drawn
 FEW_ACTIONS = 200  # in a video that is soon drawn
 SETTINGS = {
     "episodes": Setting(int, 100, "episodes of each policy"),
@@ -71,28 +71,28 @@ def _main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"video_steps={steps} must be 1 at least, beside video=FILE")
     processes = values.pop("processes")
     check_which(values["which"])
-    if table:  # a place that cannot be written is told before the evaluation
+    if table:  # a directory that cannot be made is reported before the evaluation
         Path(table).parent.mkdir(parents=True, exist_ok=True)
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         return _watch(targets[0], values)
     make_video = _film(targets, Path(video), values, steps) if video else None
     results, failed = [], 0
-    for target, found in evaluate_all(targets, values, processes):
-        if isinstance(found, str):
-            name = "" if found.startswith(target.name) else f"{target.name}: "
-            print(f"walle eval: {name}{found}", file=sys.stderr)
+    for target, result in evaluate_all(targets, values, processes):
+        if isinstance(result, str):
+            name = "" if result.startswith(target.name) else f"{target.name}: "
+            print(f"walle eval: {name}{result}", file=sys.stderr)
             failed += 1
             continue
-        results.append((target, found))
-        print(_line(target, found), flush=True)
+        results.append((target, result))
+        print(_line(target, result), flush=True)
     for line in summary(results):
         print(line)
     if table and results:
         _write(Path(table), results)
         print(f"numbers: {table}")
     if make_video:
-        longest = max((found.lengths[0] for _, found in results), default=0)
+        longest = max((result.lengths[0] for _, result in results), default=0)
         print(_before_drawing(min(steps or longest, longest)), flush=True)
         print(f"video: {video}, {make_video():.1f} s", flush=True)
     return 1 if failed else 0
@@ -118,7 +118,7 @@ def _film(
     from walle.policy.video import film, most_fps, write
 
     several = len(targets) > 1
-    found = film(
+    drawing = film(
         [load(target.path, values["which"]) for target in targets],
         [_settings(target.settings) or target.name for target in targets] if several else [],
         seed=values["seed"],
@@ -126,8 +126,8 @@ def _film(
         most_fps=most_fps(path),
         most_steps=most_steps,
     )
-    pictures = chain([next(found.pictures)], found.pictures)  # the first tells what cannot be drawn
-    return lambda: write(found._replace(pictures=_counted(pictures)), path)
+    pictures = chain([next(drawing.pictures)], drawing.pictures)  # refuses what cannot be drawn
+    return lambda: write(drawing._replace(pictures=_counted(pictures)), path)
 
 
 def _before_drawing(actions: int) -> str:
@@ -140,12 +140,12 @@ def _before_drawing(actions: int) -> str:
 
 
 def _counted(pictures: Iterator[T]) -> Iterator[T]:
-    """Passes pictures on, and says now and then how many there are."""
-    said = time.monotonic()
+    """Passes pictures on, and prints now and then how many there were."""
+    printed_at = time.monotonic()
     for count, picture in enumerate(pictures, 1):
         yield picture
-        if time.monotonic() - said > SAY_EVERY_S:
-            said = time.monotonic()
+        if time.monotonic() - printed_at > PRINT_EVERY_S:
+            printed_at = time.monotonic()
             print(f"  {count:,} pictures", flush=True)
 
 
@@ -210,7 +210,7 @@ def varying(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
 def evaluate_all(
     targets: Sequence[Target], values: Mapping[str, Any], processes: int | None
 ) -> Iterator[tuple[Target, Result | str]]:
-    """Yields each target's result, or one line that says why it has none, in the targets' order.
+    """Yields each target's result, or one line with the reason why there is none, in order.
 
     Args:
         targets: what to evaluate.
@@ -244,7 +244,7 @@ def evaluate_all(
 
 
 def attempt(path: Path, values: Mapping[str, Any]) -> Result | str:
-    """The result of `walle.evaluate`, or one line that says why there is none."""
+    """The result of `walle.evaluate`, or one line with the reason why there is none."""
     from walle.policy.evaluating import evaluate
 
     try:
@@ -264,12 +264,12 @@ def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
 
     groups: dict[tuple[Path, str], list[tuple[Target, float]]] = {}
     unfinished = [target for target, _ in results if target.unfinished]
-    for target, found in results:
+    for target, result in results:
         if target.unfinished or target.sweep is None:
             continue
         rest = {key: value for key, value in target.settings.items() if key != "seed"}
         same = groups.setdefault((target.sweep, _settings(rest)), [])
-        same.append((target, found.mean.value))
+        same.append((target, result.mean.value))
     several = len({sweep for sweep, _ in groups}) > 1
     for (sweep, settings), runs in groups.items():
         if len(runs) > 1:
@@ -281,10 +281,10 @@ def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
         yield f"in no mean, as they did not complete: {named}"
 
 
-def _line(target: Target, found: Result) -> str:
+def _line(target: Target, result: Result) -> str:
     settings = _settings(target.settings)
-    broken_off = f", {target.state} run" if target.unfinished else ""
-    return f"{target.name}: {f'{settings}: ' if settings else ''}{found}{broken_off}"
+    interrupted = f", {target.state} run" if target.unfinished else ""
+    return f"{target.name}: {f'{settings}: ' if settings else ''}{result}{interrupted}"
 
 
 def _settings(values: Mapping[str, Any]) -> str:
@@ -295,8 +295,8 @@ def _write(path: Path, results: Sequence[tuple[Target, Result]]) -> None:
     import pandas as pd
 
     rows = [
-        {"run": target.name, **target.settings, "state": target.state, **found.row()}
-        for target, found in results
+        {"run": target.name, **target.settings, "state": target.state, **result.row()}
+        for target, result in results
     ]
     pd.DataFrame(rows).to_csv(path, index=False)
 

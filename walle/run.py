@@ -48,7 +48,7 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.types import RunMode
 
     from walle.config import as_typed, resumed_config, stored_config, validate
-    from walle.errors import DISK_CURES
+    from walle.errors import DISK_FIXES
     from walle.system.forkserver import keep_processes, start_fork_server, without_collector
     from walle.system.signals import SAVING, blocked_signals
 
@@ -83,7 +83,7 @@ def _run(composed: DictConfig) -> float | None:
     try:
         result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     except OSError as error:
-        if error.errno not in DISK_CURES:
+        if error.errno not in DISK_FIXES:
             raise
         raise disk_error(error, directory, shown) from error
     except KeyboardInterrupt:  # a second Ctrl-C
@@ -122,7 +122,7 @@ def _identity(composed: DictConfig) -> str:
 
 
 def main() -> None:
-    """Runs Hydra; a user's mistake gives one line on stderr and exit code 2."""
+    """Runs Hydra; a user's mistake prints one line on stderr and exit code 2."""
     try:
         import hydra
     except ModuleNotFoundError:
@@ -144,7 +144,7 @@ def _main(hydra: Any) -> None:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
     from walle.config import config_directory, explain
     from walle.config.callback import with_plus_signs
-    from walle.errors import DISK_CURES
+    from walle.errors import DISK_FIXES
 
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
@@ -175,9 +175,9 @@ def _main(hydra: Any) -> None:
         if error.errno == ENAMETOOLONG:
             fix = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"
             sys.exit(_report(f"{error.strerror}: {str(error.filename)[:80]}...; {fix}", 2))
-        if error.errno not in DISK_CURES:
+        if error.errno not in DISK_FIXES:
             raise
-        fix = DISK_CURES[error.errno]
+        fix = DISK_FIXES[error.errno]
         if not any(word.startswith("resume=") for word in arguments):
             key = "hydra.sweep.dir" if sweeping else "hydra.run.dir"
             fix += f", or choose another directory with {key}=..."

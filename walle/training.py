@@ -37,7 +37,7 @@ from walle.agent.run_directory import Status, set_aside_previous
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.problem import Problem
-from walle.config import config_hash, to_dict, with_variables
+from walle.config import config_hash, to_dict, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -98,7 +98,7 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
-        _refuse_another_run(resumed["config"], settings, directory)
+        _refuse_another_run(without_removed(resumed["config"]), settings, directory)
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
     timer = Timer(AGENT_SECTIONS, trace=config.trace, earlier_s=earlier_s)
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it

@@ -132,7 +132,7 @@ def match(sweep: Sweep, asked: Question) -> list[Pairing]:
 def _pairing(
     settings: Mapping[str, Scalar], a: list[Run], b: list[Run], keys: list[str]
 ) -> Pairing:
-    # The settings that decide, with the seed, how learning begins.
+    # The settings that decide, with the seed, how learning starts.
     starts = {
         tuple(
             (key, value)

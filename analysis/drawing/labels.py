@@ -1,4 +1,4 @@
-"""Names lines by what differs between them, axes by their columns; gives every task a panel."""
+"""Names lines by what differs between them, axes by their columns; a panel for every task."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COLUMN_INCHES = 3.3
 PAGE_INCHES = 7.2
-# Okabe and Ito's palette without its yellow, dark and light in turn so that grey tells them apart.
+# Okabe and Ito's palette without its yellow, dark and light in turn so that they differ in grey.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
@@ -287,7 +287,7 @@ def scale_axes(
     Args:
         axes: the axes, with everything drawn.
         places: the places of the ticks, by label.
-        log: both axes logarithmic; otherwise the y axis begins at zero.
+        log: both axes logarithmic; otherwise the y axis starts at zero.
         hollow: explain the hollow markers of `point` in the legend.
         base: of the y axis' logarithm.
     """

@@ -157,8 +157,8 @@ def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") 
     Args:
         directory: the run's directory.
         name: the name under which the run appears in frames and sentences.
-        sweep: a value for the additional configuration key `sweep`, which tells the runs of
-            several sweeps apart; None leaves the key out.
+        sweep: a value for the additional configuration key `sweep`, which distinguishes the runs of
+            several sweeps; None leaves the key out.
         block: the repeat of its sweep in which the run was measured; '' where that is unknown.
     """
     try:
@@ -178,6 +178,8 @@ def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") 
     if not any(r.endswith(b"\n") and r.count(b",") == lines[0].count(b",") for r in lines[1:]):
         return LeftOut(name, "no complete iteration yet (iterations.csv has no whole row)")
     config = dict(flatten(provenance["config"]))
+    if config.get("sampler.name") == "serial":  # it always has these, so they are no settings
+        config = {"sampler.n": 1, "sampler.max_lag": 0} | config
     if sweep is not None:
         config["sweep"] = sweep
     return Run(directory, name, config, provenance, status, block)
@@ -187,7 +189,7 @@ def fingerprint(runs: Iterable[Run]) -> str:
     """The SHA-256 of the run.json files of `runs`, one after the other: its first 12 digits.
 
     A page that quotes it says which runs its numbers come from. `cat DIR/*/run.json | sha256sum`
-    gives the same for a sweep of up to ten jobs that are all used.
+    prints the same for a sweep of up to ten jobs that are all used.
     """
     found = hashlib.sha256()
     for run in runs:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from walle.analysis.loading.directories import BadInputError, Run, Scalar
+from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.runs import NAMES, Sweep
 from walle.errors import nearest
 
@@ -108,10 +108,15 @@ def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
     rows are ordered by line and value.
     """
     keys = line_keys(sweep, by, *known)
-    rows = [
-        (run.name, run.config.get(by, "null"), _line_label(run, keys), run.config.get("seed", ""))
-        for run in sweep.runs
-    ]
+    rows = []
+    for run in sweep.runs:
+        parts = []
+        for key in keys:
+            leaf, value = key.split(".")[-1], run.config.get(key, "null")
+            name = key if key == "learner.n" else leaf  # `n` alone is the number of samplers
+            parts.append(str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{name} {value}")
+        seed = run.config.get("seed", "")
+        rows.append((run.name, run.config.get(by, "null"), ", ".join(parts), seed))
     rows.sort(key=lambda row: (row[2], sort_key(row[1])))
     return pd.DataFrame(rows, columns=["run", "by", "line", "seed"])
 
@@ -140,12 +145,3 @@ def _determined(sweep: Sweep, key: str, by: Iterable[str]) -> bool:
         if seen.setdefault(given, value) != value:
             return False
     return True
-
-
-def _line_label(run: Run, keys: list[str]) -> str:
-    parts = []
-    for key in keys:
-        leaf, value = key.split(".")[-1], run.config.get(key, "null")
-        name = key if key == "learner.n" else leaf  # `n` alone is the number of samplers
-        parts.append(str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{name} {value}")
-    return ", ".join(parts)

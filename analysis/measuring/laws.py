@@ -100,16 +100,16 @@ class Shares(NamedTuple):
     learner: float
 
 
-class Parts(NamedTuple):
+class RoundParts(NamedTuple):
     """The seconds of a round with one sampler and one learner, by what shortens them."""
 
     serial: float  # neither more samplers nor more learners
     collect: float  # more samplers
     learn: float  # more learners
 
-    def with_shares(self, shares: Shares) -> Parts:
+    def with_shares(self, shares: Shares) -> RoundParts:
         """The seconds of a round of so many workers."""
-        return Parts(self.serial, self.collect * shares.sampler, self.learn * shares.learner)
+        return RoundParts(self.serial, self.collect * shares.sampler, self.learn * shares.learner)
 
 
 def largest_share(pieces: int, workers: int) -> float:
@@ -120,17 +120,17 @@ def largest_share(pieces: int, workers: int) -> float:
     return math.ceil(pieces / workers) / pieces
 
 
-def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> Parts:
+def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
     """The parts with the least sum of squared relative errors of the seconds, all >= 0.
 
-    What a share that never varies would divide cannot be told from the serial part, and is in it.
+    What a share that never varies would divide is in the serial part.
 
     Args:
         shares: of each measurement.
         seconds: of a round in each measurement.
 
     Raises:
-        ValueError: there are fewer different shares than parts that could be told apart.
+        ValueError: there are fewer different shares than parts to separate.
     """
     from scipy.optimize import nnls
 
@@ -138,12 +138,10 @@ def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> Parts:
     terms = np.array([(1.0, *each) for each in shares])
     varied = [0, *(i for i in (1, 2) if np.unique(terms[:, i]).size > 1)]
     if np.linalg.matrix_rank(terms[:, varied]) < len(varied):
-        raise ValueError(
-            f"{len(varied)} parts cannot be told apart by shares {sorted(set(shares))}"
-        )
+        raise ValueError(f"{len(varied)} parts cannot be separated by shares {sorted(set(shares))}")
     weights = np.zeros(3)
     weights[varied], _ = nnls(terms[:, varied] / times[:, None], np.ones_like(times))
-    return Parts(*weights.tolist())
+    return RoundParts(*weights.tolist())
 
 
 class Fit(NamedTuple, Generic[T]):
@@ -246,7 +244,7 @@ class RoundFit(NamedTuple):
     line: str  # a label where there are several such groups of runs; else ''
     workers: list[tuple[int, int]]  # the samplers and learners of each cell
     shares: list[Shares]  # the largest shares of each cell
-    fit: Fit[Parts]  # the parts, with the cells: seconds of a round
+    fit: Fit[RoundParts]  # the parts, with the cells: seconds of a round
 
     @property
     def varied(self) -> tuple[bool, bool]:
@@ -260,7 +258,12 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
 
     Rounds are without the evaluations and checkpoints between them, which come by steps.
     """
-    round_s = iterations["iteration_s"] - _between_rounds(sweep, iterations)
+    round_s, timing = iterations["iteration_s"], sweep.timing
+    if apart := [name for name in ("evaluate_s", "checkpoint_s") if name in timing]:
+        agent = timing[timing["process"].astype(str) == AGENT]
+        spent = agent.groupby(["run", "iteration"], observed=True)[apart].sum().sum(axis=1)
+        places = pd.MultiIndex.from_frame(iterations[["run", "iteration"]])
+        round_s = round_s - spent.reindex(places).fillna(0.0).to_numpy()
     cells = wall_clock.measure_seconds(
         sweep, iterations.assign(round_s=round_s), "round_s", "sampler.n"
     )
@@ -286,18 +289,6 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
             continue
         found.append(RoundFit(line, [each[0] for each in known if each], shares, fit))
     return [each for each in found if any(each.varied)]
-
-
-def _between_rounds(sweep: Sweep, iterations: pd.DataFrame) -> pd.Series[float]:
-    """[rows of iterations] the agent's seconds that come by steps and not by rounds."""
-    timing, keys = sweep.timing, ["run", "iteration"]
-    columns = [name for name in ("evaluate_s", "checkpoint_s") if name in timing]
-    if not columns:
-        return pd.Series(0.0, index=iterations.index)
-    agent = timing[timing["process"].astype(str) == AGENT]
-    spent = agent.groupby(keys, observed=True)[columns].sum().sum(axis=1)
-    places = pd.MultiIndex.from_frame(iterations[keys])
-    return pd.Series(spent.reindex(places).fillna(0.0).to_numpy(), index=iterations.index)
 
 
 def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:

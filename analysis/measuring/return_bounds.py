@@ -27,7 +27,7 @@ def of_column(column: str) -> Ends:
 
 
 def of_returns(runs: Iterable[Run]) -> Ends:
-    """The least and the greatest return of an episode of the runs, where the task tells them.
+    """The least and the greatest return of an episode of the runs, where the task is known.
 
     A task with arguments or a time limit of its own has other rewards or lengths than the table's.
     """

@@ -32,22 +32,19 @@ from walle.analysis.measuring.wall_clock import (
 from walle.analysis.runs import Sweep
 from walle.analysis.writing.format import listed
 
-# A call for no lane costs as much as these numbers of lanes: `python benchmarks/lanes.py --tasks
-# HalfCheetah` (64x64 nets); a sampler's bookkeeping of a rollout with `env=slow` in 64 lanes.
+# A call for no lane costs as much as these numbers of lanes (benchmarks/lanes.py, HalfCheetah).
 ACT_CALL_LANES, ENV_CALL_LANES, ROLLOUT_LANES = 36.0, 2.3, 60.0
-# Of the agent for each sampler and round: reading and copying a rollout, waking the sampler, and
-# looking after all samplers whenever the agent wakes (64 samplers' pipes in one process, AMD EPYC).
+# Of the agent for each sampler and round: copying a rollout, waking, looking after all samplers.
 SAMPLER_S = 35e-6 + 3e-6 + 1.5 * 4.5e-6
 MACHINE_S = 35e-6  # of the agent for each other machine and round
 COPY_BYTES_S = 4e9  # of one core, for what other machines send
 POLICY_BYTES = 100e3
 # Of a core for a step of `env=slow`, which only waits: in each of 64 processes on two cores.
 SLOW_CPU_S = 0.11e-3
-# The share of learning that learners divide: 87% [83, 91] by whole runs (docs/study.md), 91% to 94%
-# by the sections of rounds (benchmarks/measured/serial*.json).
+# Of learning: 87% [83, 91] by whole runs (docs/study.md), 91% to 94% by sections of rounds
+# (benchmarks/measured/serial*.json).
 DIVISIBLE = 0.83, 0.94
-# The largest errors beside real runs (docs/cluster.md): in lock-step with a core for each process,
-# and with an overlap, more processes than cores, or several machines.
+# The largest errors beside real runs: in lock-step with a core for each process, and otherwise.
 ERROR, ERROR_SHARED = 0.10, 0.25
 DRAWS = 400
 MAY_DIFFER = {  # settings that a plan is about, and those without a part in its costs
@@ -197,8 +194,8 @@ def predict(costs: Costs, setup: Setup) -> Prediction:
 
     useful, then = min(setup.learners, costs.shards), min(was.learners, costs.shards)
     divided = (1 - costs.divisible * (1 - 1 / useful)) / (1 - costs.divisible * (1 - 1 / then))
-    crowd = max(1.0, useful / cores)
-    learn_s = costs.learn_s * divided * (setup.round_steps / was.round_steps) * crowd
+    learn_s = costs.learn_s * divided * (setup.round_steps / was.round_steps)
+    learn_s = learn_s * max(1.0, useful / cores)
     sent = sum(others) / setup.samplers * setup.round_steps * setup.step_bytes
     agent_s = costs.agent_s + SAMPLER_S * first + MACHINE_S * len(others) + sent / COPY_BYTES_S
     arrive_s = 0.0
@@ -256,7 +253,6 @@ def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Cos
     def drawn(name: str, of: Callable[..., FloatArray] = np.mean) -> FloatArray:
         return np.asarray(of(frame[name].to_numpy(float)[picks], axis=1))
 
-    sampler_s = SAMPLER_S * measured.samplers
     return Costs(
         measured=measured,
         iterations=len(frame),
@@ -265,7 +261,7 @@ def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Cos
         other_s=drawn("other_s", np.median),
         send_s=drawn("send_s", np.median),
         learn_s=drawn("learn_s"),
-        agent_s=np.maximum(0.0, drawn("agent_s", np.median) - sampler_s),
+        agent_s=np.maximum(0.0, drawn("agent_s", np.median) - SAMPLER_S * measured.samplers),
         after_s=drawn("after_s", np.median),
         divisible=_divisible(rounds, measured, rng),
         shards=shards if isinstance(shards, int) else 1,
@@ -323,9 +319,7 @@ def read_rounds(sweep: Sweep, warmup: int) -> list[tuple[Run, Setup, pd.DataFram
     rounds = [(run, _setup(run), found[found["run"] == run.name]) for run in sweep.runs]
     rounds = [each for each in rounds if len(each[2])]
     if not rounds:
-        raise BadInputError(
-            "no iteration after the warm-up has the seconds of its samplers: run a few more"
-        )
+        raise BadInputError("no iteration after the warm-up has its samplers' seconds: run more")
     return rounds
 
 

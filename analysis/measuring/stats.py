@@ -111,7 +111,7 @@ def student(dof: float) -> float:
 
 
 def effective_size(x: npt.ArrayLike) -> int:
-    """The number of independent values that tell as much about the mean as the series `x`, >= 2.
+    """The number of independent values that say as much about the mean as the series `x`, >= 2.
 
     n / t with t the larger of two estimates of the autocorrelation time: (1 + r) / (1 - r) of a
     first-order process, whose r has its bias of -(1 + 3 r) / n taken off (Kendall 1954), and the
@@ -202,7 +202,7 @@ class Estimate(NamedTuple):
     """A normally distributed estimate."""
 
     value: float  # the estimate
-    variance: float = math.nan  # its estimated variance; nan where a single run tells nothing of it
+    variance: float = math.nan  # its estimated variance; NaN for a single run
     dof: float = math.nan  # the degrees of freedom of `variance`
 
     def interval(self, of: Callable[[float], float] = float) -> Interval:

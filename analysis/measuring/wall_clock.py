@@ -23,7 +23,7 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
 
     The wall clock of an iteration loses all compiling of its run so far. What the compiler takes
     depends on what it finds in its cache, so a first run would look slower than the next one. A run
-    that went on after an interruption has started twice: its wall clock keeps the first start only.
+    that was resumed has started twice: its wall clock keeps the first start only.
     """
     frame = sweep.iterations
     if "wall_s" in frame:
@@ -69,7 +69,7 @@ def compile_seconds(sweep: Sweep) -> pd.Series[float]:
 
 
 def starts(sweep: Sweep) -> pd.Series[int]:
-    """[rows of sweep.iterations] how often the run had started or gone on by then, from 1.
+    """[rows of sweep.iterations] the number of starts and resumptions of the run by then, from 1.
 
     Every process of an agent compiles, for microseconds at least, before its first iteration and
     at no other time.
@@ -89,7 +89,7 @@ def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
 def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
     """The iterations after the warm-up; notes the runs that have none.
 
-    The warm-up is the first `warmup` iterations after each start of a run, and after it went on.
+    The warm-up is the first `warmup` iterations after each start or resumption of a run.
     The times are without compiling, unless `compiling` leaves it in.
 
     Raises:
@@ -110,8 +110,8 @@ def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = Fals
 def timing_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
     """The rows of sweep.timing whose time lies after the warm-up, without the compiler's time.
 
-    A sampler's row begins where its rollout before was handed over, so its first rows after the
-    warm-up still tell of waiting for the warm-up's end, and of waiting for the compiler: one row in
+    A sampler's row starts where its last rollout was handed over, so its first rows after the
+    warm-up still include waiting for the warm-up's end, and of waiting for the compiler: one row in
     lock-step, one more for each round of lag or free slot. They are left out.
 
     Args:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class Study(NamedTuple):
     Attributes:
         figure: the figure, drawn but not written.
         table: the numbers behind the figure; a column `x` may have `x_low` and `x_high` beside it.
-        sentences: the findings in sentences.
+        sentences: the findings.
         points: every point of the figure, where the table is only a summary; else None.
     """
 
@@ -43,7 +44,6 @@ def parser(
     description: str | None,
     flags: Mapping[str, Any] | None = None,
     *,
-    by: str | None = "sampler.n",
     formats: tuple[str, ...] = FORMATS,
 ) -> argparse.ArgumentParser:
     """A parser with the flags that all scripts share, and with a script's own `flags`.
@@ -51,7 +51,6 @@ def parser(
     Args:
         description: the text above the flags.
         flags: the arguments of `add_argument` for each flag; for a switch its help is enough.
-        by: the default of --by.
         formats: the endings of the file to write.
     """
     raw = argparse.RawDescriptionHelpFormatter
@@ -66,8 +65,8 @@ def parser(
     )
     about = "the file for the numbers behind the figure (default: beside the figure)"
     p.add_argument("--csv", type=Path, metavar="FILE", help=about)
-    about = f"the configuration key to compare by (default: {by or 'sampler.n, or what varies'})"
-    p.add_argument("--by", default=by, metavar="KEY", help=about)
+    about = "the configuration key to compare by (default: sampler.n, or what varies)"
+    p.add_argument("--by", metavar="KEY", help=about)
     about = "leave the first K iterations of each run out of mean times (default: 1)"
     p.add_argument("--warmup", type=whole_number, default=1, metavar="K", help=about)
     p.add_argument("--title", help="write a title above the figure")
@@ -88,60 +87,74 @@ def guard(name: str, action: Callable[[], None]) -> int:
     return 0
 
 
+def command(
+    name: str,
+    study: Callable[..., Study],
+    doc: str | None,
+    flags: Mapping[str, Any] | None = None,
+    figure: Callable[[argparse.Namespace], str] | None = None,
+) -> Callable[..., int]:
+    """The `main` of a script that draws a figure: a function of the arguments, or of sys.argv.
+
+    Args:
+        name: the script's name, which stands before an error.
+        study: the script's work; its keywords are flags, and the runs of `baseline` are loaded.
+        doc: the text above the flags.
+        flags: the script's own flags, see `parser`.
+        figure: returns the name of the figure's file without its ending; by default `name`.
+    """
+
+    def main(argv: list[str] | None = None) -> int:
+        args = parser(doc, flags).parse_intermixed_args(argv)
+        options = [key for key in inspect.signature(study).parameters if key != "sweep"]
+        return run(args, name, study, options, figure=figure(args) if figure else name)
+
+    return main
+
+
 def run(
     args: argparse.Namespace,
     name: str,
     study: Callable[..., Study],
-    options: tuple[str, ...] = (),
+    options: Sequence[str] = (),
     *,
     figure: str | None = None,
 ) -> int:
     """Loads the runs, studies them, writes and prints the result; returns the exit code.
 
-    Args:
-        args: the parsed flags.
-        name: the script's name, which stands before an error.
-        study: the script's work.
-        options: the flags that `study` takes, as keywords; the runs of `baseline` are loaded.
-        figure: the name of the figure's file without its ending; by default `name`.
+    The keywords of `study` named in `options` are taken from the flags. The error of a failed study
+    also names the runs that were left out.
     """
 
-    def asked(sweep: Sweep) -> Study:
-        chosen = given(args, *options)
+    def draw() -> None:
+        sweep, chosen = load(*args.sweep), given(args, *options)
         if chosen.get("baseline"):
             chosen["baseline"] = load(args.baseline)
-        return study(sweep, **chosen)
+        with style.paper():
+            try:
+                result = study(sweep, **chosen)
+            except BadInputError as error:
+                left_out = sentences.account(sweep) if sweep.left_out else []
+                text = sentences.ended(error) if left_out else str(error)
+                raise BadInputError(" ".join([text, *left_out])) from error
+            style.finish(result.figure, args.title)
+            path = output_path(args, sweep, f"figures/{figure or name}.png")
+            numbers = args.csv or path.with_suffix(".csv")
+            try:
+                style.save(result.figure, path)
+            except OSError as error:
+                raise BadInputError(_unwritable(error)) from error
+        points = result.table if result.points is None else result.points
+        write_text(numbers, points.to_csv(index=False))
+        newest = "" if args.sweep else " (the newest sweep)"
+        print(f"{' '.join(map(str, sweep.paths))}{newest}\n")
+        print(sentences.readable(result.table).to_string(index=False), end="\n\n")
+        print(*result.sentences, *sentences.account(sweep), sep="\n")
+        print(f"figure:  {path}\nnumbers: {numbers}")
+        print(f"runs:    {fingerprint(sweep.runs)} (SHA-256 of their run.json)")
+        open_viewer(args, figure or name, path.resolve().as_uri())
 
-    return guard(name, lambda: _run(args, figure or name, asked))
-
-
-def _run(args: argparse.Namespace, name: str, study: Callable[[Sweep], Study]) -> None:
-    sweep = load(*args.sweep)
-    with style.paper():
-        result = _studied(sweep, study)
-        style.finish(result.figure, args.title)
-        path = output_path(args, sweep, f"figures/{name}.png")
-        numbers = args.csv or path.with_suffix(".csv")
-        _write(result, path, numbers)
-    newest = "" if args.sweep else " (the newest sweep)"
-    print(f"{' '.join(map(str, sweep.paths))}{newest}\n")
-    print(sentences.readable(result.table).to_string(index=False), end="\n\n")
-    print(*result.sentences, *sentences.account(sweep), sep="\n")
-    print(f"figure:  {path}\nnumbers: {numbers}")
-    print(f"runs:    {fingerprint(sweep.runs)} (SHA-256 of their run.json)")
-    open_viewer(args, name, path.resolve().as_uri())
-
-
-def _studied(sweep: Sweep, study: Callable[[Sweep], Study]) -> Study:
-    """The study; the error of a failed one also names the runs that were left out."""
-    try:
-        return study(sweep)
-    except BadInputError as error:
-        if not sweep.left_out:
-            raise
-        raise BadInputError(
-            " ".join([sentences.ended(error), *sentences.account(sweep)])
-        ) from error
+    return guard(name, draw)
 
 
 def given(args: argparse.Namespace, *options: str) -> dict[str, Any]:
@@ -179,15 +192,6 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise BadInputError(_unwritable(error)) from error
-
-
-def _write(result: Study, figure: Path, numbers: Path) -> None:
-    try:
-        style.save(result.figure, figure)
-    except OSError as error:
-        raise BadInputError(_unwritable(error)) from error
-    points = result.table if result.points is None else result.points
-    write_text(numbers, points.to_csv(index=False))
 
 
 def _unwritable(error: OSError) -> str:

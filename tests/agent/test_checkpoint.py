@@ -224,7 +224,7 @@ def test_the_one_before_is_used_where_the_last_one_is_damaged(tmp_path, damage):
     said = []
     assert checkpoint.load_last(tmp_path, said.append)["iteration"] == 1
     (line,) = said
-    assert line.endswith("going on from previous.pt")
+    assert line.endswith("resuming from previous.pt")
     assert "last.pt" in line
     (tmp_path / checkpoint.PREVIOUS).write_bytes(b"")
     with pytest.raises(ConfigError, match=r"last\.pt"):
@@ -263,13 +263,13 @@ def test_a_run_goes_on_where_its_checkpoint_is(run_directory):
     said = []
     state = checkpoint.earlier_state(run_directory, said.append, total_steps=513)
     assert state["iteration"] == 2
-    assert said == ["going on after iteration 2, 512 steps"]
+    assert said == ["resuming after iteration 2, 512 steps"]
 
 
 def test_a_run_without_a_checkpoint_begins_again(tmp_path):
     said = []
     assert checkpoint.earlier_state(tmp_path, said.append) is None
-    assert said == [f"{tmp_path} has no checkpoint; the run begins again"]
+    assert said == [f"{tmp_path} has no checkpoint; the run starts again"]
 
 
 def test_a_run_that_has_all_its_steps_is_refused(run_directory):

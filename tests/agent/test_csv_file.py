@@ -148,3 +148,14 @@ def test_a_file_is_not_cut_within_a_row(tmp_path):
     assert path.read_text() == "x,y\n1,2\n3,4\n"
     CsvFile(path, length=8).close()
     assert path.read_text() == "x,y\n1,2\n"
+
+
+def test_a_file_of_an_earlier_version_is_continued_under_its_old_columns(tmp_path):
+    path = tmp_path / "iterations.csv"
+    path.write_text("iteration,minibatches\n1,4\n")
+    file = CsvFile(path, length=path.stat().st_size)
+    file.append([{"iteration": 2, "gradient_steps": 8}])
+    assert path.read_text() == "iteration,minibatches\n1,4\n2,8\n"
+    with pytest.raises(ValueError, match="has columns"):
+        file.append([{"iteration": 3, "steps": 8}])
+    file.close()

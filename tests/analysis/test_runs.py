@@ -153,7 +153,7 @@ def test_attempts_and_replaced_samplers_are_said(tmp_path: Path) -> None:
     assert sweep.notes == [
         "2 of 4 runs replaced a dead sampler or learner (1, 3), 3 times in all: a repeated round "
         "takes longer",
-        "1 of these runs went on with other numbers than without a death (3)",
+        "1 of these runs continued with other numbers than without a death (3)",
     ]
     summary = sweep.summary()
     assert summary["attempts"].tolist() == [1, 3, 1, 1]

@@ -80,7 +80,7 @@ def test_the_setting_that_decides_is_the_most_important(tmp_path):
     for _ in range(100):
         trial = study.ask(SPACE)
         study.tell(trial, -trial.params["algo.epochs"] + 0.1 * len(trial.params["algo"]))
-    search = searches.Search(study, tmp_path, {}, study.trials, study.best_trial)
+    search = searches.StoredSearch(study, tmp_path, {}, study.trials, study.best_trial)
     found = figures.importances(search).table
     assert found["setting"][0] == "algo.epochs"
     assert found["importance"].sum() == pytest.approx(1)

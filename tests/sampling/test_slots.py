@@ -10,6 +10,7 @@ import pytest
 from walle.errors import ConfigError
 from walle.sampling import slots
 from walle.sampling.slots import Arena
+from walle.system.shared_memory import SharedMemory
 from walle.system.workers import forkserver_context
 
 
@@ -59,7 +60,7 @@ def test_nothing_at_all_has_a_place_too():
 
 def test_a_full_dev_shm_is_no_matter():
     arena = Arena(LAYOUT)
-    place = os.readlink(f"/proc/self/fd/{arena.descriptor}")
+    place = os.readlink(f"/proc/self/fd/{arena.memory._descriptor}")
     assert place.startswith("/memfd:")  # a file there would end a run by SIGBUS when it is full
 
 
@@ -83,7 +84,7 @@ def test_the_memory_lives_as_long_as_an_array_and_the_descriptor_as_the_arena():
     arena = Arena([((1000,), "float64")])
     (array,) = arena.arrays()
     array[:] = 5
-    file = os.fstat(arena.descriptor)
+    file = os.fstat(arena.memory._descriptor)
     assert descriptors_of(file) == 2  # mmap has a descriptor of its own
     del arena
     gc.collect()
@@ -105,8 +106,10 @@ def descriptors_of(file):
 
 def test_more_arrays_are_seen_by_both_processes():
     ours, theirs = Arena(LAYOUT), Arena.__new__(Arena)
-    descriptor = SimpleNamespace(detach=lambda: os.dup(ours.descriptor))
-    theirs.__setstate__({"_layout": LAYOUT, "descriptor": descriptor})  # as a pickle does there
+    descriptor = SimpleNamespace(detach=lambda: os.dup(ours.memory._descriptor))
+    theirs.memory = SharedMemory.__new__(SharedMemory)  # as unpickling does there
+    theirs.memory.__setstate__({"_reserve": False, "_descriptor": descriptor})
+    theirs.resize(LAYOUT)
     assert theirs.arrays()[0].tolist() == [0, 0, 0]
     for length in (100_000, 2):
         for arena in (ours, theirs):

@@ -15,7 +15,6 @@ KEEPERS = (
     "env=gym",
     "env.id=tests.toy:Keeper-v0",
     "env.episode_limit=5",
-    "sampler.n=2",
     "sampler.lanes=2",
     "batch_size=16",
     "algo.minibatch_size=16",
@@ -35,12 +34,12 @@ def wait_until(condition):
 class Run:
     """A run whose environments start programs, and every process that it has started."""
 
-    def __init__(self, directory, *overrides):
+    def __init__(self, directory, *overrides, sampler="sampler.n=2"):
         self.directory, self._pids = directory, directory / "pids"
         directory.mkdir()
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "walle.run", *KEEPERS, *overrides),
+                *(sys.executable, "-m", "walle.run", *KEEPERS, sampler, *overrides),
                 *(f"+env.kwargs.pids={self._pids}", f"hydra.run.dir={directory}"),
             ],
             stderr=subprocess.PIPE,
@@ -114,8 +113,8 @@ def alive(process):
 def start(tmp_path):
     runs = []
 
-    def _start(*overrides):
-        runs.append(Run(tmp_path / "run", *overrides))
+    def _start(*overrides, **kwargs):
+        runs.append(Run(tmp_path / "run", *overrides, **kwargs))
         return runs[-1]
 
     yield _start
@@ -169,10 +168,11 @@ def test_after_two_interrupts_in_an_environment_that_hangs(start):
     assert run.left(within_s=0.2) == []
 
 
-@pytest.mark.parametrize("sampler", ["process", pytest.param("serial", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "sampler", ["sampler.n=2", pytest.param("sampler=serial", marks=pytest.mark.slow)]
+)
 def test_after_the_agent_was_killed(start, sampler):
-    n = 2 if sampler == "process" else 1
-    run = start(LONG, f"sampler={sampler}", f"sampler.n={n}")
+    run = start(LONG, sampler=sampler)
     run.train(PROBES + EVALUATION + SAMPLERS)
     run.process.kill()
     assert run.left() == []

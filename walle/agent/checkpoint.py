@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from walle.errors import DISK_CURES, ConfigError, DiskError
+from walle.errors import DISK_FIXES, ConfigError, DiskError
 
 if TYPE_CHECKING:
     from walle.learning.replay import Replay
@@ -84,10 +84,10 @@ def load(path: Path) -> dict[str, Any]:
     except Exception as error:  # damaged bytes may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"{path} is damaged or no checkpoint of walle's: {reason}") from error
-    found = state.get("format") if isinstance(state, dict) else None
-    if found != FORMAT:
+    version = state.get("format") if isinstance(state, dict) else None
+    if version != FORMAT:
         raise ConfigError(
-            f"{path} has format {found}, and this version of walle reads format {FORMAT}; "
+            f"{path} has format {version}, and this version of walle reads format {FORMAT}; "
             "use the version that wrote it"
         )
     return dict(state)
@@ -129,22 +129,22 @@ def newest(directory: Path) -> Path | None:
 
 
 def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
-    """The error of a run in `directory` that could not write, with what remains and the cure.
+    """The error of a run in `directory` that could not write, with what remains and the fix.
 
     Args:
-        error: what the system said; its number must be in `DISK_CURES`.
+        error: from the operating system; its number must be in `DISK_FIXES`.
         directory: the run's directory.
         shown: its path as a user would type it.
     """
-    cure, found = DISK_CURES[error.errno or 0], newest(directory / "checkpoints")
-    if found is None:
-        what = f"no checkpoint was written: {cure} and start again, or use another hydra.run.dir"
+    fix, kept = DISK_FIXES[error.errno or 0], newest(directory / "checkpoints")
+    if kept is None:
+        what = f"no checkpoint was written: {fix} and start again, or use another hydra.run.dir"
     else:
-        what = f"{shown}/checkpoints/{found.name} remains: {cure} and go on with resume={shown}"
-    said = DiskError(f"cannot write: {error}; {what}")
+        what = f"{shown}/checkpoints/{kept.name} remains: {fix} and continue with resume={shown}"
+    failure = DiskError(f"cannot write: {error}; {what}")
     for note in getattr(error, "__notes__", []):
-        said.add_note(note)
-    return said
+        failure.add_note(note)
+    return failure
 
 
 def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
             state = load(directory / PREVIOUS)
         except ConfigError:
             raise error from None
-        say(f"{error}; going on from {PREVIOUS}")
+        say(f"{error}; resuming from {PREVIOUS}")
         return state | {"fell_back": True}
 
 
@@ -236,11 +236,11 @@ class ReplayFiles:
         self._oldest = replay.inserted - len(replay)
         self._written = max(self._written, self._oldest)
         while self._written < replay.inserted:
-            begin = self._written // _ROWS_A_FILE * _ROWS_A_FILE
-            end = min(begin + _ROWS_A_FILE, replay.inserted)
+            start = self._written // _ROWS_A_FILE * _ROWS_A_FILE
+            end = min(start + _ROWS_A_FILE, replay.inserted)
             rows = replay.rows(self._written, end).numpy()
-            with self._path(begin).open("r+b" if self._path(begin).exists() else "wb") as file:
-                file.seek((self._written - begin) * rows.shape[1] * rows.itemsize)
+            with self._path(start).open("r+b" if self._path(start).exists() else "wb") as file:
+                file.seek((self._written - start) * rows.shape[1] * rows.itemsize)
                 file.write(rows.tobytes())
                 file.truncate()
                 file.flush()
@@ -258,21 +258,21 @@ class ReplayFiles:
         Raises:
             ConfigError: rows are missing.
         """
-        begin = max(inserted - size, inserted - replay.capacity)
-        first = begin // _ROWS_A_FILE * _ROWS_A_FILE
+        start = max(inserted - size, inserted - replay.capacity)
+        first = start // _ROWS_A_FILE * _ROWS_A_FILE
         parts = [self._rows(place, replay) for place in range(first, inserted, _ROWS_A_FILE)]
         nothing = np.empty((0, replay.width), replay.dtype)
-        rows = np.concatenate([nothing, *parts])[begin - first :][: inserted - begin]
-        if len(rows) < inserted - begin:
+        rows = np.concatenate([nothing, *parts])[start - first :][: inserted - start]
+        if len(rows) < inserted - start:
             raise ConfigError(
                 f"{self._directory} lacks rows of the replay buffer: the checkpoint needs rows "
-                f"{begin} to {inserted - 1}"
+                f"{start} to {inserted - 1}"
             )
         replay.restore(torch.from_numpy(rows), inserted)
-        self._written, self._oldest, self._needed = inserted, begin, begin
+        self._written, self._oldest, self._needed = inserted, start, start
 
-    def _rows(self, begin: int, replay: Replay) -> np.ndarray:
-        path = self._path(begin)
+    def _rows(self, start: int, replay: Replay) -> np.ndarray:
+        path = self._path(start)
         data = path.read_bytes() if path.exists() else b""
         size = replay.width * np.dtype(replay.dtype).itemsize
         whole = data[: len(data) // size * size]
@@ -283,8 +283,8 @@ class ReplayFiles:
             if int(path.stem) + _ROWS_A_FILE <= row:
                 path.unlink()
 
-    def _path(self, begin: int) -> Path:
-        return self._directory / f"{begin:012}.rows"
+    def _path(self, start: int) -> Path:
+        return self._directory / f"{start:012}.rows"
 
 
 def as_data(value: Any) -> Any:
@@ -318,13 +318,13 @@ def made_here() -> dict[str, Any]:
 
 def differences(state: Mapping[str, Any]) -> list[str]:
     """What differs here from where `state` was written: versions and processor."""
-    here, found = made_here(), []
+    here, changes = made_here(), []
     for name, version in state["versions"].items():
         if version != here["versions"].get(name):
-            found.append(f"{name} {version} then, {here['versions'].get(name)} now")
+            changes.append(f"{name} {version} then, {here['versions'].get(name)} now")
     if state["cpu_model"] != here["cpu_model"]:
-        found.append(f"processor {state['cpu_model']} then, {here['cpu_model']} now")
-    return found
+        changes.append(f"processor {state['cpu_model']} then, {here['cpu_model']} now")
+    return changes
 
 
 def earlier_state(
@@ -348,22 +348,23 @@ def earlier_state(
     """
     checkpoints = directory / "checkpoints"
     if not any((checkpoints / name).exists() for name in (LAST, PREVIOUS)):
-        say(f"{directory} has no checkpoint; the run begins again")
+        say(f"{directory} has no checkpoint; the run starts again")
         return None
     state = load_last(checkpoints, say)
     done = total_steps is not None and state["env_steps"] >= total_steps
-    if done and not state.get("evaluation_is_due"):  # a signal may have broken off the last one
+    if done and not state.get("evaluation_is_due"):  # a signal may have interrupted the last one
         raise ConfigError(
             f"total_steps={total_steps}: the run in {directory} has learned from "
-            f"{state['env_steps']} steps already; give more total_steps to go on"
+            f"{state['env_steps']} steps already; give more total_steps to continue"
         )
     stopped_by = state.get("callbacks", {}).get("stopped_by")
     if stopped_by in callbacks:
         raise ConfigError(
             f"callbacks={stopped_by}: it stopped the run in {directory} after "
-            f"{state['env_steps']:,} steps; to go on all the same leave it out, as in callbacks=[]"
+            f"{state['env_steps']:,} steps; to continue all the same leave it out, as in "
+            "callbacks=[]"
         )
-    say(f"going on after iteration {state['iteration']}, {state['env_steps']:,} steps")
+    say(f"resuming after iteration {state['iteration']}, {state['env_steps']:,} steps")
     for difference in differences(state):
         say(f"numbers may differ in their last bits: {difference}")
     return state

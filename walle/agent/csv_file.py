@@ -11,6 +11,8 @@ from walle.errors import ConfigError, WalleError
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
+# Columns of earlier versions, under which a resumed run continues its file.
+RENAMED = dict.fromkeys(("minibatches", "epochs", "updates"), "gradient_steps")
 
 
 class CsvFile:
@@ -28,7 +30,7 @@ class CsvFile:
         Args:
             path: where to write.
             columns: names of the columns, if they are known already.
-            length: bytes of an earlier file to go on with; it is cut there. None or 0: a new file.
+            length: bytes of an earlier file to continue; it is cut there. None or 0: a new file.
 
         Raises:
             ConfigError: the earlier file is missing or shorter.
@@ -88,9 +90,10 @@ class CsvFile:
             return
         if self._columns is None:
             self._create(tuple(rows[0]))
-        text = ""
+        text, known = "", self._columns or ()
+        current = tuple(RENAMED.get(column, column) for column in known)
         for row in rows:
-            if tuple(row) != self._columns:
+            if tuple(row) not in (known, current):
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
             text += ",".join(map(_cell, row.values())) + "\n"
         self._write(text)
@@ -98,23 +101,23 @@ class CsvFile:
     def _write(self, text: str) -> None:
         """Writes `text` completely, or raises an error and writes nothing."""
         data = text.encode()
-        found = os.fstat(self._descriptor)
-        if not found.st_nlink and not self._leads_to(found):
+        info = os.fstat(self._descriptor)
+        if not info.st_nlink and not self._leads_to(info):
             raise WalleError(
                 f"{self._path} was deleted while the run wrote to it: leave the files of a run "
                 "alone until it has ended"
             )
         try:
-            while data:  # a disk that gets full takes a part, and then says why
+            while data:  # a full disk takes a part, and raises at the next write
                 data = data[os.write(self._descriptor, data) :]
         except OSError as error:
-            os.ftruncate(self._descriptor, found.st_size)
+            os.ftruncate(self._descriptor, info.st_size)
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 
-    def _leads_to(self, found: os.stat_result) -> bool:
+    def _leads_to(self, info: os.stat_result) -> bool:
         """Whether the path leads to that file: some file systems count no links at all."""
         try:
-            return os.path.samestat(os.stat(self._path), found)
+            return os.path.samestat(os.stat(self._path), info)
         except FileNotFoundError:
             return False
 

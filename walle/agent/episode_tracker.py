@@ -46,14 +46,14 @@ class EpisodeTracker:
 
     def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
         """Adds a rollout; returns the episodes that ended in it, by step and then by lane."""
-        found = [
+        episodes = [
             self._episode(rollout, finished, steps_before, wall_s)
             for finished in self._lanes.add(rollout)
         ]
-        self._recent.extend(episode.episode_return for episode in found)
-        self._recent_lengths.extend(episode.length for episode in found)
-        self.count += len(found)
-        return found
+        self._recent.extend(episode.episode_return for episode in episodes)
+        self._recent_lengths.extend(episode.length for episode in episodes)
+        self.count += len(episodes)
+        return episodes
 
     def _episode(
         self, rollout: Rollout, finished: FinishedEpisode, steps_before: int, wall_s: float

@@ -184,7 +184,7 @@ def run_episodes(
         lanes: L lanes.
         seeds: of the episodes, one a lane; None where the lanes take no new seeds.
         act: raw observations [L, O] to actions [L, *A].
-        interrupted: asked before every step.
+        interrupted: called before every step.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)

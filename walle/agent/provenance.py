@@ -52,17 +52,17 @@ def write_provenance(
 def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
     """Adds to run.json which nodes of a cluster collect from a round on."""
     path = directory / "run.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    found["nodes"] = [*found.get("nodes", []), nodes]
-    write_atomically(path, json.dumps(found, indent=2) + "\n")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["nodes"] = [*content.get("nodes", []), nodes]
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def _git() -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from walle.config.loading import (
     to_dict,
     validate,
     with_variables,
+    without_removed,
 )
 from walle.config.resuming import resumed_config, stored_config
 
@@ -26,4 +27,5 @@ __all__ = [
     "to_dict",
     "validate",
     "with_variables",
+    "without_removed",
 ]

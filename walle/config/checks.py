@@ -90,14 +90,14 @@ def _check_device(device: str) -> None:
 
     unknown = ConfigError(f"device={device!r} is unknown; use cpu, cuda or cuda:N")
     try:
-        asked = torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError:
         raise unknown from None
-    if asked.type not in ("cpu", "cuda") or (asked.type == "cpu" and asked.index):
+    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cpu" and chosen.index):
         raise unknown
-    found = torch.cuda.device_count()
-    if asked.type == "cuda" and (asked.index or 0) >= found:
-        raise ConfigError(f"device={device!r}: torch sees {found} CUDA devices; use device=cpu")
+    count = torch.cuda.device_count()
+    if chosen.type == "cuda" and (chosen.index or 0) >= count:
+        raise ConfigError(f"device={device!r}: torch sees {count} CUDA devices; use device=cpu")
 
 
 def _checked_sampler(config: Config) -> Config:
@@ -182,21 +182,21 @@ def _nearest_divisor(batch_size: int, n: int) -> int:
 
 def _checked_learners(config: Config) -> Config:
     """Fills in the open values of `learner`, and checks them against the minibatches."""
-    asked, sizes = config.learner, config.algo.shared_minibatches
+    learner, sizes = config.learner, config.algo.shared_minibatches
     algorithm = algos.load(config.algo.name)
     divides = hasattr(algorithm, "join")  # see learning.sharing.learners.Learnable
     steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
     chosen = [default_shards(size, steps) for size in sizes.values()] if divides else []
     if algorithm.capabilities.replay:
         chosen = []  # an update takes several steps, each with an exchange: only on request
-    shards = asked.shards or min(chosen, default=1)
+    shards = learner.shards or min(chosen, default=1)
     for key, size in sizes.items():
         if size % shards:
             raise ConfigError(
                 f"algo.{key}={size} cannot be divided evenly into learner.shards={shards}; "
                 f"the nearest value that fits: {_nearest_multiples(size, shards)}"
             )
-    n = asked.n or min(shards, _idle_cores(config))
+    n = learner.n or min(shards, _idle_cores(config))
     if not divides and max(n, shards) > 1:
         setting = f"learner.n={n}" if n > 1 else f"learner.shards={shards}"
         raise ConfigError(
@@ -205,13 +205,13 @@ def _checked_learners(config: Config) -> Config:
         )
     if n > shards:
         small = ", ".join(f"algo.{key}={size}" for key, size in sizes.items())
-        reason = f" (chosen for {small or 'one minibatch a round'})" if not asked.shards else ""
+        reason = f" (chosen for {small or 'one minibatch a round'})" if not learner.shards else ""
         raise ConfigError(
             f"learner.n={n} is more than learner.shards={shards}{reason}: each learner needs a part"
             f" of a minibatch; set learner.shards={n}, or learner.n={shards} at most"
         )
     _check_gpus(config.device, n)
-    return replace(config, learner=replace(asked, n=n, shards=shards))
+    return replace(config, learner=replace(learner, n=n, shards=shards))
 
 
 def default_shards(minibatch: int, steps: int = 1, rows: int = 512, most: int = 16) -> int:
@@ -238,11 +238,11 @@ def _check_gpus(device: str, n: int) -> None:
         return
     import torch
 
-    found = torch.cuda.device_count()
-    if device != "cuda" or n > found:
+    gpus = torch.cuda.device_count()
+    if device != "cuda" or n > gpus:
         raise ConfigError(
             f"learner.n={n} with device={device!r}: each learner needs a separate GPU, "
-            f"and this machine has {found}; use device=cuda and learner.n={max(1, found)} at "
+            f"and this machine has {gpus}; use device=cuda and learner.n={max(1, gpus)} at "
             "most"
         )
 

@@ -61,7 +61,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     _refuse_of_hydra(overrides)
     if composed.resume is not None:
         raise ConfigError(
-            f"resume={composed.resume}: a composed configuration begins a new run; to go on with "
+            f"resume={composed.resume}: a composed configuration starts a new run; to resume "
             f"that one type `walle run resume={composed.resume}`"
         )
     return validate(composed)
@@ -81,7 +81,7 @@ def validate(composed: DictConfig) -> Config:
     """Checks names, types, ranges and combinations; fills in values that depend on the machine.
 
     Raises:
-        ConfigError: a value is wrong; the message has the cure.
+        ConfigError: a value is wrong; the message has the fix.
     """
     try:
         return _validated(composed)
@@ -236,8 +236,8 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
         return " must hold numbers: formulas belong to examples/wall_e_2018 now (net=wall_e_2018)"
     if "ListConfig" in line:
         return f" must be a list, as in {key}=[{value}]"
-    asked = line.rpartition(" could not be converted to ")[2]
-    return f" must be {_TYPES[asked]}" if asked in _TYPES else f": {line}"
+    wanted = line.rpartition(" could not be converted to ")[2]
+    return f" must be {_TYPES[wanted]}" if wanted in _TYPES else f": {line}"
 
 
 def _unresolved(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -276,10 +276,10 @@ def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unresolvable(error: OmegaConfBaseException) -> str:
-    """Why a reference has no value, and the cure, in one line."""
+    """Why a reference has no value, and the fix, in one line."""
     reason = str(error).splitlines()[0]
-    cure = "set the variable" if "Environment variable" in reason else "correct the reference"
-    return f"{reason}; {cure}"
+    fix = "set the variable" if "Environment variable" in reason else "correct the reference"
+    return f"{reason}; {fix}"
 
 
 def _resolved(written: Any) -> Any:

@@ -50,21 +50,21 @@ def stored_config(directory: Path) -> dict[str, Any]:
     """
     path = directory / "run.json"
     try:
-        found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+        settings: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
     except FileNotFoundError:
         raise ConfigError(
             f"resume={directory}: no run has been here (no run.json); give a run's directory"
         ) from None
     except NotADirectoryError:
         raise ConfigError(
-            f"resume={directory}: this is a file; give the run's directory, and it goes on from "
+            f"resume={directory}: this is a file; give the run's directory, and it resumes from "
             "its last checkpoint"
         ) from None
     except OSError as error:
         raise ConfigError(f"resume={directory}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"resume={directory}: {path} is damaged: {error}") from None
-    return found
+    return settings
 
 
 def resumed_config(
@@ -80,41 +80,41 @@ def resumed_config(
     Raises:
         ConfigError: an override contradicts the run.
     """
-    found = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
+    settings = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):
             continue
         if key in (*GROUPS, "algo") and isinstance(override.value(), str):
-            _choose(found, composed, key)
+            _choose(settings, composed, key)
         else:
-            _change(found, composed, key)
-    return validate(found)
+            _change(settings, composed, key)
+    return validate(settings)
 
 
-def _choose(found: DictConfig, composed: DictConfig, group: str) -> None:
+def _choose(settings: DictConfig, composed: DictConfig, group: str) -> None:
     """Takes another choice of a group, such as sampler=serial, if the group may change."""
-    before, asked = found[group]["name"], composed[group]["name"]
-    if asked == before:
+    before, typed = settings[group]["name"], composed[group]["name"]
+    if typed == before:
         return
     if group not in _MAY_CHANGE_WHOLE:
-        raise _contradiction(group, asked, before)
+        raise _contradiction(group, typed, before)
     kept = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
-    own = {key: found[group][key] for key in kept.get(group, ()) if key in found[group]}
-    found[group] = OmegaConf.merge(OmegaConf.to_container(composed[group]), own)
+    own = {key: settings[group][key] for key in kept.get(group, ()) if key in settings[group]}
+    settings[group] = OmegaConf.merge(OmegaConf.to_container(composed[group]), own)
 
 
-def _change(found: DictConfig, composed: DictConfig, key: str) -> None:
-    before, asked = OmegaConf.select(found, key), OmegaConf.select(composed, key)
-    if before == asked:
+def _change(settings: DictConfig, composed: DictConfig, key: str) -> None:
+    before, typed = OmegaConf.select(settings, key), OmegaConf.select(composed, key)
+    if before == typed:
         return
     if key not in MAY_CHANGE:
-        raise _contradiction(key, asked, before)
-    OmegaConf.update(found, key, asked)
+        raise _contradiction(key, typed, before)
+    OmegaConf.update(settings, key, typed)
 
 
-def _contradiction(key: str, asked: Any, before: Any) -> ConfigError:
+def _contradiction(key: str, typed: Any, before: Any) -> ConfigError:
     return ConfigError(
-        f"{key}={asked} contradicts the run, which has {key}={before}; drop it, or start a new run "
+        f"{key}={typed} contradicts the run, which has {key}={before}; drop it, or start a new run "
         f"(a resumed run may change {', '.join(MAY_CHANGE)})"
     )

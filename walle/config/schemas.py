@@ -84,7 +84,6 @@ class ManySamplers(SamplerConfig):
     """Settings of samplers in processes of their own."""
 
     max_lag: int | None
-    balance: bool
     restarts: int = not_negative()
 
     @property
@@ -99,6 +98,7 @@ class ProcessSampler(ManySamplers):
 
     n: int | None = positive()
     slots: int | None = positive()
+    balance: bool
 
 
 @dataclass(kw_only=True)
@@ -106,6 +106,7 @@ class RaySampler(ManySamplers):
     """Settings in conf/sampler/ray.yaml."""
 
     n: ClassVar[None] = None  # the nodes decide
+    balance: ClassVar[bool] = False
     address: str | None
     nodes: int | None = positive()
     per_node: int | None = positive()
@@ -283,6 +284,7 @@ LACKS = {  # settings of other samplers that this one cannot have, and why
     "ray": {
         "n": "has as many as its nodes provide; use sampler.per_node={} for so many on each",
         "slots": "always has sampler.max_lag + 1; drop it",
+        "balance": "gives the samplers of all nodes equally many lanes; drop it",
     },
 }
 

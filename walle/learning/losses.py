@@ -8,6 +8,9 @@ from torch import Tensor
 Info = dict[str, Tensor]
 
 
+LOG_LARGEST = 88.0  # whose exponential is just finite in float32
+
+
 def ppo_clip(
     log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float
 ) -> tuple[Tensor, Info]:
@@ -18,7 +21,7 @@ def ppo_clip(
     `kl` is the estimate E[(ρ - 1) - log ρ] (Schulman 2020, "Approximating KL divergence").
     """
     log_ratio = log_prob - old_log_prob
-    ratio = log_ratio.exp()
+    ratio = log_ratio.clamp(max=LOG_LARGEST).exp()  # infinity times a gradient of 0 would be NaN
     clipped = ratio.clamp(1 - clip, 1 + clip)
     loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
     info = {

@@ -107,8 +107,14 @@ class NetSettings(NamedTuple):
         """The settings of `values`.
 
         Raises:
-            ConfigError: the class of a net of the user's own cannot be imported.
+            ConfigError: the class of a net of the user's own cannot be imported, or another
+                version of walle wrote the values.
         """
+        if unknown := sorted(values.keys() - set(cls._fields)):
+            raise ConfigError(
+                f"the checkpoint has settings of networks that this version of walle does not have"
+                f" ({', '.join(unknown)}); use the version that wrote it"
+            )
         settings = dict(values)
         for name in ("policy_hidden", "critic_hidden"):
             settings[name] = tuple(values[name])

@@ -90,36 +90,23 @@ def squared_deviations(samples: AnyArray, center: Float64Array) -> Float64Array:
     return np.array(block[0])
 
 
-class ObservationNormalizer:
+class ObservationNormalizer(RunningMoments):
     """(obs - mean) / std, clipped. It changes only in `update`; samplers get a frozen copy."""
 
     def __init__(self, obs_dim: int, *, enabled: bool) -> None:
         """Mean 0 and variance 1 for good unless `enabled`."""
+        super().__init__((obs_dim,))
         self.enabled = enabled
-        self._moments = RunningMoments((obs_dim,))
 
-    def use(self, batch_moments: Callable[[Any], BatchMoments]) -> None:
-        """Lets another function compute the moments of later rounds' observations [N, O]."""
-        self._moments.batch_moments = batch_moments
-
-    def update(self, obs: AnyArray) -> None:
+    def update(self, samples: AnyArray) -> None:
         """Takes in raw observations [..., O]."""
         if self.enabled:
-            self._moments.update(obs.reshape(-1, obs.shape[-1]))
+            super().update(samples.reshape(-1, samples.shape[-1]))
 
     def frozen(self) -> tuple[FloatArray, FloatArray]:
         """Mean and reciprocal standard deviation, [O] each, as a snapshot carries them."""
-        mean = self._moments.mean.astype(np.float32)
-        inv_std = (1 / np.sqrt(self._moments.variance + 1e-8)).astype(np.float32)
-        return mean, inv_std
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        return self._moments.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`."""
-        self._moments.load_state_dict(state)
+        inv_std = (1 / np.sqrt(self.variance + 1e-8)).astype(np.float32)
+        return self.mean.astype(np.float32), inv_std
 
 
 def normalize_into(

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from walle.errors import ConfigError, nearest
 
-_BOOLEANS = {"true": True, "false": False}
-
 
 class Setting(NamedTuple):
     """A setting of a command: its type, its default, and what `--help` says about it."""
@@ -47,16 +45,24 @@ def parse(
     Raises:
         ConfigError: a setting is unknown or has a value of another type, or there is no path.
     """
-    raw = argparse.RawDescriptionHelpFormatter
+    shown = {
+        name: f"{each.about} (default: "
+        f"{'none' if each.default is None else str(each.default).lower()})"
+        for name, each in settings.items()
+    }
+    width = max(map(len, shown))
+    table = [f"  {name:{width}}  {text}" for name, text in shown.items()]
     parser = argparse.ArgumentParser(
-        description=description, epilog=_table(settings), formatter_class=raw
+        description=description,
+        epilog="\n".join(["settings:", *table]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="PATH | SETTING=VALUE", help="see below")
     for flag, about in (switches or {}).items():
         parser.add_argument(flag, action="store_true", help=about)
-    found = vars(parser.parse_intermixed_args(arguments))
+    typed = vars(parser.parse_intermixed_args(arguments))
     paths, values = [], {name: each.default for name, each in settings.items()}
-    for word in found.pop("words"):
+    for word in typed.pop("words"):
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
             paths.append(Path(word))
@@ -66,34 +72,18 @@ def parse(
             values[name] = _converted(name, value, settings[name].kind)
     if not paths:
         raise ConfigError("no path: give a run's directory, a sweep's, or a checkpoint file")
-    return Parsed(paths, values, found)
+    return Parsed(paths, values, typed)
 
 
 def _converted(name: str, text: str, kind: type) -> Any:
     try:
         if kind is bool:
-            return _BOOLEANS[text.lower()]
-        return _whole(text) if kind is int else kind(text)
+            return {"true": True, "false": False}[text.lower()]
+        if kind is int and float(text).is_integer():
+            return int(float(text))  # also of 1e3
+        if kind is not int:
+            return kind(text)
     except (KeyError, ValueError, OverflowError):
-        kinds = {bool: "true or false", int: "a whole number"}
-        raise ConfigError(f"{name}={text!r} must be {kinds.get(kind, kind.__name__)}") from None
-
-
-def _whole(text: str) -> int:
-    """The whole number in a text such as 1e3."""
-    number = float(text)
-    if not number.is_integer():
-        raise ValueError(text)
-    return int(number)
-
-
-def _table(settings: Mapping[str, Setting]) -> str:
-    shown = {
-        name: f"{each.about} (default: {_shown(each.default)})" for name, each in settings.items()
-    }
-    width = max(map(len, shown))
-    return "\n".join(["settings:", *(f"  {name:{width}}  {text}" for name, text in shown.items())])
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else str(value).lower()
+        pass
+    kinds = {bool: "true or false", int: "a whole number"}
+    raise ConfigError(f"{name}={text!r} must be {kinds.get(kind, kind.__name__)}")

@@ -18,10 +18,12 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from walle.sampling.lane_book import Blocks
 from walle.sampling.slots import Arena, Ring, RolloutShape, Slot
+from walle.system.shared_memory import SharedMemory
 from walle.types import PolicySnapshot, Rollout
 
 NUMBER, DEALT = struct.Struct("<q"), struct.Struct("<qqq")
@@ -48,7 +50,7 @@ class SlotWriter:
         self,
         ring: Ring,
         free: Sequence[int],
-        deals: Arena,
+        deals: SharedMemory,
         to_agent: Connection,
         from_agent: Connection,
     ) -> None:
@@ -83,7 +85,7 @@ class SlotWriter:
             self._read_message()
         if self._deal_round != round_ or not self._deal_bytes:
             return None
-        blocks: Blocks = pickle.loads(os.pread(self._deals.descriptor, self._deal_bytes, 0))
+        blocks: Blocks = pickle.loads(self._deals.bytes(self._deal_bytes).tobytes())
         self._slots = self._ring.views(sum(len(block.numbers) for block in blocks))
         self._deal_round, self._deal_bytes = -1, 0
         return blocks
@@ -145,7 +147,7 @@ class ExperienceQueue:
         """Makes `slots` slots for each sampler, whose rollouts have the shape in `shapes`."""
         self._rings = [Ring(shape, slots) for shape in shapes]
         self._slots = [ring.views() for ring in self._rings]
-        self._deals = [Arena([]) for _ in shapes]
+        self._deals = [SharedMemory() for _ in shapes]
         self._from_samplers: dict[int, Connection] = {}
         self._to_samplers: dict[int, Connection] = {}
         self._sampler_ends: list[Connection] = []
@@ -270,7 +272,7 @@ class ExperienceQueue:
     def deal(self, sampler: int, round_: int, blocks: Blocks) -> None:
         """Gives the sampler other lanes from that round on; its slots must all be free."""
         content = pickle.dumps(blocks)  # in shared memory: a pipe holds no more than 64 KiB
-        os.pwrite(self._deals[sampler].descriptor, content, 0)
+        self._deals[sampler].bytes(len(content))[:] = np.frombuffer(content, np.uint8)
         self._slots[sampler] = self._rings[sampler].views(sum(len(b.numbers) for b in blocks))
         self._send(sampler, DEALT.pack(DEAL, round_, len(content)))
 

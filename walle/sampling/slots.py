@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import mmap
-import os
 from collections.abc import Sequence
-from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,6 +12,7 @@ import numpy.typing as npt
 
 from walle.errors import ConfigError
 from walle.system.machine import memory_bytes
+from walle.system.shared_memory import SharedMemory
 from walle.timing import SAMPLER_SECTIONS
 from walle.types import LANE_FIELDS, STEP_FIELDS, ActionSpace, Rollout
 
@@ -26,51 +24,26 @@ Layout = Sequence[tuple[tuple[int, ...], str]]  # the shape and the dtype of eve
 
 
 class Arena:
-    """Aligned arrays in one piece of anonymous shared memory; picklable to a child process.
-
-    The memory belongs to no file system, so no mount such as /dev/shm bounds its size, and no
-    process that is killed leaves a file behind: the kernel frees it when the last process that maps
-    it ends.
-    """
+    """Aligned arrays in one piece of shared memory; picklable to a child process."""
 
     def __init__(self, layout: Layout) -> None:
         """Makes the arrays, of zeros."""
-        self.descriptor = os.memfd_create("walle", os.MFD_CLOEXEC)
-        self._layout: Layout = []
-        self._memory: mmap.mmap | None = None
+        self.memory = SharedMemory()
         self.resize(layout)
 
     def resize(self, layout: Layout) -> None:
-        """Makes room for other arrays, whose content is undefined."""
+        """Makes other arrays of the memory; their content is undefined."""
         self._layout = list(layout)
-        needed = max(1, sum(_padded(*array) for array in self._layout))
-        if os.fstat(self.descriptor).st_size < needed:
-            os.ftruncate(self.descriptor, needed)
-        if self._memory is not None and len(self._memory) < needed:
-            self._memory = None  # earlier arrays keep theirs
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_layout": self._layout, "descriptor": DupFd(self.descriptor)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._layout, self._memory = state["_layout"], None
-        self.descriptor = state["descriptor"].detach()
 
     def arrays(self) -> list[npt.NDArray[Any]]:
         """Views of the shared memory, in the order of the layout."""
-        if self._memory is None:
-            self._memory = mmap.mmap(self.descriptor, 0)
-        memory = np.frombuffer(self._memory, np.uint8)
+        memory = self.memory.bytes(sum(_padded(*array) for array in self._layout))
         start, views = 0, []
         for shape, dtype in self._layout:
             length = int(np.prod(shape)) * np.dtype(dtype).itemsize
             views.append(memory[start : start + length].view(dtype).reshape(shape))
             start += _padded(shape, dtype)
         return views
-
-    def __del__(self) -> None:
-        """Closes the descriptor; the memory lives as long as an array of it."""
-        os.close(self.descriptor)
 
 
 def _padded(shape: tuple[int, ...], dtype: str) -> int:

@@ -81,7 +81,7 @@ class WallEPPO(PPOKL):
 
     def parts(self) -> list[Part]:
         """The value function's steps; the policy's are eager."""
-        return self.value.parts(self.problem, rounds=2)
+        return self.value.parts(self, rounds=2)
 
     def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
         """Takes at most `epochs` full-batch steps; stops when the KL is too large."""

@@ -150,7 +150,7 @@ def test_a_hook_stops_the_run_which_counts_as_completed(run, capsys, command):
     with pytest.raises(SystemExit) as refused:
         command(f"resume={directory}")
     assert refused.value.code == 2
-    assert "to go on all the same leave it out, as in callbacks=[]" in capsys.readouterr().err
+    assert "to continue all the same leave it out, as in callbacks=[]" in capsys.readouterr().err
     command(f"resume={directory}", named("Diary"), "logger.progress=quiet")
     assert (directory / "end.txt").read_text() == "completed; rounds [1, 2, 3]"
     assert read_status(directory)["reason"] is None

@@ -2,11 +2,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import read
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.training import train
+from walle.training import make_algorithm, make_problem, train
 
 SMALL = ("algo=a3c", "env=cartpole", "eval.every=null", "logger.progress=quiet")
 SHAPE = ("batch_size=128", "sampler.lanes=8", "sampler.n=4", "total_steps=1280")
@@ -32,8 +31,10 @@ def test_it_balances_the_pole(tmp_path):
 
 
 def test_there_is_no_shape_to_compile_for():
+    config = compose(["algo=a3c", "algo.compile=true", "net.activation=elu", "env=cartpole"])
+    problem = make_problem(config)[0]
     with pytest.raises(ConfigError, match="samplers differ in their rows"):
-        trained(0, "algo=a3c", "algo.compile=true", "net.activation=elu")
+        make_algorithm(config, problem)
 
 
 def test_rounds_are_refused_with_the_cure():

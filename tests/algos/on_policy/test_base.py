@@ -84,6 +84,24 @@ def test_each_correction_weighs_advantages_as_it_says():
     assert (normalized[1:] != 0).all()
 
 
+def test_a_normalised_advantage_of_weight_zero_pushes_nothing():
+    small = ("env=hopper", "batch_size=64", "sampler.lanes=8", "algo.normalize_advantages=true")
+    algorithm, rollout = trained(0, *small)
+    ratio = torch.linspace(0.5, 1.5, 64).view(8, 8)
+    ratio[2:4] = 0.0
+    x = algorithm.normalizers.experience(rollout)
+    for correction in ("truncated", "vtrace"):
+        algorithm.settings.correction = correction
+        weighted = algorithm.estimates(x._replace(ratio=ratio), lambda obs: obs.sum(1)).advantage
+        assert (weighted[2:4] == 0).all()
+        assert (weighted[:2] != 0).all()
+        alike, plain = (
+            algorithm.estimates(x._replace(ratio=r), lambda obs: obs.sum(1)).advantage
+            for r in (torch.ones(8, 8), None)
+        )
+        torch.testing.assert_close(alike, plain)
+
+
 def test_only_lagging_experience_is_corrected():
     small = ("env=hopper", "batch_size=256", "sampler.lanes=8", "algo.compile=false")
     results = []

@@ -43,7 +43,7 @@ def test_the_value_function_sees_the_previous_round_too():
     assert len(algorithm.previous.target) == 256
     seen = []
     algorithm.value.fit = lambda obs, target: seen.append((len(obs), len(target)))
-    algorithm.fit_value(algorithm.batch(algorithm.normalizers.experience(rollout)).steps)
+    algorithm.fit_value(algorithm.batch(algorithm.normalizers.experience(rollout)))
     assert seen == [(512, 512)]
 
 

@@ -13,8 +13,8 @@ from tests.analysis.synthetic import Job, set_columns, write_sweep
 from walle.analysis.measuring import laws
 from walle.analysis.measuring.groups import Cell, share_spread
 from walle.analysis.measuring.laws import (
-    Parts,
     RoundFit,
+    RoundParts,
     Shares,
     describe,
     describe_rounds,
@@ -282,7 +282,7 @@ ONE, TWO, HALF = Shares(1.0, 1.0), Shares(0.5, 1.0), Shares(1.0, 0.5)
 
 def test_seconds_of_a_round_by_hand() -> None:
     """1 s serial, 8 s of collecting, 4 s of learning: 13 s, and 1 + 8/4 + 4/2 = 5 s."""
-    parts = Parts(1.0, 8.0, 4.0)
+    parts = RoundParts(1.0, 8.0, 4.0)
     assert sum(parts.with_shares(ONE)) == 13
     assert parts.with_shares(Shares(0.25, 0.5)) == (1.0, 2.0, 2.0)
 
@@ -305,7 +305,7 @@ def test_no_part_is_negative() -> None:
 
 
 def test_workers_that_only_change_together_cannot_be_told_apart() -> None:
-    with pytest.raises(ValueError, match="3 parts cannot be told apart"):
+    with pytest.raises(ValueError, match="3 parts cannot be separated"):
         fit_parts([ONE, Shares(0.5, 0.5), Shares(0.25, 0.25)], [13.0, 7.0, 4.0])
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.learning.sharing.test_team import in_threads, nothing
+from walle.algos.on_policy.ppo_kl import PPOKLBatch
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.native.passes import Columns, Loss, Passes
@@ -100,6 +101,8 @@ def step(policy, critic, loss, vector, rows, shards=1, team=ALONE):
     """A step of the library on all rows; the gradient is ten times Adam's first mean."""
     passes = Passes(policy, critic, "tanh", loss, AdamSettings(), shards)
     passes.join_team(team)
+    if loss.objective == "kl_penalty":
+        rows = PPOKLBatch(*rows, torch.tensor(BETA))
     return passes.minimise(
         vector,
         AdamState.zeros_like(vector),
@@ -108,7 +111,6 @@ def step(policy, critic, loss, vector, rows, shards=1, team=ALONE):
         minibatch_size=len(rows.obs),
         learning_rate=1e-3,
         generator=torch.Generator(),
-        beta=BETA if loss.objective == "kl_penalty" else 0.0,
     )
 
 

@@ -17,6 +17,7 @@ from walle.algos.native import has_policy
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, passes
+from walle.learning.sharing.learners import draw_ahead
 from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -74,7 +75,7 @@ def check_against_eager_steps(case):
     eager, adam, drawn = algorithm.vector, algorithm.adam, algorithm.generator.get_state()
     algorithm.load_state_dict(copied(before))
     algorithm.warm_up()
-    assert algorithm.native is not None
+    assert isinstance(algorithm.optimizer, passes.Passes)
     found = algorithm.learn(*round_of(rollout, algorithm))
     assert found.keys() == expected.keys()
     assert found == pytest.approx(expected, rel=2e-4, abs=2e-5)
@@ -113,7 +114,7 @@ def test_orders_drawn_ahead_change_nothing(case, monkeypatch):
         algorithm.warm_up()
         for _ in range(3):
             if algorithm is other:
-                algorithm.draw_ahead()
+                draw_ahead(algorithm)
                 before = len(drawn)
             algorithm.learn(*data)
             if algorithm is other:
@@ -132,7 +133,7 @@ def test_orders_drawn_ahead_are_not_taken_after_another_state_was_loaded():
     for algorithm in (one, other):
         algorithm.warm_up()
         if algorithm is other:
-            algorithm.draw_ahead()
+            draw_ahead(algorithm)
         algorithm.load_state_dict(copied(state))
         algorithm.learn(*data)
     assert one.vector.equal(other.vector)
@@ -151,7 +152,7 @@ def improved(algorithm, experience, **settings):
     """Passes of the algorithm's library over a round."""
     state = AdamState.zeros_like(algorithm.vector)
     settings = PASSES | settings
-    return algorithm.native.improve(algorithm.vector, state, experience, **settings)
+    return algorithm.optimizer.improve(algorithm.vector, state, experience, **settings)
 
 
 @pytest.mark.parametrize("correction", ["none", "truncated", "vtrace"])
@@ -168,7 +169,7 @@ def test_the_estimates_are_those_of_the_critic(correction, normalized):
     algorithm.warm_up()
     learned = improved(algorithm, experience, learning_rate=0.0)
     value, advantage, target = found = torch.empty(3, len(expected.value))
-    algorithm.native.estimate(found, None)
+    algorithm.optimizer.estimate(found, None)
     torch.testing.assert_close(value, expected.value, atol=2e-6, rtol=0)
     torch.testing.assert_close(advantage, expected.advantage, atol=2e-5, rtol=0)
     torch.testing.assert_close(target, expected.target, atol=1e-5, rtol=0)
@@ -231,7 +232,7 @@ def test_a_signal_while_a_learner_waits_is_heard():
     algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
     experience = round_of(rollout, algorithm).experience
     algorithm.warm_up()
-    algorithm.native.team = SharedTeam(0, TeamMemory(2), "cpu", nothing)
+    algorithm.optimizer.team = SharedTeam(0, TeamMemory(2), "cpu", nothing)
     interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
@@ -256,7 +257,7 @@ def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
     def while_waiting():
         raise WorkerDeathError("learner-1 was killed")
 
-    algorithm.native.team = SharedTeam(0, TeamMemory(2), "cpu", while_waiting)
+    algorithm.optimizer.team = SharedTeam(0, TeamMemory(2), "cpu", while_waiting)
     with pytest.raises(WorkerDeathError, match="learner-1 was killed"):
         improved(algorithm, experience)
 

@@ -10,7 +10,6 @@ from walle.learning.sharing import team as team_module
 from walle.learning.sharing.team import (
     ALONE,
     Barrier,
-    GrowingMemory,
     SharedTeam,
     TeamMemory,
     dealt,
@@ -18,6 +17,7 @@ from walle.learning.sharing.team import (
     map_rows,
     put,
 )
+from walle.system.shared_memory import SharedMemory
 from walle.types import Rollout
 
 LIMIT_S = 60
@@ -144,7 +144,7 @@ def test_a_learner_that_waits_in_vain_asks_whether_the_team_is_whole(monkeypatch
 
 
 def test_a_tree_travels_in_shared_memory():
-    memory = GrowingMemory()
+    memory = SharedMemory(reserve=True)
     none = np.zeros(0, np.float32)
     rollout = Rollout(
         obs=np.arange(6, dtype=np.uint8).reshape(3, 2),
@@ -171,7 +171,7 @@ def test_a_tree_travels_in_shared_memory():
 
 
 def test_memory_grows_and_keeps_its_numbers():
-    memory = GrowingMemory()
+    memory = SharedMemory(reserve=True)
     memory.bytes(8)[:] = 7
     grown = memory.bytes(1 << 20)
     assert grown[:8].tolist() == [7] * 8

@@ -16,7 +16,7 @@ class Info:
         directory: the run's directory, in which a callback may write files of its own.
         iteration: the number of the last round that was learned from, from 1.
         env_steps: environment steps learned from.
-        wall_s: seconds since the run began.
+        wall_s: seconds since the run started.
     """
 
     directory: Path
@@ -112,4 +112,4 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state_dict()` in a resumed run, arrays as tensors."""
+        """Continues from `state_dict()` in a resumed run, arrays as tensors."""

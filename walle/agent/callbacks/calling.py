@@ -73,15 +73,15 @@ class Callbacks:
         self._at: dict[str, int] = {"iteration": 0, "env_steps": 0}
         self.stopped_by: str | None = None
 
-    def round(self, found: Iteration) -> None:
-        """Calls `on_round` after the round `found`."""
-        self.at(found.number, found.env_steps)
+    def round(self, iteration: Iteration) -> None:
+        """Calls `on_round` after that round."""
+        self.at(iteration.number, iteration.env_steps)
         self._call(
             "on_round",
             RoundInfo,
             return_mean=self._recorder.return_mean,
             eval_mean=self._recorder.eval_mean,
-            metrics=found.metrics,
+            metrics=iteration.metrics,
         )
 
     def at(self, iteration: int, env_steps: int) -> None:
@@ -142,7 +142,7 @@ class Callbacks:
         return {"states": states, "stopped_by": self.stopped_by}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state_dict`; callbacks that were not there then begin anew."""
+        """Resumes from `state_dict`; callbacks that were not there then start anew."""
         if state["stopped_by"] in self._callbacks:
             self.stopped_by = state["stopped_by"]
         for name, callback in self._callbacks.items():
@@ -151,7 +151,7 @@ class Callbacks:
 
 
 def stop_reason(name: str | None) -> str | None:
-    """What status.json says about a run that the callback `name` stopped; None without one."""
+    """The reason in status.json for a run that the callback `name` stopped; None without one."""
     return None if name is None else f"stopped by callback {name}"
 
 
@@ -162,15 +162,16 @@ def _called(name: str, callback: Callback, hook: str, *arguments: Any) -> Any:
         CallbackError: the method raised, with its traceback, or a hook returned something else.
     """
     try:
-        found = getattr(callback, hook)(*arguments)
+        returned = getattr(callback, hook)(*arguments)
     except (Exception, SystemExit):  # noqa: BLE001 - a callback may raise anything
         text = traceback.format_exc()
         raise CallbackError(f"callback {name} failed in {hook}:\n{text}") from None
-    if hook.startswith("on_") and not isinstance(found, None | bool | np.bool_):
+    if hook.startswith("on_") and not isinstance(returned, None | bool | np.bool_):
         raise CallbackError(
-            f"callback {name} returned {found!r} from {hook}: return True to end the run, else None"
+            f"callback {name} returned {returned!r} from {hook}: return True to end the run, else "
+            "None"
         )
-    return found
+    return returned
 
 
 def _foreign(value: Any) -> str | None:

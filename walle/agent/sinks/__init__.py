@@ -29,7 +29,7 @@ def make_sinks(
         directory: the run's directory, with its run.json and status.json.
         config: the configuration as plain values.
         options: arguments of `wandb.init`.
-        resumed_at: environment steps of the checkpoint that a resumed run goes on from.
+        resumed_at: environment steps of the checkpoint from which a run is resumed.
     """
     if kind == "tensorboard":
         return [TensorBoardSink(directory / "tensorboard", describe(directory, config), resumed_at)]

@@ -112,12 +112,12 @@ class Speed:
 
     def add(self, row: Row) -> None:
         """Adds a row of iterations.csv."""
-        found = {name: float(row[name] or 0) for name in ("iteration_s", "collect_s", "learn_s")}
+        numbers = {name: float(row[name] or 0) for name in ("iteration_s", "collect_s", "learn_s")}
         if row["compile_s"]:
             return
-        found["env_steps"] = float(row["env_steps_per_s"] or 0) * found["iteration_s"]
+        numbers["env_steps"] = float(row["env_steps_per_s"] or 0) * numbers["iteration_s"]
         self._iterations += 1
-        self._sums = {name: self._sums[name] + value for name, value in found.items()}
+        self._sums = {name: self._sums[name] + value for name, value in numbers.items()}
 
     def means(self) -> dict[str, float]:
         """Seconds of an iteration and its parts, shares, steps a second; empty without a row."""

@@ -37,7 +37,7 @@ class TensorBoardSink:
             directory: of the event files.
             described: the run's settings.
             resumed_at: environment steps of the checkpoint; TensorBoard drops what earlier files
-                say of later steps, which the resumed run does again.
+                hold for later steps, which the resumed run repeats.
         """
         from torch.utils import tensorboard
         from torch.utils.tensorboard import summary as summaries

@@ -22,7 +22,7 @@ class WandbSink:
     """A W&B run, online or offline."""
 
     def __init__(self, directory: Path, described: Description, options: Mapping[str, Any]) -> None:
-        """Starts a W&B run, or goes on with the one that status.json of a resumed run names.
+        """Starts a W&B run, or continues the one that status.json of a resumed run names.
 
         Args:
             directory: the run's directory.

@@ -21,7 +21,7 @@ Departures from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,10 +35,10 @@ from walle.algos.on_policy.rows import StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.native.passes import Loss
 from walle.learning.sharing.team import map_rows
-from walle.learning.step import Info, Optimizer
+from walle.learning.step import Info, Learned, Optimizer
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
@@ -71,6 +71,7 @@ class A2C(OnPolicy):
             epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
         )
         self.optimizer = Optimizer(self.loss, self.adam_settings, shards=problem.shards)
+        self.improve = self.improve_in_pytorch
 
     def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
@@ -115,26 +116,29 @@ class A2C(OnPolicy):
         found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
         return StepBatch.of(experience, found)
 
+    def improve_in_pytorch(
+        self, vector: Tensor, state: AdamState, experience: Experience, **settings: Any
+    ) -> Learned:
+        """See `Passes.improve`."""
+        batch = self.batch(experience)
+        result = self.optimizer.minimise(vector, state, batch, **settings)
+        return Learned(result, batch.value, batch.target)
+
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one gradient step on the whole round."""
         s = self.settings
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        if self.native is None:
-            batch = self.batch(experience)
-            result = self.optimizer.step(self.vector, self.adam, batch, rate)
-            value, target = batch.value, batch.target
-        else:
-            result, value, target = self.native.improve(
-                self.vector,
-                self.adam,
-                experience,
-                epochs=1,
-                minibatch_size=experience.reward.numel(),
-                learning_rate=rate,
-                generator=self.generator,
-            )
+        result, value, target = self.improve(
+            self.vector,
+            self.adam,
+            experience,
+            epochs=1,
+            minibatch_size=experience.reward.numel(),
+            learning_rate=rate,
+            generator=self.generator,
+        )
         self.vector, self.adam = result.vector, result.state
         return {
             **result.info,

@@ -20,7 +20,7 @@ from walle.learning import returns
 from walle.learning.adam import AdamState
 from walle.learning.native.passes import Passes
 from walle.learning.sharing.team import ALONE, Team
-from walle.learning.step import Divisible
+from walle.learning.step import Divisible, Learned
 from walle.nets.critics import Critic
 from walle.nets.factory import NetSettings
 from walle.nets.policies import StochasticPolicy
@@ -114,8 +114,8 @@ class OnPolicy(ABC):
     Attributes:
         vector: the parameters; the policy's [P] come first.
         adam: Adam's state for `vector`.
-        optimizer: takes the gradient steps on `vector` in PyTorch.
-        native: takes them in C++ instead; None where PyTorch does.
+        optimizer: takes the gradient steps on `vector`: `Optimizer`, or `Passes` in C++.
+        improve: passes over a round with `optimizer`, see `Passes.improve`.
         gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
         team: the learners that take the gradient steps together.
     """
@@ -123,6 +123,7 @@ class OnPolicy(ABC):
     capabilities: ClassVar[Capabilities]
     replay = None
     optimizer: Any
+    improve: Callable[..., Learned]
 
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, critic: Critic | None = None
@@ -137,7 +138,6 @@ class OnPolicy(ABC):
         self.env_steps = 0
         self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
-        self.native: Passes | None = None
         parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
         initial = torch.cat([part.init(self.generator) for part in parts])
         self.vector = initial.to(problem.device)
@@ -164,12 +164,12 @@ class OnPolicy(ABC):
 
     def optimizers(self) -> Sequence[Divisible]:
         """The optimizers that several learners can share."""
-        return [self.native or self.optimizer]
+        return [self.optimizer]
 
     def learn_in_cpp(self, passes: Passes) -> None:
         """Takes all later gradient steps on `vector` in C++, and normalises observations there."""
         self.normalizers.compile()
-        self.native = passes
+        self.optimizer, self.improve = passes, passes.improve
         passes.join_team(self.team)
 
     def join(self, team: Team) -> None:

@@ -13,7 +13,7 @@ from walle.algos.engines import Part
 from walle.algos.problem import Problem
 from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.losses import value_loss
-from walle.learning.native.passes import Columns, Loss, Passes
+from walle.learning.native.passes import Loss, Passes
 from walle.learning.sharing.team import map_rows
 from walle.learning.step import Divisible, Info, Optimizer
 from walle.nets.critics import Critic
@@ -42,10 +42,9 @@ class NeuralBaseline:
     ) -> None:
         """Draws the initial parameters with `generator`, which later draws the minibatches too."""
         self._critic, self._settings, self._generator = critic, settings, generator
-        self._native: Passes | None = None
         self.vector = critic.init(generator).to(problem.device)
         self._adam = AdamState.zeros_like(self.vector)
-        self._optimizer = Optimizer(self._loss, AdamSettings(), shards=problem.shards)
+        self._optimizer: Any = Optimizer(self._loss, AdamSettings(), shards=problem.shards)
 
     def _loss(self, vector: Tensor, batch: FitBatch) -> tuple[Tensor, Info]:
         value = self._critic(self._critic.layout.unflatten(vector), batch.obs)
@@ -59,18 +58,19 @@ class NeuralBaseline:
 
     def fit(self, obs: Tensor, target: Tensor) -> float:
         """Fits the targets [N]; returns the minibatches' mean squared error before each step."""
-        before = self.vector, self._adam
-        settings = {**self._settings._asdict(), "generator": self._generator}
-        if self._native is None:
-            result = self._optimizer.minimise(*before, FitBatch(obs, target), **settings)
-        else:
-            result = self._native.minimise(*before, Columns(obs, target=target), **settings)
+        result = self._optimizer.minimise(
+            self.vector,
+            self._adam,
+            FitBatch(obs, target),
+            generator=self._generator,
+            **self._settings._asdict(),
+        )
         self.vector, self._adam = result.vector, result.state
-        return result.info["loss"]
+        return float(result.info["loss"])
 
     def optimizers(self) -> list[Divisible]:
         """The network's optimizer."""
-        return [self._native or self._optimizer]
+        return [self._optimizer]
 
     def parts(self, algorithm: Any, rounds: int = 1) -> list[Part]:
         """The gradient steps of the fits to the data of `rounds` rounds of an algorithm."""
@@ -80,8 +80,9 @@ class NeuralBaseline:
         def load_native() -> None:
             activation = algorithm.net.activation
             adam, shards = AdamSettings(), problem.shards
-            self._native = Passes(None, self._critic, activation, Loss(), adam, shards)
-            self._native.join_team(self._optimizer.team)
+            passes = Passes(None, self._critic, activation, Loss(), adam, shards)
+            passes.join_team(self._optimizer.team)
+            self._optimizer = passes
 
         def compile_step() -> None:
             obs = torch.zeros(rows, problem.obs_dim, device=self.vector.device)

@@ -134,11 +134,14 @@ class Normalizers:
             CompilerError: there is no compiler that compiles the library.
         """
         native = NativeNormalizer()
-        self._observations.use(native.moments)
+        self._observations.batch_moments = native.moments
         self._normalized = native.normalized
 
     def experience(self, rollout: Rollout) -> Experience:
-        """Normalises a rollout with the observation moments that the samplers used."""
+        """Normalises a rollout with the moments as of the newest snapshot.
+
+        In lock-step the samplers acted with the same moments; under lag they had older ones.
+        """
         ended = rollout.ended
         raw_reward = rollout.reward * self._reward_scale
         reward = self._rewards(raw_reward, ended, rollout.lane, rollout.begins)

@@ -25,7 +25,7 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -110,6 +110,7 @@ class PPO(OnPolicy):
     """PPO: policy and critic share one vector and one optimizer."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True, images=True)
+    draw_ahead: Callable[[], None]  # see `learners.draw_ahead`; only in C++
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -131,6 +132,7 @@ class PPO(OnPolicy):
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
         )
+        self.improve = self.improve_in_pytorch
 
     def loss(self, vector: Tensor, batch: PPOBatch) -> tuple[Tensor, Info]:
         """L = L_clip + c_v L_value - c_h H, over a minibatch."""
@@ -167,14 +169,12 @@ class PPO(OnPolicy):
             kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
         )
         adam, shards = self.adam_settings, self.problem.shards
-        self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
-
-    def draw_ahead(self) -> None:
-        """Draws the orders of the next round's rows while samplers collect it."""
+        passes = native.passes(self, self.critic, loss, adam, shards)
+        self.learn_in_cpp(passes)
         rows = self.problem.batch_size
-        if self.native is None or self.problem.rounds_vary or self.rows.minibatch_size >= rows:
-            return
-        self.native.draw_ahead(self.settings.epochs, rows, self.generator)
+        if not self.problem.rounds_vary and self.rows.minibatch_size < rows:
+            # The orders of the next round's rows are drawn while samplers collect.
+            self.draw_ahead = partial(passes.draw_ahead, s.epochs, rows, self.generator)
 
     def compile(self) -> None:
         """Compiles the gradient of a minibatch."""
@@ -214,8 +214,7 @@ class PPO(OnPolicy):
         rate = s.learning_rate * schedule_factor(
             s.schedule, self.env_steps, self.problem.schedule_steps
         )
-        passes = self.passes if self.native is None else self.native.improve
-        result, value, target = passes(
+        result, value, target = self.improve(
             self.vector,
             self.adam,
             experience,
@@ -234,7 +233,7 @@ class PPO(OnPolicy):
             "gradient_steps": result.gradient_steps,
         }
 
-    def passes(
+    def improve_in_pytorch(
         self,
         vector: Tensor,
         state: AdamState,
@@ -243,7 +242,7 @@ class PPO(OnPolicy):
         recompute: bool,
         **settings: Any,
     ) -> Learned:
-        """`Passes.improve` in PyTorch."""
+        """See `Passes.improve`."""
         first = self.batch(experience, vector)
         again = partial(self.batch, experience, old_value=first.value) if recompute else None
         result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)

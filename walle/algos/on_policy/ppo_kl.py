@@ -47,7 +47,7 @@ from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState
-from walle.learning.native.passes import Columns, Loss
+from walle.learning.native.passes import Loss
 from walle.learning.step import Divisible, Info, Optimizer, Result
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
@@ -78,9 +78,19 @@ class PPOKLSettings(OnPolicySettings):
 
 
 class PPOKLBatch(NamedTuple):
-    """The round's N steps, the old policy's distributions [N, D], and the penalty's weight β []."""
+    """The round's N steps, see `StepBatch`, and what the penalty needs.
 
-    steps: StepBatch
+    Attributes:
+        dist: [N, D] the old policy's distributions.
+        beta: [] β, the penalty's weight.
+    """
+
+    obs: Tensor
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
     dist: Tensor
     beta: Tensor
 
@@ -121,12 +131,11 @@ class PPOKL(OnPolicy):
 
     def loss(self, vector: Tensor, batch: PPOKLBatch) -> tuple[Tensor, Info]:
         """The penalised surrogate over the whole round."""
-        steps = batch.steps
-        dist = self.policy.dist(self.policy.layout.unflatten(vector), steps.obs)
+        dist = self.policy.dist(self.policy.layout.unflatten(vector), batch.obs)
         loss, info = losses.ppo_kl(
-            self.policy.log_prob(dist, steps.action),
-            steps.log_prob,
-            steps.advantage,
+            self.policy.log_prob(dist, batch.action),
+            batch.log_prob,
+            batch.advantage,
             self.policy.kl(batch.dist, dist),
             batch.beta,
             self.settings.eta,
@@ -142,11 +151,11 @@ class PPOKL(OnPolicy):
         return [policy, *self.value.parts(self, rounds=2)]
 
     def optimizers(self) -> Sequence[Divisible]:
-        """The value function's optimizer, and in C++ the policy's.
+        """The value function's optimizer.
 
-        In PyTorch every learner takes the policy's steps: their loss is no mean over the rows.
+        In PyTorch every learner takes the policy's steps, whose loss is no mean over the rows.
         """
-        return [*self.value.optimizers(), *([self.native] if self.native else [])]
+        return self.value.optimizers()
 
     def load_native(self) -> None:
         """Takes all later steps of the policy in C++."""
@@ -160,14 +169,14 @@ class PPOKL(OnPolicy):
         """Compiles the policy's gradient."""
         example = self.batch(Experience.zeros(self.problem))
         state = TrainState(self.vector, self.adam)
-        self.optimizer.compile(state, example, len(example.steps.obs))
+        self.optimizer.compile(state, example, len(example.obs))
 
     @torch.no_grad()
     def batch(self, experience: Experience) -> PPOKLBatch:
         """The round's steps, the old policy's distributions and β."""
         params = self.policy.layout.unflatten(self.vector)
         return PPOKLBatch(
-            StepBatch.of(experience, self.estimates(experience, self.value)),
+            *StepBatch.of(experience, self.estimates(experience, self.value)),
             dist=self.policy.dist(params, experience.obs).flatten(0, 1),
             beta=torch.tensor(self.beta, device=self.vector.device),
         )
@@ -175,36 +184,32 @@ class PPOKL(OnPolicy):
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Improves the policy, adapts β and the step size, fits the value function."""
         batch = self.batch(experience)
-        steps = batch.steps
         used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
         kl = self.kl(batch)
         self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)
         return {
             "policy_loss": result.info["policy_loss"],
-            "value_loss": self.fit_value(steps),
+            "value_loss": self.fit_value(batch),
             "entropy": result.info["entropy"],
             "kl": kl,
             **used,
-            "explained_variance_old": losses.explained_variance(steps.value, steps.target),
-            "explained_variance": losses.explained_variance(self.value(steps.obs), steps.target),
+            "explained_variance_old": losses.explained_variance(batch.value, batch.target),
+            "explained_variance": losses.explained_variance(self.value(batch.obs), batch.target),
             "gradient_steps": result.gradient_steps,
         }
 
     def improve_policy(self, batch: PPOKLBatch, rate: float) -> Result:
         """Takes at most `epochs` full-batch steps; stops when the KL is too large."""
-        before, steps = (self.vector, self.adam), batch.steps
-        settings = {
-            "epochs": self.settings.epochs,
-            "minibatch_size": len(steps.obs),
-            "learning_rate": rate,
-            "generator": self.generator,
-        }
-        if self.native is None:
-            result: Result = self.optimizer.minimise(*before, batch, **settings)
-        else:
-            rows = Columns(*steps, dist=batch.dist)
-            result = self.native.minimise(*before, rows, beta=self.beta, **settings)
+        result: Result = self.optimizer.minimise(
+            self.vector,
+            self.adam,
+            batch,
+            epochs=self.settings.epochs,
+            minibatch_size=len(batch.obs),
+            learning_rate=rate,
+            generator=self.generator,
+        )
         self.vector, self.adam = result.vector, result.state
         return result
 
@@ -215,12 +220,12 @@ class PPOKL(OnPolicy):
     @torch.no_grad()
     def kl(self, batch: PPOKLBatch) -> float:
         """E[KL(old || new)] over the round's observations."""
-        dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.steps.obs)
+        dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.obs)
         return float(self.policy.kl(batch.dist, dist).mean())
 
-    def fit_value(self, steps: StepBatch) -> float:
+    def fit_value(self, batch: PPOKLBatch) -> float:
         """Fits the value function on this and the previous round; returns the mean loss."""
-        current = FitBatch(steps.obs, steps.target)
+        current = FitBatch(batch.obs, batch.target)
         data = current
         if self.previous is not None:
             data = FitBatch(*map(torch.cat, zip(self.previous, current, strict=True)))

@@ -258,20 +258,21 @@ class Passes:
         result = self._passes(vector, state, rows_of, count, 2 * count, **settings)
         return Learned(result, first[0], first[2])
 
-    def minimise(self, vector: Tensor, state: AdamState, data: Columns, **settings: Any) -> Result:
+    def minimise(self, vector: Tensor, state: AdamState, data: Any, **settings: Any) -> Result:
         """Passes over the rows of `data` in minibatches; see `Optimizer.minimise`.
 
         Args:
             vector: [P] the first parameters.
             state: Adam's state before the first step.
-            data: the rows, on the CPU.
+            data: the rows, on the CPU: a named tuple of some of the `Columns`, and of `beta` [],
+                the weight of a KL penalty.
             settings: `epochs`, the most passes; `minibatch_size`, whose last one of an epoch may
-                be smaller; `learning_rate` of Adam; `generator`, which draws the orders; and
-                `beta`, the weight of a KL penalty.
+                be smaller; `learning_rate` of Adam; and `generator`, which draws the orders.
         """
-        data = Columns._make(None if x is None else x.contiguous() for x in data)
-        rows, count = self._rows(data), len(data.obs)
-        return self._passes(vector, state, lambda *_: rows, count, 0, **settings)
+        columns = {k: x.contiguous() for k, x in data._asdict().items() if x is not None}
+        beta, count = float(columns.pop("beta", 0.0)), len(data.obs)
+        rows = self._rows(Columns(**columns))
+        return self._passes(vector, state, lambda *_: rows, count, 0, beta=beta, **settings)
 
     def _passes(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import os
 import sys
 import threading
@@ -19,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from multiprocessing.reduction import DupFd
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -31,6 +29,7 @@ from torch.nn import functional
 
 from walle.errors import WorkerError
 from walle.learning.trees import leaves, map_leaves
+from walle.system.shared_memory import SharedMemory
 
 BLOCK = 1024  # rows
 _LINE = 64  # bytes of a line of the processor's cache
@@ -134,39 +133,6 @@ def dealt(count: int, rank: int, size: int) -> range:
     return range(count * rank // size, count * (rank + 1) // size)
 
 
-class GrowingMemory:
-    """Shared memory that grows on demand; picklable to a child process.
-
-    It belongs to no file system, so the kernel frees it with the last process that maps it.
-    """
-
-    def __init__(self) -> None:
-        """Starts empty."""
-        self._descriptor = os.memfd_create("walle-learners", os.MFD_CLOEXEC)
-        self._memory: mmap.mmap | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_descriptor": DupFd(self._descriptor)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._memory, self._descriptor = None, state["_descriptor"].detach()
-
-    def bytes(self, length: int) -> npt.NDArray[np.uint8]:
-        """The first `length` bytes.
-
-        Raises:
-            OSError: there is no memory.
-        """
-        if self._memory is None or len(self._memory) < length:
-            os.posix_fallocate(self._descriptor, 0, max(1, length))  # never shrinks, in any order
-            self._memory = mmap.mmap(self._descriptor, 0)
-        return np.frombuffer(self._memory, np.uint8, length)
-
-    def __del__(self) -> None:
-        """Closes the descriptor; the memory lives as long as an array of it."""
-        os.close(self._descriptor)
-
-
 @dataclass(frozen=True)
 class StoredArray:
     """Where an array lies in shared memory, and whether it becomes a tensor."""
@@ -177,7 +143,7 @@ class StoredArray:
     tensor: bool
 
 
-def put(memory: GrowingMemory, tree: Any) -> Any:
+def put(memory: SharedMemory, tree: Any) -> Any:
     """Copies the tensors and arrays of nested named tuples into `memory`.
 
     Returns:
@@ -201,7 +167,7 @@ def put(memory: GrowingMemory, tree: Any) -> Any:
     return places
 
 
-def get(memory: GrowingMemory, places: Any, device: str) -> Any:
+def get(memory: SharedMemory, places: Any, device: str) -> Any:
     """Copies of the values that `put` stored, the tensors on `device`."""
 
     def copy(leaf: Any) -> Any:
@@ -219,7 +185,7 @@ def _array(leaf: Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
     return leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else leaf
 
 
-def _view(memory: GrowingMemory, stored: StoredArray) -> npt.NDArray[Any]:
+def _view(memory: SharedMemory, stored: StoredArray) -> npt.NDArray[Any]:
     dtype = np.dtype(stored.dtype)
     end = stored.begin + math.prod(stored.shape) * dtype.itemsize
     return memory.bytes(end)[stored.begin :].view(dtype).reshape(stored.shape)
@@ -241,7 +207,7 @@ class Barrier:
 
     def __init__(self, size: int) -> None:
         """For `size` learners."""
-        self._size, self._memory = size, GrowingMemory()
+        self._size, self._memory = size, SharedMemory("walle-learners", reserve=True)
         for rank in range(size):
             _check_errno(_QUICK.sem_init(self._semaphore(rank), 1, 0))
 
@@ -334,8 +300,11 @@ class TeamMemory:
         """For `size` learners."""
         self.size = size
         self.barrier = Barrier(size)
-        self.rows = (GrowingMemory(), GrowingMemory())
-        self.round = GrowingMemory()
+        self.rows = (
+            SharedMemory("walle-learners", reserve=True),
+            SharedMemory("walle-learners", reserve=True),
+        )
+        self.round = SharedMemory("walle-learners", reserve=True)
 
 
 class SharedTeam:
