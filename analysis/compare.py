@@ -102,9 +102,18 @@ def study(
     a = counted(len({name for each in pairings for name in each.a.values()}), "run")
     b = counted(len({name for each in pairings for name in each.b.values()}), "run")
     paired = dict.fromkeys(one.of.name for one in found if all(t.paired for t in one.tasks))
+    verdicts = []
+    for one in {one.of.name: one for one in found}.values():  # `overall` is the last
+        mine = [other for other in found if other.of.name == one.of.name]
+        labels = {other.label for other in mine[:-1]}
+        if one.of.seeded and not one.of.learned:  # combined over numbers of workers first
+            labels = {pairing.learning for pairing in pairings}
+        kind = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
+        same = all(other.identical for other in mine)
+        verdicts.append(f"{one.of.name.capitalize()}: {_verdict(one, asked, kind, identical=same)}")
     texts = [
         f"A is {asked.key}={asked.a} ({a}), B is {asked.key}={asked.b} ({b}).",
-        *_verdicts(found, pairings, asked),
+        *verdicts,
         *said,
         *_ranges(found),
         *reached,
@@ -265,20 +274,6 @@ def _figure(found: list[Comparison], asked: Question) -> style.Figure:
 def _side(asked: Question, value: object) -> str:
     """The short name of a side: `ppo` and `trpo`, but `n=1` and `n=2`."""
     return str(value) if isinstance(value, str) else f"{asked.key.split('.')[-1]}={value}"
-
-
-def _verdicts(found: list[Comparison], pairings: list[Pairing], asked: Question) -> list[str]:
-    """A sentence for each quantity, about all tasks or the only one."""
-    texts = []
-    for one in {one.of.name: one for one in found}.values():  # `overall` is the last
-        mine = [other for other in found if other.of.name == one.of.name]
-        labels = {other.label for other in mine[:-1]}
-        if one.of.seeded and not one.of.learned:  # combined over numbers of workers first
-            labels = {pairing.learning for pairing in pairings}
-        kind = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
-        same = all(other.identical for other in mine)
-        texts.append(f"{one.of.name.capitalize()}: {_verdict(one, asked, kind, identical=same)}")
-    return texts
 
 
 def _ranges(found: list[Comparison]) -> list[str]:

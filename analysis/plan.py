@@ -27,8 +27,7 @@ from walle.analysis.writing.format import counted
 
 COUNT = partial(cli.whole_number, least=1)
 SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
-ENOUGH = 1.05  # more samplers that gain less than this gain nothing
-WORTH, SHOWN = 1.02, 3  # the least gain of a change that a sentence names, and how many it names
+ENOUGH, WORTH, SHOWN = 1.05, 1.02, 3  # gains: of more samplers, of a change; changes in a sentence
 
 
 def _positive(text: str) -> float:
@@ -78,10 +77,7 @@ def study(
     env_cpu: float | None = None,
     warmup: int = 1,
 ) -> cli.Study:
-    """Predicted rounds and end-to-end speedups for every number of samplers and every lag.
-
-    The arguments are the flags of the command, in their units; None: as measured.
-    """
+    """Predicted rounds and end-to-end speedups; the keywords are the flags, in their units."""
     costs = round_model.read_costs(sweep, warmup, None if env_cpu is None else env_cpu / 1000)
     first = replace(
         costs.measured,
@@ -233,8 +229,7 @@ def _figure(
     for area in (left, right):
         area.set_xlabel(style.axis_name("sampler.n"))
         style.scale_axes(area, style.axis_places(numbers), log=True, hollow=False)
-        bottom, top = area.get_ylim()  # a narrow range may hold a single one of 1, 2, 5, 10 ...
-        wide = top > 4 * bottom
+        wide = area.get_ylim()[1] > 4 * area.get_ylim()[0]  # else it may hold one of 1, 2, 5 ...
         area.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(5))
         area.minorticks_off()
         style.mark_cores(area, (first.cores or 0) * first.machines)

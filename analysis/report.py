@@ -110,6 +110,11 @@ def build(
     content = page.table(sentences.readable(table)) + page.sentences(texts)
     scores = [page.section("Final scores", content)]
     replaced = sweep.replacements()
+    differs = [{"key": k, "values": _values_of(sweep, k)} for k in (*sweep.varying, "seed")]
+    fixed = dict.fromkeys(key for run in sweep.runs for key in run.config if key != "seed")
+    values = {k: str(sweep.values(k)[0]) for k in fixed if k not in sweep.varying}
+    rows = [{"key": key, "value": value} for key, value in values.items()]
+    same = page.folded("The same in every run", page.table(pd.DataFrame(rows)))
     left_out = pd.DataFrame(sweep.left_out, columns=["left out", "reason"])
     failures = page.table(left_out) if sweep.left_out else ""
     parts = [
@@ -118,7 +123,7 @@ def build(
         *([page.section("Replaced processes", page.table(replaced, links))] * bool(len(replaced))),
         *figures,
         *(scores if len(table) else []),
-        page.section("Configuration", _configuration(sweep)),
+        page.section("Configuration", page.table(pd.DataFrame(differs)) + same),
         page.section("Provenance", page.table(_provenance(sweep))),
         page.section("Every run", page.table(sweep.summary(), links)),
     ]
@@ -221,19 +226,6 @@ def svg(figure: style.Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _configuration(sweep: Sweep) -> str:
-    keys = list(dict.fromkeys(key for run in sweep.runs for key in run.config))
-    differs = [{"key": k, "values": _values_of(sweep, k)} for k in (*sweep.varying, "seed")]
-    same = [
-        {"key": k, "value": str(sweep.values(k)[0])}
-        for k in keys
-        if k not in sweep.varying and k != "seed"
-    ]
-    return page.table(pd.DataFrame(differs)) + page.folded(
-        "The same in every run", page.table(pd.DataFrame(same))
-    )
 
 
 def _provenance(sweep: Sweep) -> pd.DataFrame:

@@ -204,7 +204,11 @@ def load(*directories: str | Path) -> Sweep:
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     for path in paths:
-        blocks = _blocks(path)
+        blocks: dict[Path, str] = {}
+        with suppress(DamagedError):  # `_note_not_started` says so
+            for job in _jobs(path):
+                if job.get("block") not in (None, ""):
+                    blocks[path / str(job["directory"])] = f"{path} {job['block']}"
         for directory in find_runs(path):
             label = _label(directory, path, several=len(paths) > 1)
             found = read_run(directory, label, names.get(path), blocks.get(directory, ""))
@@ -259,14 +263,6 @@ def _jobs(path: Path) -> list[dict[str, Any]]:
     jobs = read_json(path / "manifest.json").get("jobs")
     jobs = jobs if isinstance(jobs, list) else []
     return [job for job in jobs if isinstance(job, dict) and "directory" in job]
-
-
-def _blocks(path: Path) -> dict[Path, str]:
-    """The block of each job's directory, with the sweep's path; empty for a sweep without any."""
-    with suppress(DamagedError):  # `_note_not_started` says so
-        jobs = [job for job in _jobs(path) if job.get("block") not in (None, "")]
-        return {path / str(job["directory"]): f"{path} {job['block']}" for job in jobs}
-    return {}
 
 
 def _label(directory: Path, sweep: Path, *, several: bool) -> str:

@@ -54,7 +54,11 @@ def question(sweep: Sweep, by: str | None) -> Question:
     Raises:
         BadInputError: there are no two such values.
     """
-    name, _, asked = (by or _default(sweep)).partition("=")
+    varying = [key for key in line_keys(sweep, "") if key in sweep.varying]
+    settings = [key for key in varying if key not in WORKERS and not key.startswith("env.")]
+    default = next(iter([*settings, *(key for key in varying if key in WORKERS)]), "sampler.n")
+    default = "sweep" if "sweep" in sweep.varying else default
+    name, _, asked = (by or default).partition("=")
     key = resolve_key(sweep, name)
     known = list(dict.fromkeys(sweep.values(key)))  # of `sweep`, as on the command line
     if key != "sweep":
@@ -157,14 +161,6 @@ def _by_seed(runs: list[Run]) -> dict[tuple[Scalar, int], str]:
         seed = run.config.get("seed", "")
         found[seed, sum(key[0] == seed for key in found)] = run.name
     return found
-
-
-def _default(sweep: Sweep) -> str:
-    if "sweep" in sweep.varying:
-        return "sweep"
-    varying = [key for key in line_keys(sweep, "") if key in sweep.varying]
-    asked = [key for key in varying if key not in WORKERS and not key.startswith("env.")]
-    return next(iter([*asked, *(key for key in varying if key in WORKERS)]), "sampler.n")
 
 
 def _label(config: Mapping[str, Scalar], keys: list[str]) -> str:

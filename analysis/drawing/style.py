@@ -210,10 +210,15 @@ def point(
         hollow: whether the marker is white inside.
         dots: the values of the seeds, drawn small beside the marker.
     """
+    from matplotlib.transforms import ScaledTranslation
+
     draw_interval(axes, x, interval, look.color)
     inside = "white" if hollow else look.color
     axes.plot([x], [interval.value], look.marker, color=look.color, mfc=inside, zorder=3)
-    _draw_dots(axes, x, dots, look.color)
+    left = ScaledTranslation(-DOT_ASIDE_POINTS / 72, 0, axes.figure.dpi_scale_trans)
+    for value in dots:  # a little to the left of `x`; they count for the axis
+        axes.update_datalim([(x, value)])
+        axes.plot([x], [value], ".", color=look.color, ms=3, transform=axes.transData + left)
 
 
 def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
@@ -234,16 +239,6 @@ def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
     axes.add_artist(bar)  # which, unlike a plotted line, leaves the limits alone
     reach = INTERVAL_REACH * abs(value)
     axes.update_datalim([(x, max(low, value - reach)), (x, min(high, value + reach))])
-
-
-def _draw_dots(axes: Axes, x: float, values: Iterable[float], color: str) -> None:
-    """Draws small dots a little to the left of `x`, which count for the axis."""
-    from matplotlib.transforms import ScaledTranslation
-
-    aside = ScaledTranslation(-DOT_ASIDE_POINTS / 72, 0, axes.figure.dpi_scale_trans)
-    for value in values:
-        axes.update_datalim([(x, value)])
-        axes.plot([x], [value], ".", color=color, markersize=3, transform=axes.transData + aside)
 
 
 def _cut_intervals(axes: Axes) -> None:

@@ -223,17 +223,22 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
             paired=paired_s,
             blocks=tuple(blocks[name] for name in cell.names if blocks),
         )
-        found.append(_with_spread(paired, spreads, rng) if enough else cell)
+        if not enough:
+            found.append(cell)
+            continue
+        median = cell.runs > 2 and spreads.total != spreads.within
+        shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if median else 1)
+        reach = math.exp(stats.student(spreads.freedom) * spreads.total.deviation / shrink)
+        normal = spreads.within.deviation / shrink * stats.normal_draws(rng)
+        found.append(
+            replace(
+                paired,
+                freedom=spreads.within.dof,
+                draws=paired.compared * np.exp(normal),
+                own=(paired.mean / reach, paired.mean * reach),
+            )
+        )
     return found
-
-
-def _with_spread(cell: Cell, spreads: Spreads, rng: np.random.Generator) -> Cell:
-    median = cell.runs > 2 and spreads.total != spreads.within
-    shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if median else 1)
-    reach = math.exp(stats.student(spreads.freedom) * spreads.total.deviation / shrink)
-    draws = cell.compared * np.exp(spreads.within.deviation / shrink * stats.normal_draws(rng))
-    own = (cell.mean / reach, cell.mean * reach)
-    return replace(cell, freedom=spreads.within.dof, draws=draws, own=own)
 
 
 def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:

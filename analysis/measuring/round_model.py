@@ -85,8 +85,8 @@ class Setup:
     @property
     def busy(self) -> int:
         """Processes of the first machine that want a core at once."""
-        first = self.dealt[0]
-        return max(first, self.learners) if self.max_lag == 0 else first + self.learners
+        processes = (self.dealt[0], self.learners)
+        return max(processes) if self.max_lag == 0 else sum(processes)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,6 @@ def predict(costs: Costs, setup: Setup) -> Prediction:
         wait_s = setup.steps * lanes * costs.step_s - env_s
     cpu_s = longer * for_lanes(costs.act_s, ACT_CALL_LANES) + env_s
     cpu_s = cpu_s + for_lanes(costs.other_s, ROLLOUT_LANES) + for_lanes(costs.send_s, 0.0)
-
     first, *others = setup.dealt
     cores = setup.cores or setup.busy
     # Samplers that start together queue once for their first burst of work; then they are apart.
@@ -243,8 +242,7 @@ def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Cos
     first, measured, _ = chosen[0]
     frame = pd.concat([rows for *_, rows in chosen], ignore_index=True)
     measured = replace(measured, steps=max(1, round(frame["steps"].mean() / measured.lanes)))
-    if env_cpu_s is None and "env.step_ms" in first.config:
-        env_cpu_s = SLOW_CPU_S
+    env_cpu_s = SLOW_CPU_S if env_cpu_s is None and "env.step_ms" in first.config else env_cpu_s
     shards = first.config.get("learner.shards")
     variance, spread_from = _variance([run for run, *_ in chosen], frame, measured, warmup)
     rng = np.random.default_rng(0)

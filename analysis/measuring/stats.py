@@ -239,7 +239,10 @@ def difference(both: Sides) -> Estimate:
     """mean(B) - mean(A): Welch's for independent runs, Student's of the pairs' differences."""
     if both.paired:
         return estimate(both.b - both.a)
-    return _added(estimate(both.b), estimate(both.a), -1.0)
+    b, a = estimate(both.b), estimate(both.a)
+    variances = np.array([b.variance, a.variance])
+    dof = _satterthwaite(variances, np.array([b.dof, a.dof]))
+    return Estimate(b.value - a.value, float(variances.sum()), dof)
 
 
 def log_ratio(both: Sides) -> Estimate:
@@ -322,7 +325,9 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
         tasks: the two samples of each task; all pairs of their runs count, paired or not.
         higher: whether higher is better; otherwise lower is, as for seconds.
     """
-    share = float(np.mean([_share_won(both, 1 if higher else -1) for both in tasks]))
+    sign = 1 if higher else -1
+    won = [(np.sign(both.b[:, None] - both.a) * sign + 1).mean() / 2 for both in tasks]
+    share = float(np.mean(won))
     if all(both.identical for both in tasks):
         return Interval(share)
     return _score_interval(share, [(both.a.size, both.b.size) for both in tasks])
@@ -346,16 +351,15 @@ def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Int
     Args:
         tasks: for each task the returns of our runs, and what was reported.
     """
-    shares = [_share_above(x, other) for x, other in tasks]
-    return _score_interval(float(np.mean(shares)), [(other.runs, x.size) for x, other in tasks])
-
-
-def _share_above(x: FloatArray, other: Reported) -> float:
     from scipy.special import ndtr
 
-    if other.spread == 0:
-        return float((np.sign(x - other.mean) + 1).mean() / 2)
-    return float(ndtr((x - other.mean) / other.spread).mean())
+    shares = [
+        ndtr((x - other.mean) / other.spread).mean()
+        if other.spread
+        else (np.sign(x - other.mean) + 1).mean() / 2
+        for x, other in tasks
+    ]
+    return _score_interval(float(np.mean(shares)), [(other.runs, x.size) for x, other in tasks])
 
 
 def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
@@ -366,23 +370,12 @@ def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
     return Interval(share, 1 - _upper(1 - share, sizes, t), _upper(share, sizes, t))
 
 
-def _added(one: Estimate, other: Estimate, sign: float) -> Estimate:
-    """`one` + sign x `other`, two independent estimates."""
-    variances = np.array([one.variance, other.variance])
-    dof = _satterthwaite(variances, np.array([one.dof, other.dof]))
-    return Estimate(one.value + sign * other.value, float(variances.sum()), dof)
-
-
 def _satterthwaite(variances: FloatArray, dofs: FloatArray) -> float:
     """Degrees of freedom of a sum of variances; the smallest where all variances are 0."""
     if not variances.any():
         return float(dofs.min())
     known = variances != 0
     return float(variances.sum() ** 2 / (variances[known] ** 2 / dofs[known]).sum())
-
-
-def _share_won(both: Sides, sign: int) -> float:
-    return float((np.sign(both.b[:, None] - both.a) * sign + 1).mean() / 2)
 
 
 def _upper(share: float, sizes: Sequence[tuple[int, int]], t: float) -> float:

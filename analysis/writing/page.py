@@ -86,14 +86,13 @@ def table(frame: pd.DataFrame, links: Mapping[str, str] | None = None) -> str:
     head = "".join(f"<th>{escape(str(name))}</th>" for name in frame.columns)
     rows = []
     for row in frame.itertuples(index=False, name=None):
-        cells = [_cell(value) for value in row]
+        cells = [
+            ("" if value != value else f"{value:,.6g}")
+            if isinstance(value, float)
+            else escape(str(value))
+            for value in row
+        ]
         if links and str(row[0]) in links:
             cells[0] = f'<a href="{escape(links[str(row[0])])}">{cells[0]}</a>'
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return "" if value != value else f"{value:,.6g}"
-    return escape(str(value))

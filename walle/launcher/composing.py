@@ -24,12 +24,13 @@ from walle.errors import directory_fault
 from walle.launcher.allocation import Need, need
 from walle.launcher.fast_compose import fast_loader
 from walle.launcher.identity import Identity, same
+from walle.launcher.settings import LauncherError
 from walle.system.identity import as_json, comparable_leaves, config_hash, flatten
 
 MESSAGES_SHOWN = 10
 
 
-class PlanError(ValueError):
+class PlanError(LauncherError):
     """A job cannot run with its config; raised before any job starts."""
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from walle.launcher.settings import LauncherError
 from walle.system.identity import Flat, as_json
 
 _ABSENT = object()
@@ -22,7 +23,7 @@ class Identity(NamedTuple):
     config: Flat
 
 
-class ConfigChangedError(ValueError):
+class ConfigChangedError(LauncherError):
     """The directory holds a sweep of another config."""
 
 

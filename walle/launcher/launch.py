@@ -17,31 +17,16 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, se
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from walle.launcher.composing import (
-    Composed,
-    Job,
-    PlanError,
-    StopRule,
-    distinct,
-    task_config,
-)
+from walle.launcher.composing import Composed, Job, StopRule, distinct, task_config
 from walle.launcher.fast_compose import fast_loader
 from walle.launcher.identity import ConfigChangedError
-from walle.launcher.jobs.fork_server import PreparationError, preparation
+from walle.launcher.jobs.fork_server import preparation
 from walle.launcher.jobs.job import HydraState
 from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.locks import LockedError
 from walle.launcher.messages import ending_text, failure_list, repeats_text, resume_text
 from walle.launcher.planning import Plan, Planner, can_resume, oversubscribed_warning, plan_lines
-from walle.launcher.records import (
-    LOG,
-    MANIFEST,
-    RecordError,
-    resume_command,
-    write_index,
-    write_manifest,
-)
-from walle.launcher.settings import BackendError, WalleLauncherConf, check_settings
+from walle.launcher.records import LOG, MANIFEST, resume_command, write_index, write_manifest
+from walle.launcher.settings import LauncherError, WalleLauncherConf, check_settings
 from walle.launcher.workers.backend import LocalBackend, WorkersBackend
 from walle.launcher.workers.ray_cluster.backend import RayBackend
 from walle.launcher.workers.slurm_backend import SlurmBackend
@@ -53,14 +38,6 @@ log = logging.getLogger(__name__)
 
 MULTIRUN = "multirun.yaml"
 BAD_INPUT = 2
-REFUSALS = (
-    PlanError,
-    ConfigChangedError,
-    RecordError,
-    LockedError,
-    PreparationError,
-    BackendError,
-)
 NOT_STARTED = Verdict("pending", "not started: the sweep was stopped before its turn")
 
 
@@ -130,7 +107,7 @@ class Launch:
             if len(jobs) < len(composed):
                 log.info(repeats_text(overrides, indices))
             results = self._results(jobs, first_num)
-        except REFUSALS as error:
+        except LauncherError as error:
             self._restore()
             fix = ""
             if isinstance(error, ConfigChangedError):

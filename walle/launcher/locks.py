@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from walle.launcher.settings import LauncherError
 from walle.system.locks import is_locked, locked_file
 
 LAUNCHER_LOCK, JOBS_LOCK = ".launcher.lock", ".jobs.lock"
 
 
-class LockedError(ValueError):
+class LockedError(LauncherError):
     """The directory is in use."""
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from walle.errors import cause_text
 from walle.launcher.identity import Identity, common_part
+from walle.launcher.settings import LauncherError
 from walle.system.files import write_atomically
 from walle.system.identity import Flat
 from walle.system.run_files import read_status
@@ -23,7 +24,7 @@ TAIL_BYTES = 8192
 TAIL_LINES = 5
 
 
-class RecordError(ValueError):
+class RecordError(LauncherError):
     """A sweep's directory has no manifest, or a damaged one."""
 
 

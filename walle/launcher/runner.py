@@ -21,14 +21,7 @@ from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
 from walle.launcher.machine_check import OthersClock
 from walle.launcher.messages import start_text
 from walle.launcher.planning import Plan, can_resume
-from walle.launcher.records import (
-    LOG,
-    is_done,
-    is_recordable,
-    last_lines,
-    python_scalar,
-    size_of,
-)
+from walle.launcher.records import LOG, is_done, is_recordable, last_lines, python_scalar, size_of
 from walle.launcher.resources import job_environment, thread_settings
 from walle.launcher.screen import Screen, open_screen
 from walle.launcher.settings import WalleLauncherConf

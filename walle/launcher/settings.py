@@ -16,7 +16,11 @@ CHOICES = {
 }
 
 
-class BackendError(ValueError):
+class LauncherError(ValueError):
+    """Base of the errors for which a launch ends with one message for the user."""
+
+
+class BackendError(LauncherError):
     """A sweep cannot run where it was asked to; the message is one line."""
 
 

@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from walle.launcher.jobs import job
+from walle.launcher.settings import LauncherError
 from walle.system.process_tree import adopt_orphans, die_with_parent, end_descendants
 from walle.system.signals import SAVING
 
@@ -73,7 +74,7 @@ class Ended(NamedTuple):
     cpu_s: float | None = None
 
 
-class PreparationError(RuntimeError):
+class PreparationError(LauncherError):
     """The fork server could not import what the jobs need."""
 
 
