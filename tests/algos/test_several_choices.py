@@ -7,7 +7,7 @@ import walle
 from tests.test_training import learned
 from walle.config import compose
 from walle.errors import ConfigError
-from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
+from walle.nets.policies import BernoulliPolicy, MultiCategoricalPolicy
 from walle.policy.export import export
 from walle.training import make_algorithm, make_problem, train
 

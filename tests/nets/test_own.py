@@ -11,11 +11,14 @@ from torch import nn
 from torch.func import grad
 
 from walle.errors import ConfigError
-from walle.nets.bounded_policies import DeterministicPolicy, SquashedGaussianPolicy
 from walle.nets.critics import Critic, QFunctions
-from walle.nets.discrete_policies import EpsilonGreedyPolicy
 from walle.nets.own import OwnFactory, check_net, own_class
 from walle.nets.policies import CategoricalPolicy, GaussianPolicy
+from walle.nets.replay_policies import (
+    DeterministicPolicy,
+    EpsilonGreedyPolicy,
+    SquashedGaussianPolicy,
+)
 
 
 class Doubled:

@@ -156,7 +156,7 @@ def test_what_cannot_be_loaded_is_explained(trained, tmp_path):
     killed = tmp_path / "killed"
     killed.mkdir()
     (killed / "run.json").touch()
-    cases.append((killed, None, r"has no checkpoint yet: .* resume=.*killed` begins it again$"))
+    cases.append((killed, None, r"has no checkpoint yet: .* resume=.*killed` starts it again$"))
     (tmp_path / "checkpoints").mkdir()
     cases.append((tmp_path, "best", "no evaluation has ended; use which=last"))
     for path, which, expected in cases:

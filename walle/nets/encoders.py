@@ -1,7 +1,7 @@
-"""Networks that see: convolutions over images, and the policies that act on what they find.
+"""Convolutions over images, and the policies that act on their features.
 
-What the convolutions make of an observation is called a feature, as with a memory, and takes the
-observation's place: policy and critic are functions of the same feature.
+The outputs of the convolutions are called features, as with a memory, and take the observation's
+place: policy and critic are functions of the same features.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Convolutions:
         return params
 
     def __call__(self, params: Params, images: Tensor) -> Tensor:
-        """Bytes [N, *shape], as the environment gives them, to [N, outputs]."""
+        """Bytes [N, *shape], as the environment returns them, to [N, outputs]."""
         if images.dim() == 3:
             images = images.unsqueeze(1)
         elif not self._image.channels_first:
@@ -99,11 +99,11 @@ class Encoder:
 
     def of_parts(self, params: Params, vectors: Tensor, images: list[Tensor]) -> Tensor:
         """Features [N, F + V] of normalised vectors [N, V] and of images [N, *shape]."""
-        found = [
+        features = [
             torch.relu(last(params, part(params, image)))
             for part, last, image in zip(self._parts, self._last, images, strict=True)
         ]
-        return torch.cat((*found, vectors), -1)
+        return torch.cat((*features, vectors), -1)
 
     def __call__(self, params: Params, rows: Tensor) -> Tensor:
         """[N, W] bytes, their vectors normalised, to features [N, F + V]; differentiable."""
@@ -131,9 +131,9 @@ class Encoder:
                     out[begin : begin + _AT_ONCE] = part(params, image)
             at = 0
             for last, out in zip(lasts, flat, strict=True):
-                found = last(out).relu_()
-                features[:, at : at + found.shape[1]] = found
-                at += found.shape[1]
+                part_features = last(out).relu_()
+                features[:, at : at + part_features.shape[1]] = part_features
+                at += part_features.shape[1]
             features[:, at:] = self.split(x)[0]
             return features
 

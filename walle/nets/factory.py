@@ -12,8 +12,10 @@ from walle.errors import ConfigError
 from walle.nets.mlp import OwnNet, activation
 from walle.nets.policies import (
     ActingPolicy,
+    BernoulliPolicy,
     CategoricalPolicy,
     GaussianPolicy,
+    MultiCategoricalPolicy,
     StateScalePolicy,
     StochasticPolicy,
 )
@@ -126,11 +128,6 @@ class NetSettings(NamedTuple):
             settings["own"] = OwnFactory.from_values(**values["own"])
         return cls(**settings)
 
-    def features(self, spaces: HasSpaces) -> int:
-        """The width of the networks' input: of the memory, of what is seen, or observations."""
-        encoder = self.encoder(spaces)
-        return encoder.width if encoder else self.state_size or spaces.obs_dim
-
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
         """Makes the convolutions that see images; None without images.
 
@@ -156,10 +153,12 @@ class NetSettings(NamedTuple):
 
         return Encoder(spaces.obs_layout, self.image_features)
 
-    def encoded(self, spaces: HasSpaces) -> int:
-        """F, the width of what the layers get: the networks' input, or the own net's features."""
-        own = self.own_net(spaces)
-        return self.features(spaces) if own is None else own.features
+    def features(self, spaces: HasSpaces) -> int:
+        """F, the width of the layers' input: of images' features, a memory, an own net, or O."""
+        encoder, own = self.encoder(spaces), self.own_net(spaces)
+        if own is not None:
+            return own.features
+        return encoder.width if encoder else self.state_size or spaces.obs_dim
 
     def check_own(self, spaces: HasSpaces) -> None:
         """Tries the user's own net, if there is one, on observations of the environment's space.
@@ -218,14 +217,14 @@ class NetSettings(NamedTuple):
             own_critic: Critic = self.own.networks.critic(self.own.settings, spaces.obs_dim, space)
             return own_critic
         layers = (self.critic_hidden, activation(self.activation))
-        return Critic(self.encoded(spaces), *layers, self.own_net(spaces))
+        return Critic(self.features(spaces), *layers, self.own_net(spaces))
 
     def q_functions(self, spaces: HasSpaces, actions: int, count: int) -> QFunctions:
         """Makes `count` action-value functions of actions with `actions` entries."""
         from walle.nets.critics import QFunctions
 
         layers = (self.critic_hidden, activation(self.activation))
-        width, own = self.encoded(spaces), self.own_net(spaces)
+        width, own = self.features(spaces), self.own_net(spaces)
         return QFunctions(width, actions, *layers, count, own)
 
 
@@ -275,23 +274,27 @@ def make_policy(spec: PolicySpec) -> ActingPolicy:
     net, space = spec.net, spec.action_space
     if spec.kind == "stochastic" and net.own is not None and net.own.networks is not None:
         return net.own.networks.policy(net.own.settings, spec.obs_dim, space)
-    encoder, own, width = net.encoder(spec), net.own_net(spec), net.encoded(spec)
+    encoder, own, width = net.encoder(spec), net.own_net(spec), net.features(spec)
     layers = (net.policy_hidden, activation(net.activation))
     if spec.kind == "epsilon_greedy":
-        from walle.nets.discrete_policies import EpsilonGreedyPolicy
+        from walle.nets.replay_policies import EpsilonGreedyPolicy
 
         assert isinstance(space, gym.spaces.Discrete)
         return EpsilonGreedyPolicy(encoder, width, int(space.n), *layers, own)
     if spec.kind in ("squashed", "deterministic"):
-        from walle.nets import bounded_policies as bounded
+        from walle.nets.replay_policies import (
+            DeterministicPolicy,
+            RandomFirst,
+            SquashedGaussianPolicy,
+        )
 
         assert isinstance(space, gym.spaces.Box)
         size = int(space.shape[0])
         if spec.kind == "squashed":
-            squashed = bounded.SquashedGaussianPolicy(width, size, *layers, own)
-            return bounded.RandomFirst(squashed, size)
-        policy = bounded.DeterministicPolicy(width, size, *layers, spec.exploration, own)
-        return bounded.RandomFirst(policy, size)
+            squashed = SquashedGaussianPolicy(width, size, *layers, own)
+            return RandomFirst(squashed, size)
+        policy = DeterministicPolicy(width, size, *layers, spec.exploration, own)
+        return RandomFirst(policy, size)
     readout = _stochastic_policy(net, space, width, own)
     if encoder:
         from walle.nets.encoders import EncodedPolicy
@@ -317,8 +320,6 @@ def _stochastic_policy(
         )
     if isinstance(space, gym.spaces.Discrete):
         return CategoricalPolicy(width, int(space.n), *layers, own)
-    from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
-
     if isinstance(space, gym.spaces.MultiBinary):
         return BernoulliPolicy(width, int(space.shape[0]), *layers, own)
     return MultiCategoricalPolicy(width, space.nvec.tolist(), *layers, own)

@@ -142,7 +142,7 @@ class RewardNormalizer:
     ) -> Tensor:
         """Takes in [T, L] rewards of the lanes numbered `lane` ([L]); returns them scaled.
 
-        Where `begins` (see `Rollout`), the return begins at zero.
+        Where `begins` (see `Rollout`), the return starts at zero.
         """
         if not self.enabled:
             return torch.from_numpy(reward.copy())

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from walle.nets.mlp import MLP, Activation, Forward, Layout, OwnNet, Params
 from walle.types import AnyArray
@@ -299,3 +300,78 @@ class CategoricalPolicy(MLPPolicy, StochasticPolicy):
     def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
         """sum_k p (log p - log q)."""
         return (dist_p.exp() * (dist_p - dist_q)).sum(-1)
+
+
+class MultiCategoricalPolicy(CategoricalPolicy):
+    """A independent choices, entry a with K_a actions: log π(a|s) = Σ_a log π_a(a_a|s).
+
+    `dist` holds the log probabilities of the first entry's actions, then of the second's, and so
+    on: Σ_a K_a numbers. Entropies and divergences are the sums of the entries'.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        actions: Sequence[int],
+        hidden: Sequence[int],
+        act: Activation,
+        own: OwnNet | None = None,
+    ) -> None:
+        """`actions` are the numbers K_a."""
+        self.counts = list(actions)
+        super().__init__(obs_dim, sum(self.counts), hidden, act, own)
+
+    def _entries(self, x: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(x, self.counts, -1)
+
+    def _log_softmax(self, logits: Tensor) -> Tensor:
+        return torch.cat([torch.log_softmax(x, -1) for x in self._entries(logits)], -1)
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Uniform on [0, 1), [steps, A]."""
+        return rng.random((steps, len(self.counts)), dtype=np.float32)
+
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
+        """Inverse transform of every entry, see `CategoricalPolicy.sample`."""
+        for a, log_probs in enumerate(self._entries(dist_params)):
+            below = log_probs.exp().cumsum(-1) <= scaled_noise[..., a : a + 1]
+            out[..., a] = below.sum(-1).clamp_(max=self.counts[a] - 1)
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The likeliest action of every entry, [..., A]."""
+        return torch.stack([x.argmax(-1) for x in self._entries(dist)], -1)
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """Σ_a log π_a of the entries of `action` [..., A]."""
+        entries = zip(self._entries(dist), action.unbind(-1), strict=True)
+        log_probs = [x.gather(-1, chosen.unsqueeze(-1)) for x, chosen in entries]
+        return torch.cat(log_probs, -1).sum(-1)
+
+
+class BernoulliPolicy(MLPPolicy, StochasticPolicy):
+    """A independent switches, each 0 or 1. `dist` holds the A logits z, where p(1) = σ(z)."""
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Uniform on [0, 1), [steps, A]."""
+        return rng.random((steps, self.dist_params_size), dtype=np.float32)
+
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
+        """1 where the noise lies below σ(z)."""
+        out.copy_(scaled_noise < torch.sigmoid(dist_params))
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """1 where p(1) > 1/2, [..., A]."""
+        return (dist > 0).long()
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """Σ_a log σ(z_a) where `action` is 1, log σ(-z_a) where it is 0."""
+        return functional.logsigmoid(torch.where(action > 0, dist, -dist)).sum(-1)
+
+    def entropy(self, dist: Tensor) -> Tensor:
+        """Σ_a [softplus(z_a) - z_a σ(z_a)]."""
+        return (functional.softplus(dist) - dist * torch.sigmoid(dist)).sum(-1)
+
+    def kl(self, dist_p: Tensor, dist_q: Tensor) -> Tensor:
+        """Σ_a [σ(z_p) (z_p - z_q) - softplus(z_p) + softplus(z_q)]."""
+        gain = torch.sigmoid(dist_p) * (dist_p - dist_q)
+        return (gain - functional.softplus(dist_p) + functional.softplus(dist_q)).sum(-1)

@@ -1,4 +1,4 @@
-"""Networks that remember: a gated recurrent unit, and the policies that act on its memory.
+"""A gated recurrent unit, and the policies that act on its state.
 
 The memory's state after an observation is called a feature and takes the observation's place:
 policy and critic are feed-forward functions of the same feature.
@@ -24,7 +24,7 @@ class GRU:
     n = tanh(W_n x + b_n + r (U_n h + c_n))
     h' = n + z (h - n)
 
-    An episode begins with h = 0.
+    An episode starts with h = 0.
     """
 
     def __init__(self, prefix: str, inputs: int, units: int) -> None:
@@ -43,7 +43,7 @@ class GRU:
         return params
 
     def step(self, params: Params, x: Tensor, state: Tensor) -> Tensor:
-        """One step: [N, I] and the state [N, H] give the next state, [N, H]."""
+        """One step: [N, I] and the state [N, H] to the next state, [N, H]."""
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
         given = functional.linear(x, weight_x, bias_x)
         return _next(given, functional.linear(state, weight_h, bias_h), state)
@@ -54,7 +54,7 @@ class GRU:
         Args:
             params: the parameters, named as in `shapes`.
             x: [T, N, I].
-            began: [T, N] true where an episode begins, which clears the state.
+            began: [T, N] true where an episode starts, which clears the state.
             state: [N, H] before the first step.
 
         Returns:
@@ -73,7 +73,7 @@ class GRU:
     def acting(self, params: Params, state: Tensor) -> Forward:
         """`step` in the hot loop: [rows, I] -> `state` ([rows, H]), which it changes in place.
 
-        NumPy does all work number by number: it gives the same bits wherever in memory a number
+        NumPy does all elementwise work: it returns the same bits wherever in memory a number
         lies, so that a lane's results do not depend on its sampler.
         """
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)

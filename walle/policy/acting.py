@@ -81,7 +81,7 @@ class Policy:
         self._rows = 1
 
     def __repr__(self) -> str:
-        """Where it comes from, in a line."""
+        """The algorithm, the environment, the steps and the file, in one line."""
         steps = f"{self.origin.env_steps:,} steps"
         return (
             f"<Policy of {self.origin.algorithm} on {self.spec.id} after {steps}, "
@@ -105,7 +105,7 @@ class Policy:
         return memory.units if memory else 0
 
     def initial_state(self, lanes: int | None = None) -> FloatArray:
-        """The memory with which an episode begins: [S], or [N, S] for N = `lanes` episodes."""
+        """The memory with which an episode starts: [S], or [N, S] for N = `lanes` episodes."""
         shape = (self.state_size,) if lanes is None else (lanes, self.state_size)
         return np.zeros(shape, np.float32)
 
@@ -123,13 +123,13 @@ class Policy:
         """The actions at raw observations, in the units of the environment.
 
         Observations are normalised here, and actions rescaled and clipped, as in training. Each
-        row of a batch gives the same bits as the observation by itself.
+        row of a batch results in the same bits as the observation by itself.
 
         Args:
-            obs: one observation [O], or a batch [N, O], as `env()` gives them. With images, an
+            obs: one observation [O], or a batch [N, O], as `env()` returns them. With images, an
                 image or a dictionary of the environment, or a batch with one more dimension.
-            state: the policy's memory, [S] or [N, S]: `initial_state` where an episode begins, and
-                then what the call before returned. Needed with a memory; without one S is 0.
+            state: the policy's memory, [S] or [N, S]: `initial_state` where an episode starts, and
+                then the result of the previous call. Needed with a memory; without one S is 0.
             deterministic: take the likeliest action; otherwise draw one with `rng`.
 
         Returns:
@@ -190,7 +190,7 @@ class Policy:
         if state is not None and np.shape(state) != shape:
             raise ConfigError(
                 f"the state has shape {np.shape(state)} where {shape} is needed; "
-                "policy.initial_state() gives it for one episode, initial_state(N) for N"
+                "use policy.initial_state() for one episode, initial_state(N) for N"
             )
         return np.zeros(shape, np.float32) if state is None else np.asarray(state, np.float32)
 
@@ -215,7 +215,7 @@ class Policy:
 
         It repeats actions, limits episodes and appends the clock as in training, and takes the
         actions of `act`. Observations with images are the environment's own. With equal seeds it
-        gives the observations of a lane; but with `env.backend=envpool` it is Gymnasium's task of
+        returns the observations of a lane; but with `env.backend=envpool` it is Gymnasium's task of
         the same id.
 
         Args:

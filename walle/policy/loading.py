@@ -81,14 +81,14 @@ def find_checkpoint(path: Path, which: str | None = None) -> Path:
 
 
 def _hint(path: Path) -> str:
-    runs = sorted(found.parent for found in path.glob("*/checkpoints"))
+    runs = sorted(checkpoints.parent for checkpoints in path.glob("*/checkpoints"))
     if not runs and (path / "run.json").exists():
         from walle.system.commands import command_of
 
         again = f"`{command_of('run')} resume={shlex.quote(str(path))}`"
         return (
             " yet: a run writes one every checkpoint.every steps and at its end; if it was killed, "
-            f"{again} begins it again"
+            f"{again} starts it again"
         )
     if not runs:
         return "; give a run's directory or a checkpoint file"

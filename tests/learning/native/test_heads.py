@@ -13,8 +13,13 @@ from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.native.passes import Columns, Loss, Passes
 from walle.learning.sharing.team import ALONE, SharedTeam, TeamMemory
 from walle.nets.critics import Critic
-from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
-from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy
+from walle.nets.policies import (
+    BernoulliPolicy,
+    CategoricalPolicy,
+    GaussianPolicy,
+    MultiCategoricalPolicy,
+    StateScalePolicy,
+)
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -42,8 +42,8 @@ from walle.learning.adam import AdamSettings, TrainState
 from walle.learning.native.library import ACTIVATIONS, ints, widths
 from walle.learning.native.replay_updates import ActionValues, NativeUpdates, dqn_updates
 from walle.learning.step import Stage, gradient_of
-from walle.nets.discrete_policies import EpsilonGreedyPolicy
 from walle.nets.factory import NetSettings
+from walle.nets.replay_policies import EpsilonGreedyPolicy
 
 
 @dataclass(kw_only=True)

@@ -19,8 +19,13 @@ from walle.learning.native.library import ACTIVATIONS, address, ints, load, stru
 from walle.learning.sharing.team import ALONE, Exchange, Team
 from walle.learning.step import Learned, Result
 from walle.nets.critics import Critic
-from walle.nets.discrete_policies import BernoulliPolicy, MultiCategoricalPolicy
-from walle.nets.policies import CategoricalPolicy, GaussianPolicy, StateScalePolicy
+from walle.nets.policies import (
+    BernoulliPolicy,
+    CategoricalPolicy,
+    GaussianPolicy,
+    MultiCategoricalPolicy,
+    StateScalePolicy,
+)
 
 NAMES = ("loss", "grad_norm", "kl", "clip_fraction", "policy_loss", "value_loss", "entropy")
 CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`

@@ -5,9 +5,14 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from walle.nets.bounded_policies import DeterministicPolicy, RandomFirst, SquashedGaussianPolicy
 from walle.nets.critics import QFunctions
 from walle.nets.mlp import ACTING_ROWS
+from walle.nets.replay_policies import (
+    DeterministicPolicy,
+    EpsilonGreedyPolicy,
+    RandomFirst,
+    SquashedGaussianPolicy,
+)
 
 OBS = 5
 
@@ -154,3 +159,29 @@ def test_q_functions_are_independent():
     assert not torch.allclose(q[0], q[1], atol=1e-3)
     alone = QFunctions(OBS, 2, (16, 16), torch.relu, 1)
     torch.testing.assert_close(alone(vector[:half], obs, action)[0], q[0])
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_an_epsilon_greedy_policy_explores_as_often_as_epsilon_says(epsilon):
+    policy = EpsilonGreedyPolicy(None, 3, 4, (8,), torch.relu)
+    params = {"epsilon": torch.tensor([epsilon])}
+    values = torch.tensor([[0.0, 2.0, 1.0, -1.0]]).expand(20_000, -1)
+    noise = torch.from_numpy(policy.noise(np.random.default_rng(0), 20_000))
+    action = torch.empty(20_000, dtype=torch.int64)
+    policy.sample(values, policy.scale_noise(params, noise), action)
+    expected = [epsilon / 4] * 4
+    expected[1] += 1 - epsilon
+    np.testing.assert_allclose(np.bincount(action, minlength=4) / 20_000, expected, atol=0.015)
+    dist = policy.distribution(params, values[:4])
+    assert policy.mode(dist).tolist() == [1] * 4
+    found = policy.log_prob(dist, torch.arange(4)).exp()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_an_epsilon_greedy_policy_starts_with_an_epsilon_of_one():
+    policy = EpsilonGreedyPolicy(None, 3, 4, (8,), torch.relu)
+    vector = policy.init(torch.Generator().manual_seed(0))
+    assert policy.layout.unflatten(vector)["epsilon"].tolist() == [1]
+    obs = torch.randn(5, 3)
+    params = policy.layout.unflatten(vector)
+    torch.testing.assert_close(policy.dist(params, obs)[:, :4], policy.values(vector[:-1], obs))

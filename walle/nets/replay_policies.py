@@ -1,13 +1,14 @@
-"""Policies whose actions lie in [-1, 1], for learning from a replay buffer.
+"""Policies for learning from a replay buffer: of actions in [-1, 1], and ε-greedy ones.
 
-Each is a `policies.ActingPolicy`, and has for learning a function from observations to actions
-through which the gradient reaches the parameters.
+Each is a `policies.ActingPolicy`. Those of actions in [-1, 1] have for learning a function from
+observations to actions through which the gradient reaches the parameters.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +25,9 @@ from walle.nets.policies import (
     MLPPolicy,
 )
 from walle.types import AnyArray
+
+if TYPE_CHECKING:
+    from walle.nets.encoders import Encoder
 
 _LARGEST = 1 - 2**-24  # the float32 below 1, whose inverse hyperbolic tangent is still finite
 
@@ -203,3 +207,71 @@ class RandomFirst(ActingPolicy):
         random = dist[..., -1]
         learned = self.policy.log_prob(dist[..., :-1], action)
         return torch.where(random > 0, -self.action_dim * math.log(2), learned)
+
+
+class EpsilonGreedyPolicy(MLPPolicy):
+    """The action of the largest value Q(s, a); with probability ε any of the K, evenly drawn.
+
+    ε is the last parameter, so that all samplers change it at the same version. `dist_params` are
+    the K values, and `dist` has ε after them. The values are an MLP's, of what `encoder` sees if
+    there are images.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | None,
+        obs_dim: int,
+        actions: int,
+        hidden: Sequence[int],
+        act: Activation,
+        own: OwnNet | None = None,
+    ) -> None:
+        """`obs_dim` is the width of the observation, or of the features of `encoder` or `own`."""
+        super().__init__(obs_dim, actions, hidden, act, own)
+        self.encoder = encoder
+        seen = encoder.shapes if encoder else {}
+        self.values_layout = Layout({**seen, **self._mlp.shapes})
+        self.layout = Layout({**self.values_layout.shapes, "epsilon": (1,)})
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """The values' parameters, drawn as in `MLP.init_uniform`, then an ε of 1."""
+        return torch.cat((self.init_values(generator), torch.ones(1)))
+
+    def init_values(self, generator: torch.Generator) -> Tensor:
+        """The parameters of the values alone."""
+        seen = self.encoder.init(generator) if self.encoder else {}
+        return self.values_layout.flatten({**seen, **self._mlp.init_uniform(generator)})
+
+    def values(self, vector: Tensor, obs: Tensor) -> Tensor:
+        """Q(s, a) of every action, [B, K], at [B, O], under the parameters of the values."""
+        params = self.values_layout.unflatten(vector)
+        return self._mlp(params, self.encoder(params, obs) if self.encoder else obs)
+
+    def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
+        """The values, then ε."""
+        return torch.cat((dist_params, params["epsilon"].expand(*dist_params.shape[:-1], 1)), -1)
+
+    def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
+        """Two uniform numbers on [0, 1), [steps, 2]: whether to explore, and which action."""
+        return rng.random((steps, 2), dtype=np.float32)
+
+    def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
+        """The number of an action where the first number lies below ε, else -1: [...]."""
+        explores, which = noise.unbind(-1)
+        action = (which * self.dist_params_size).floor().clamp_(max=self.dist_params_size - 1)
+        return torch.where(explores < params["epsilon"], action, -1)
+
+    def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
+        """The drawn action, or the one of the largest value."""
+        greedy = dist_params.argmax(-1)
+        out.copy_(torch.where(scaled_noise < 0, greedy, scaled_noise.long()))
+
+    def mode(self, dist: Tensor) -> Tensor:
+        """The action of the largest value: evaluation shows what was learned."""
+        return dist[..., :-1].argmax(-1)
+
+    def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
+        """Log (ε / K + (1 - ε) [a = argmax Q])."""
+        epsilon = dist[..., -1]
+        greedy = (action == self.mode(dist)).to(dist.dtype)
+        return torch.log(epsilon / self.dist_params_size + (1 - epsilon) * greedy)

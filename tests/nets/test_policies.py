@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from walle.nets.discrete_policies import (
-    BernoulliPolicy,
-    EpsilonGreedyPolicy,
-    MultiCategoricalPolicy,
-)
+from walle.nets.policies import BernoulliPolicy, MultiCategoricalPolicy
 
 LOG = math.log
 
@@ -82,29 +78,3 @@ def test_switches_have_the_probabilities_of_their_logits():
     action = torch.empty(20_000, 2, dtype=torch.int64)
     policy.sample(dist.expand(20_000, -1), noise, action)
     np.testing.assert_allclose(action.double().mean(0), [0.75, 0.2], atol=0.015)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
-def test_an_epsilon_greedy_policy_explores_as_often_as_epsilon_says(epsilon):
-    policy = EpsilonGreedyPolicy(None, 3, 4, (8,), torch.relu)
-    params = {"epsilon": torch.tensor([epsilon])}
-    values = torch.tensor([[0.0, 2.0, 1.0, -1.0]]).expand(20_000, -1)
-    noise = torch.from_numpy(policy.noise(np.random.default_rng(0), 20_000))
-    action = torch.empty(20_000, dtype=torch.int64)
-    policy.sample(values, policy.scale_noise(params, noise), action)
-    expected = [epsilon / 4] * 4
-    expected[1] += 1 - epsilon
-    np.testing.assert_allclose(np.bincount(action, minlength=4) / 20_000, expected, atol=0.015)
-    dist = policy.distribution(params, values[:4])
-    assert policy.mode(dist).tolist() == [1] * 4
-    found = policy.log_prob(dist, torch.arange(4)).exp()
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_an_epsilon_greedy_policy_begins_with_an_epsilon_of_one():
-    policy = EpsilonGreedyPolicy(None, 3, 4, (8,), torch.relu)
-    vector = policy.init(torch.Generator().manual_seed(0))
-    assert policy.layout.unflatten(vector)["epsilon"].tolist() == [1]
-    obs = torch.randn(5, 3)
-    params = policy.layout.unflatten(vector)
-    torch.testing.assert_close(policy.dist(params, obs)[:, :4], policy.values(vector[:-1], obs))
