@@ -9,7 +9,6 @@ import pytest
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.evaluation import Evaluation, Evaluator
-from walle.algos.on_policy.ppo import PPO
 from walle.errors import WorkerError
 from walle.sampling.serial_sampling import SerialSampling
 from walle.system.run_files import read_status
@@ -28,7 +27,7 @@ def test_the_agent_draws_ahead_once_the_policy_is_published(run, monkeypatch):
     monkeypatch.setattr(
         SerialSampling, "publish", lambda *args: events.append("publish") or publish(*args)
     )
-    monkeypatch.setattr(PPO, "draw_ahead", lambda _: events.append("draw"), raising=False)
+    monkeypatch.setattr("walle.agent.agent.draw_ahead", lambda _: events.append("draw"))
     run("env=cartpole", "sampler=serial", "eval.every=null", "total_steps=512", "batch_size=256")
     assert events == ["publish", *["publish", "draw"] * 2]  # the first is the policy of round 0
 
