@@ -5,7 +5,7 @@
 Every run trains HalfCheetah with three samplers and two learners. One process of it gets SIGKILL: a
 sampler, a learner, the fork server, and every fifth time the agent, which is then resumed. The last
 line of iterations.csv must have the learning columns of a run that nobody disturbed. A run that
-ends before its kill does not count. Needs psutil.
+ends before its kill does not count.
 """
 
 from __future__ import annotations

@@ -147,14 +147,11 @@ def _server() -> Any:
 
 
 @contextmanager
-def without_collector(*, freeze: bool = True) -> Iterator[None]:
-    """Runs the body, such as imports, without the garbage collector.
+def without_collector() -> Iterator[None]:
+    """Runs the body, which imports, without the garbage collector.
 
     Imports make some hundred thousand objects that live as long as the process. Visiting them again
-    and again takes a tenth of torch's import.
-
-    Args:
-        freeze: whether later collections leave these objects out too.
+    and again takes a tenth of torch's import. Later collections leave them out too.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -163,8 +160,7 @@ def without_collector(*, freeze: bool = True) -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-        if freeze:
-            gc.freeze()
+        gc.freeze()
 
 
 def _become_fork_server(agent: int) -> None:
