@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from walle.algos import engines
-from walle.algos.engines import Part, choose, require_compiler
+from walle.algos.engines import Part, check, choose
 from walle.config import compose
 from walle.errors import CompileError, ConfigError
 from walle.learning import step
@@ -60,7 +60,7 @@ def test_without_a_compiler_auto_is_eager_and_says_so(monkeypatch):
     line = choose("auto", "cpu", [Part("learning", 1, nothing, nothing)], ALONE)
     assert line.startswith("learning eager: no C++ compiler (no-such-compiler) found")
     with pytest.raises(ConfigError, match=r"or use algo\.compile=auto"):
-        require_compiler("true", "cpu")
+        check("true", "cpu", [])
 
 
 @pytest.mark.parametrize("blank", ["", " "])

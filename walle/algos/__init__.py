@@ -89,11 +89,14 @@ def make(settings: Any, net: NetSettings, problem: Problem) -> Algorithm:
         ConfigError: an algorithm of the user's own lacks an attribute, or samplers cannot get its
             policy; a net of the user's own does not work.
     """
-    from walle.algos.engines import require_compiler  # imports torch, which few commands need
-
     net.check_own(problem)
-    require_compiler(getattr(settings, "compile", "false"), problem.device)
     algorithm = load(settings.name)(settings, net, problem)
+    if parts := getattr(
+        algorithm, "parts", None
+    ):  # else its class is the user's own, which chooses for itself
+        from walle.algos.engines import check  # imports torch, which few commands need
+
+        check(settings.compile, problem.device, parts())
     if ":" in settings.name:
         if missing := [name for name in _HAS if not hasattr(algorithm, name)]:
             raise ConfigError(

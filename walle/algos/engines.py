@@ -16,6 +16,7 @@ from walle.learning.sharing.team import Team, require_alike
 
 MODES = ("auto", "true", "false")
 LONG_RUN = 10_000  # gradient steps
+ROWS_VARY = "rounds differ in their number of steps, and a gradient step uses a whole round"
 
 
 class Part(NamedTuple):
@@ -62,7 +63,7 @@ def _choose(mode: str, device: str, part: Part) -> tuple[bool, str]:
         return True, "eager: algo.compile=false"
     engine = part.load or part.compile
     if engine is None:
-        return True, "eager: rounds differ in their number of steps, and a step uses a whole round"
+        return True, f"eager: {ROWS_VARY}"
     if not part.load and mode == "auto" and part.steps < LONG_RUN:
         return True, f"eager: this run takes fewer than {LONG_RUN:,} gradient steps"
     reason = missing_compiler(device)
@@ -81,14 +82,16 @@ def _choose(mode: str, device: str, part: Part) -> tuple[bool, str]:
     return True, f"eager: {reason}"
 
 
-def require_compiler(mode: str, device: str) -> None:
-    """Checks before any process starts that what algo.compile=true needs is installed.
+def check(mode: str, device: str, parts: Sequence[Part]) -> None:
+    """Checks before any process starts that algo.compile=true is possible.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: a program is not installed, or a part cannot leave eager PyTorch.
     """
     if mode == "true" and (missing := missing_compiler(device)):
         raise ConfigError(f"algo.compile=true: {missing}, or use algo.compile=auto")
+    if mode == "true" and any(part.load is None and part.compile is None for part in parts):
+        raise ConfigError(f"algo.compile=true: {ROWS_VARY}; use algo.compile=auto")
 
 
 def missing_compiler(device: str) -> str:

@@ -33,7 +33,7 @@ def test_it_balances_the_pole(tmp_path):
 def test_there_is_no_shape_to_compile_for():
     config = compose(["algo=a3c", "algo.compile=true", "net.activation=elu", "env=cartpole"])
     problem = make_problem(config)[0]
-    with pytest.raises(ConfigError, match="samplers differ in their rows"):
+    with pytest.raises(ConfigError, match=r"algo\.compile=true: rounds differ"):
         make_algorithm(config, problem)
 
 

@@ -185,11 +185,14 @@ class OffPolicy(ABC):
 
     def warm_up(self) -> str:
         """Chooses the engine of the updates; returns one line: which, and why."""
+        return engines.choose(self.settings.compile, self.problem.device, self.parts(), self.team)
+
+    def parts(self) -> list[engines.Part]:
+        """The updates, which can leave eager PyTorch."""
         s, problem = self.settings, self.problem
         steps = max(0, int(s.updates_per_step * (problem.total_steps - s.learning_starts)))
         load = self._load_native if self.is_native else None
-        parts = [engines.Part("learning", steps, load, self._compile)]
-        return engines.choose(s.compile, problem.device, parts, self.team)
+        return [engines.Part("learning", steps, load, self._compile)]
 
     def _load_native(self) -> None:
         self.updates = self.native_updates()

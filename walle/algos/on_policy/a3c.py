@@ -20,13 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walle.algos import native
 from walle.algos.base import Capabilities
 from walle.algos.engines import Part
 from walle.algos.on_policy.a2c import A2C, A2CSettings
-from walle.algos.problem import Problem
-from walle.errors import ConfigError
-from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -44,15 +40,6 @@ class A3C(A2C):
         every_rollout=True,
         images=True,
     )
-
-    def __init__(self, settings: A3CSettings, net: NetSettings, problem: Problem) -> None:
-        """Draws the initial parameters; refuses algo.compile=true where C++ has no such policy."""
-        super().__init__(settings, net, problem)
-        if settings.compile == "true" and not native.has_policy(self):
-            raise ConfigError(
-                "algo.compile=true: an update of a3c has the rows of one sampler, and samplers"
-                " differ in their rows; use algo.compile=auto or algo=a2c"
-            )
 
     def parts(self) -> list[Part]:
         """The gradient step of a rollout, whose rows differ from sampler to sampler."""
