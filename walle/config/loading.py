@@ -26,7 +26,6 @@ from walle.config.schemas import (
     REMOVED,
     VARIANTS,
     Config,
-    EnvConfig,
     NetConfig,
     TopLevel,
 )
@@ -100,23 +99,16 @@ def _validated(composed: DictConfig) -> Config:
     return checked(Config(**groups, **vars(top)))
 
 
-def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]:
-    """The groups `algo`, `env` and `net` of a configuration that a checkpoint holds.
-
-    They are all that acting needs; the others depend on the machine that trained.
+def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
+    """The groups `algo` and `net` of a configuration that a checkpoint holds.
 
     Raises:
         ConfigError: a value is wrong.
     """
     stored = without_removed(stored)
-    composed = OmegaConf.create({name: stored[name] for name in ("algo", "env", "net")})
+    composed = OmegaConf.create({name: stored[name] for name in ("algo", "net")})
     algo = _typed("algo", composed.algo, _algorithm_schema(composed))
-    try:
-        env: EnvConfig = _typed("env", composed.env, _schema("env", composed))
-    except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
-    env.kwargs = _kept_references(composed.env.kwargs, env.kwargs)
-    return algo, env, _typed("net", composed.net, _schema("net", composed))
+    return algo, _typed("net", composed.net, _schema("net", composed))
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
