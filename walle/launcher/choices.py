@@ -31,12 +31,12 @@ class ChoiceSettings:
         self._requested: set[str] = set()  # the words in the values of the group
         if group is not None:
             requested = requested_overrides(context, master)
-            texts = [str(each.input_line) for each in requested]
+            texts = [str(override.input_line) for override in requested]
             added = {text.partition(".")[0].lstrip("+") for text in texts if text.startswith("+")}
             options = context.config_loader.get_group_options(group)
             self._choices = set(options) - ({str(key) for key in master} - added)
-            of_group = (each for each in requested if each.key_or_group == group)
-            values = (str(each.input_line).partition("=")[2] for each in of_group)
+            of_group = (override for override in requested if override.key_or_group == group)
+            values = (str(override.input_line).partition("=")[2] for override in of_group)
             self._requested = {word for text in values for word in re.findall(r"[\w-]+", text)}
 
     def resolved(self, overrides: Sequence[str]) -> list[str]:

@@ -62,28 +62,28 @@ class FastLoader:
 
     def _compose(self, master: DictConfig, overrides: list[str]) -> DictConfig:
         parsed = self._parser.parse_overrides(overrides)
-        values = [each for each in parsed if self._sets_value(each)]
-        others = [each for each in parsed if not self._sets_value(each)]
-        if not all(self._is_group(each) for each in others):
+        values = [override for override in parsed if self._sets_value(override)]
+        others = [override for override in parsed if not self._sets_value(override)]
+        if not all(self._is_group(override) for override in others):
             return self._loader.load_sweep_config(master, overrides)
-        key = tuple(str(each.input_line) for each in others)
+        key = tuple(str(override.input_line) for override in others)
         if key not in self._bases:
             self._bases[key] = cloudpickle.dumps(self._loader.load_sweep_config(master, list(key)))
         config: DictConfig = pickle.loads(self._bases[key])  # six times as fast as deepcopy
         try:
-            for each in values:
-                force = each.type == OverrideType.FORCE_ADD
+            for override in values:
+                force = override.type == OverrideType.FORCE_ADD
                 OmegaConf.update(
-                    config, each.key_or_group, each.value(), merge=True, force_add=force
+                    config, override.key_or_group, override.value(), merge=True, force_add=force
                 )
         except OmegaConfBaseException:
             return self._loader.load_sweep_config(master, overrides)  # refuses in Hydra's words
-        lines = [str(each.input_line) for each in parsed]
+        lines = [str(override.input_line) for override in parsed]
         style = config.hydra.job.config.override_dirname
         named = [
             line
-            for line, each in zip(lines, parsed, strict=True)
-            if each.key_or_group not in style.exclude_keys
+            for line, override in zip(lines, parsed, strict=True)
+            if override.key_or_group not in style.exclude_keys
         ]
         config.hydra.overrides.task = lines
         dirname = style.item_sep.join(sorted(named)).replace("=", style.kv_sep)

@@ -91,8 +91,10 @@ class Study:
             self._refuse_other(json.loads(json.dumps({**search, "direction": direction})))
             running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
             # A trial without its launcher was asked for by one that was killed at that moment.
-            mine = [each for each in running if each.user_attrs.get(SWEEP) in (self._sweep, None)]
-        self._interrupted = [Trial(self.study, each._trial_id) for each in mine]
+            mine = [
+                trial for trial in running if trial.user_attrs.get(SWEEP) in (self._sweep, None)
+            ]
+        self._interrupted = [Trial(self.study, trial._trial_id) for trial in mine]
         self.resumed = len(self._interrupted)
 
     @contextmanager
@@ -108,7 +110,7 @@ class Study:
             return
         keys = [key for key in search if search[key] != recorded.get(key)]
         if keys:
-            before, now = (json.dumps(each.get(keys[0])) for each in (recorded, search))
+            before, now = (json.dumps(content.get(keys[0])) for content in (recorded, search))
             what = WORDS.get(keys[0], keys[0])
             raise ConfigError(
                 f"{self.journal} holds a study with {what} {before}, not {now}; undo the change, "

@@ -177,7 +177,7 @@ class Search:
         jobs = {trial.number: self._jobs(trial.params) for trial in possible}
         if jobs:
             if self._settings.pruner is not None:
-                owners = [(tuple(job), each) for each in possible for job in jobs[each.number]]
+                owners = [(tuple(job), trial) for trial in possible for job in jobs[trial.number]]
                 launcher: Any = self._launcher  # `checked_pruner` has looked at it
                 launcher.watch(TrialPruner(dict(reversed(owners))))
             listed = [job for each in jobs.values() for job in each]

@@ -30,7 +30,7 @@ struct Estimates {
   float *value, *advantage, *target;
 };
 
-// A step whose true successor the policy never saw: its episode ends there, or the round does.
+// A step whose true successor the policy never saw: the last one of its episode, or of the round.
 struct Break {
   int lane, successor;    // which of `states` is the successor
   float discount, decay;  // γ c and γ λ (1 - ended)

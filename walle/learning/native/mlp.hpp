@@ -1,8 +1,8 @@
 // A network of fully connected layers, and the gradient of its parameters.
 //
 // Parameters and gradients are packed: each layer's weights [inputs, outputs] in panels, then its
-// biases. The weights of a single output are a row, [1, inputs], for padding would take most of
-// their products otherwise. Rows pass through the network in blocks whose layers stay in the
+// biases. The weights of a single output are a row, [1, inputs]: as a padded column, most of their
+// products would be padding. Rows pass through the network in blocks whose layers stay in the
 // processor's cache.
 
 #pragma once
@@ -21,7 +21,7 @@ struct Free {
 };
 using Floats = std::unique_ptr<float[], Free>;
 
-// Zeros that begin at a line of the cache.
+// Zeros, aligned to a line of the cache.
 inline Floats zeros(long count) {
   const long bytes = (count * long(sizeof(float)) + 63) / 64 * 64;
   void *memory = std::aligned_alloc(64, bytes);
@@ -107,8 +107,8 @@ class MLP {
     }
   }
 
-  // To be called once for new parameters, before `backward`; for `input_error` from layer 0 on. The
-  // parameters must stay where they are.
+  // Must be called once for new parameters before `backward`, and with `from` 0 before
+  // `input_error`. The parameters must keep their address.
   void prepare_backward(const float *parameters, int from = 1) {
     for (int i = from; i < int(layers_.size()); i++) {
       Layer &layer = layers_[i];
@@ -117,8 +117,8 @@ class MLP {
     }
   }
 
-  // The gradient that follows from `output_error`, for the rows of the last `forward`, to be added
-  // to `gradient` or written there.
+  // Writes to `gradient`, or adds to it, the gradient that follows from `output_error` for the rows
+  // of the last `forward`.
   void backward(const Panels &input, bool add, float *gradient, int rows) {
     for (int i = int(layers_.size()) - 1; i >= 0; i--) {
       const Panels &x = i ? values_[i - 1].panels : input, &error = errors_[i].panels;
@@ -131,7 +131,7 @@ class MLP {
     }
   }
 
-  // What follows from `output_error` for the input: its slope, without that of the parameters.
+  // The slope at the input that follows from `output_error`, without that at the parameters.
   void input_error(const Panels &to, int rows) {
     for (int i = int(layers_.size()) - 1; i; i--) error_before(i, rows);
     product(errors_[0].panels, layers_[0].backward, nullptr, to, rows);

@@ -1,9 +1,8 @@
 // Matrices in panels of columns, and their products.
 //
-// A panel is one or two vectors wide; its rows lie one after the other, and the panels too. So
-// every product reads and writes memory in order, whatever the matrix's width. Columns of the last
-// panel that the matrix does not have are padding: zero in all inputs, and written as zero with
-// all results.
+// A panel is one or two vectors wide; its rows are contiguous, and so are the panels. Therefore
+// every product reads and writes memory in order, for any width of the matrix. The columns of the
+// last panel beyond the matrix's width are padding: zero in all inputs and in all results.
 
 #pragma once
 
@@ -47,8 +46,8 @@ struct Panels {
 
 inline int least(int a, int b) { return a < b ? a : b; }
 
-// Calls `body` with every number below N, as a constant each: a compiler keeps arrays of vectors in
-// registers only where it knows every index from the start.
+// Calls `body` with every number below N as a compile-time constant: a compiler keeps arrays of
+// vectors in registers only where it knows every index.
 template <class Body, int... I>
 inline __attribute__((always_inline)) void unrolled(Body body, std::integer_sequence<int, I...>) {
   (body(std::integral_constant<int, I>()), ...);
@@ -93,9 +92,9 @@ inline void product_panel(const Panels &a, int row, int rows, const float *b, in
 // C = A B + bias for the first `rows` rows of A and C; without a bias if `bias` is null.
 inline void product(const Panels &a, const Panels &b, const float *bias, const Panels &c,
                     int rows) {
-  static const float none[2 * LANES] = {};
+  static const float zero[2 * LANES] = {};
   for (int first = 0; first < b.cols; first += b.width) {
-    const float *added = bias ? bias + first : none;
+    const float *added = bias ? bias + first : zero;
     if (b.width > LANES)
       product_panel<2>(a, 0, rows, b.panel(first), b.width, added, c, c.panel(first));
     else
@@ -103,13 +102,13 @@ inline void product(const Panels &a, const Panels &b, const float *bias, const P
   }
 }
 
-// M rows and V vectors of A' B, to be added or written; `a` points to the first of M columns of A.
+// Writes or adds M rows and V vectors of A' B; `a` points to the first of M columns of A.
 template <int M, int V>
 inline void transposed_tile(const float *a, int a_width, const float *b, int b_width, int rows,
                             bool add, float *to, int to_width) {
-  const auto place = [&](int i) { return to + i / V * to_width + i % V * LANES; };
+  const auto target = [&](int i) { return to + i / V * to_width + i % V * LANES; };
   Vector sums[M * V];
-  unrolled<M * V>([&](auto i) { sums[i] = add ? load(place(i)) : Vector{}; });
+  unrolled<M * V>([&](auto i) { sums[i] = add ? load(target(i)) : Vector{}; });
   for (int k = 0; k < rows; k++, a += a_width, b += b_width) {
     Vector y[V];
     unrolled<V>([&](auto v) { y[v] = load(b + v * LANES); });
@@ -118,7 +117,7 @@ inline void transposed_tile(const float *a, int a_width, const float *b, int b_w
       unrolled<V>([&](auto v) { sums[i * V + v] += factor * y[v]; });
     });
   }
-  unrolled<M * V>([&](auto i) { store(place(i), sums[i]); });
+  unrolled<M * V>([&](auto i) { store(target(i), sums[i]); });
 }
 
 template <int V, int M = TRANSPOSED_ROWS>
@@ -146,7 +145,7 @@ inline void transposed_product(const Panels &a, const Panels &b, const Panels &c
     }
 }
 
-// Each column's sum over the first `rows` rows, to be added to `sums` or written there.
+// Writes each column's sum over the first `rows` rows to `sums`, or adds it.
 inline void column_sums(const Panels &a, int rows, bool add, float *sums) {
   for (int first = 0; first < a.cols; first += a.width)
     for (int v = 0; v < a.width; v += LANES) {
@@ -183,8 +182,8 @@ inline void row_products(const Panels &a, const Panels &b, float bias, const Pan
         const Vector y = load(b.panel(first) + v);
         for (int i = 0; i < count; i++) sums[i] += load(x + i * a.width) * y;
       }
-    const Vector found = row_sums(sums) + bias;
-    for (int i = 0; i < count; i++) c.at(row + i, 0) = found[i];
+    const Vector results = row_sums(sums) + bias;
+    for (int i = 0; i < count; i++) c.at(row + i, 0) = results[i];
   }
 }
 

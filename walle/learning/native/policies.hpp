@@ -122,12 +122,14 @@ class Gaussian : public Distribution {
   void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
               float of_entropy, float of_kl) override {
     const Panels &slope = policy_.output_error();
+    float factors[LANES];
+    store(factors, of_log_prob);
     for (int i = 0; i < count; i++)
       for (int a = 0; a < width_; a += LANES) {
         const Vector z = load(&slope.at(row + i, a));
-        store(&slope.at(row + i, a), of_log_prob[i] * z * load(&inverse_std_[a]));
+        store(&slope.at(row + i, a), factors[i] * z * load(&inverse_std_[a]));
         store(&log_std_slope_[a],
-              load(&log_std_slope_[a]) + of_log_prob[i] * (z * z - 1.0f) - of_entropy);
+              load(&log_std_slope_[a]) + factors[i] * (z * z - 1.0f) - of_entropy);
       }
     for (int a = 0; batch.rows.dist && a < actions_; a++) {
       const Change c = change(batch, first, row, count, a);

@@ -104,12 +104,12 @@ class SAC : public ActorCritic {
     for (int i = 0; i < count; i++) {
       const float least = least_value(i);
       loss += temperature_ * log_prob_[i] - least, log_probs += log_prob_[i];
-      size_t k = 0;  // of equal critics the first one counts
+      size_t k = 0;  // the first one of equal critics counts
       while (critics_[k].output().at(i, 0) != least && k + 1 < critics_.size()) k++;
       rows_of_least_[k].push_back(i);
     }
     const Panels &mean = policy_.output(), &slope = policy_.output_error();
-    for (size_t k = 0; k < critics_.size(); k++) {  // a row has the slope of one critic alone
+    for (size_t k = 0; k < critics_.size(); k++) {  // a row has the slope of a single critic
       const std::vector<int> &rows = rows_of_least_[k];
       critics_[k].select(rows);
       for (size_t j = 0; j < rows.size(); j++) critics_[k].output_error().at(int(j), 0) = -weight;

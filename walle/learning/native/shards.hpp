@@ -5,7 +5,7 @@
 #include "mlp.hpp"
 #include "team.hpp"
 
-// Seconds of a learner: in work that the learners divide, and in waiting for the others.
+// Seconds of a learner in work that the learners divide, and in waiting for the others.
 struct Spent {
   double divided = 0, waited = 0;
 };
@@ -14,7 +14,7 @@ class Shards {
  public:
   Spent spent;
 
-  // `longest` is the most numbers that a shard gives.
+  // `longest` is the largest count of numbers that a shard computes.
   Shards(int count, long longest)
       : count_(count), row_(whole_lines(longest)), own_(zeros(size())) {}
 
@@ -44,14 +44,14 @@ class Shards {
       add(rows, 0, lines, own);
       return own;
     }
-    // Of more rows each learner adds a part of the numbers for all: if each added all of them, it
-    // would take the longer, the more shards there are.
+    // With more rows, each learner adds a part of the numbers on behalf of all: adding all of them on
+    // every learner would cost time proportional to the number of shards.
     const long rank = team ? team->rank : 0, size = team ? team->size : 1;
     divided([&] { add(rows, lines * rank / size, lines * (rank + 1) / size, shared); });
     return !team || meet(team) ? shared : nullptr;
   }
 
-  // Waits until every learner has come; returns whether all did.
+  // Waits until every learner has arrived; returns whether all did.
   bool meet(Team *team) {
     const double began = seconds_now();
     const bool is_whole = team->meet();
@@ -62,7 +62,7 @@ class Shards {
  private:
   static constexpr long LINE = 16;  // floats of a line of the cache
 
-  // Does work that learners divide.
+  // Measures work that learners divide.
   template <class Work>
   void divided(Work work) {
     const double began = seconds_now();

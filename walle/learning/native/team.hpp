@@ -26,9 +26,9 @@ struct Team {
   int first(int shards) const { return int(long(shards) * rank / size); }
   int end(int shards) const { return int(long(shards) * (rank + 1) / size); }
 
-  // Waits until every learner has come; returns whether all did. Learners with equal shares come
-  // within microseconds, so waiting spins at first; then it sleeps, for there may be more learners
-  // than cores. A broken team is not waited for again.
+  // Waits until every learner has arrived; returns whether all did. Learners with equal shares
+  // arrive within microseconds of each other, so waiting spins at first; then it sleeps, because
+  // there may be more learners than cores. Once the team is broken, nobody waits again.
   bool meet() {
     if (!is_whole) return false;
     for (int other = 0; other < size; other++)

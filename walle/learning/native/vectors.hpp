@@ -10,14 +10,14 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__has_builtin)  // of g++ from version 10 on, which has the next from 12 on
+#if defined(__has_builtin)  // g++ 10 and newer; the shuffle needs g++ 12
 #if __has_builtin(__builtin_shufflevector)
 #define WALLE_HAS_SHUFFLES
 #endif
 #endif
 
-// Floats in a vector, and how many rows of a product's result, two vectors wide, stay in registers:
-// more where a row of the result is a row of the left matrix, whose columns come in panels.
+// Floats in a vector, and the rows of a product's result, two vectors wide, that fit in registers:
+// more of them where a row of the result is a row of the left matrix.
 #if defined(__AVX512F__)
 constexpr int LANES = 16, PRODUCT_ROWS = 14, TRANSPOSED_ROWS = 8;
 #elif defined(__AVX__)
@@ -50,16 +50,16 @@ inline IntVector numbered(std::integer_sequence<int, I...>) {
   return IntVector{I...};
 }
 
-// Bits of the first `count` lanes, for `only`, which clears the others, whatever is in them.
+// Mask of the first `count` lanes for `only`, which clears the other lanes.
 inline IntVector first_lanes(int count) {
   return numbered(std::make_integer_sequence<int, LANES>()) < count;
 }
 
 inline Vector only(IntVector mask, Vector x) { return Vector(IntVector(x) & mask); }
 
-// a / b and √x. With AVX-512 by an estimate and a step of Newton's method, exact to 2e-7 of the
-// result, which takes half as long; there the root is 0 below 1e-37, and infinite b and x give what
-// is no number.
+// a / b and √x. With AVX-512 they are an estimate and a step of Newton's method, exact to 2e-7 of
+// the result, in half the time; there the root is 0 below 1e-37, and the result is NaN for infinite
+// b or x.
 #if defined(__AVX512F__)
 inline Vector quotient(Vector a, Vector b) {
   const Vector estimate = Vector(_mm512_rcp14_ps(__m512(b)));
@@ -85,7 +85,7 @@ inline Vector clamp(Vector x, float low, float high) {
   return x > high ? broadcast(high) : x;
 }
 
-// Within [low, high]; what is not a number stays so.
+// x within [low, high]; NaN stays NaN.
 inline float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 // The rational function x P(x²) / Q(x²) with polynomials of degree 4, exact to 4e-7.
@@ -99,9 +99,8 @@ inline Vector tanh(Vector x) {
   return quotient(x * (p + 1.0f), q + 1.0f);
 }
 
-// Exact to 2e-7 of the result (Moshier's Cephes, expf): 2ⁿ times a polynomial of the rest. Numbers
-// below -87 are taken for -87, whose exponential is nearly the smallest there is, and those above 88
-// for infinity.
+// Exact to 2e-7 of the result (Moshier's Cephes, expf): 2ⁿ times a polynomial of the remainder. The
+// result is that of -87, nearly the smallest float, below -87, and infinity above 88.
 inline Vector exp(Vector x) {
   constexpr float MAGIC = 12582912.0f;  // 1.5 x 2²³: a sum with it is rounded to a whole number
   const Vector bounded = clamp(x, -87.0f, 88.0f);
@@ -113,11 +112,11 @@ inline Vector exp(Vector x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   const IntVector power = (IntVector(shifted) - 0x4b400000 + 127) << 23;
-  const Vector found = (p * r * r + r + 1.0f) * Vector(power);
-  return x > 88.0f ? broadcast(INFINITY) : found;
+  const Vector result = (p * r * r + r + 1.0f) * Vector(power);
+  return x > 88.0f ? broadcast(INFINITY) : result;
 }
 
-// Half of a step of `transpose`: blocks of HALF lanes of two rows change places.
+// Half of a step of `transpose`, which swaps blocks of HALF lanes between two rows.
 template <int HALF, bool HIGH, int... I>
 inline Vector exchanged(Vector a, Vector b, std::integer_sequence<int, I...>) {
 #if defined(WALLE_HAS_SHUFFLES)
