@@ -59,7 +59,7 @@ PLACES = {
     TRACKERS: ["walle.agent.episode_tracker:EpisodeTracker.add"],
     ROWS: ["walle.agent.csv_file:CsvFile.append"],
     LOGGING: ["walle.agent.recorder:Recorder.iteration"],
-    ORDERS: ["walle.algos.on_policy.ppo:PPO.draw_ahead"],
+    ORDERS: ["walle.learning.native.passes:Passes.draw_ahead"],
 }
 ROUND = "walle.agent.agent:Agent._iterate"
 RECEIVED = "walle.sampling.process_sampling:ProcessSampling.receive"
@@ -171,11 +171,11 @@ def main() -> int:
 
 
 def _replace(place: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Puts `wrapped(method)` in the place of the method `module:Class.method`."""
+    """Puts `wrapped(f)` in the place of the function `module:f` or the method `module:Class.f`."""
     module, _, path = place.partition(":")
-    owner, _, name = path.partition(".")
-    found = getattr(import_module(module), owner)
-    setattr(found, name, wrapped(getattr(found, name)))
+    *classes, name = path.split(".")
+    owner: Any = functools.reduce(getattr, classes, import_module(module))
+    setattr(owner, name, wrapped(getattr(owner, name)))
 
 
 if __name__ == "__main__":

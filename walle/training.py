@@ -252,7 +252,7 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(
             f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
-            f"{config.algo.single_learner_cure}"
+            "use learner.n=1, and learner.threads for more cores"
         )
     return algorithm
 

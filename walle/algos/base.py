@@ -51,11 +51,6 @@ class AlgorithmSettings:
         """Names and values of the minibatch sizes that are split among several learners."""
         return {}
 
-    @property
-    def single_learner_cure(self) -> str:
-        """Advice for the error message when only one learner can learn with these settings."""
-        return "use learner.n=1, and learner.threads for more cores"
-
 
 @dataclass(kw_only=True)
 class CompilableSettings(AlgorithmSettings):

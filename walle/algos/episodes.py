@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from walle.types import NO_LANE, BoolArray, IntArray, Rollout, unique_lane_groups
+from walle.types import Rollout, unique_lane_groups
 
 
 class FinishedEpisode(NamedTuple):
@@ -71,39 +71,3 @@ class LaneReturns:
         """Resumes from `state_dict()`."""
         self._return = np.asarray(state["return"]).copy()
         self._length = np.asarray(state["length"]).copy()
-
-
-class EpisodeClock:
-    """The steps since each lane's episode began, kept from rollout to rollout."""
-
-    def __init__(self, lanes: int) -> None:
-        """Starts with all `lanes` of the run at the beginning of an episode."""
-        self._elapsed = np.zeros(lanes, np.int64)
-
-    def __call__(self, ended: BoolArray, lane: IntArray, begins: BoolArray = NO_LANE) -> IntArray:
-        """The steps since the episode began, counted before every step: [T, L].
-
-        Args:
-            ended: [T, L] an episode ended with this step.
-            lane: [L] the lane of each column.
-            begins: see `Rollout`.
-        """
-        times = np.empty(ended.shape, np.int64)
-        steps = np.arange(len(ended))[:, None]
-        for columns in unique_lane_groups(lane):
-            now = self._elapsed[lane[columns]]
-            if begins.size:
-                now[begins[columns]] = 0
-            began = np.where(ended[:, columns], steps + 1, -now)  # the next step's episode began
-            began = np.maximum.accumulate(np.vstack((-now, began)), axis=0)
-            times[:, columns] = steps - began[:-1]
-            self._elapsed[lane[columns]] = len(ended) - began[-1]
-        return times
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        return {"elapsed": self._elapsed.copy()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`."""
-        self._elapsed = np.asarray(state["elapsed"]).copy()

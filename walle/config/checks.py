@@ -201,7 +201,7 @@ def _checked_learners(config: Config) -> Config:
         setting = f"learner.n={n}" if n > 1 else f"learner.shards={shards}"
         raise ConfigError(
             f"{setting} with algo={config.algo.name}, whose updates cannot be divided; "
-            f"{config.algo.single_learner_cure}"
+            "use learner.n=1, and learner.threads for more cores"
         )
     if n > shards:
         small = ", ".join(f"algo.{key}={size}" for key, size in sizes.items())
