@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,8 @@ def test_help_has_a_line_for_each_command_and_is_quick(tmp_path):
 def test_every_module_with_a_main_is_a_command():
     folders = (ROOT / "walle", ROOT / "walle" / "policy", ROOT / "walle" / "analysis")
     files = [file for folder in folders for file in folder.glob("[a-z]*.py")]
-    found = {file.stem for file in files if "\ndef main(" in file.read_text()}
+    mains = re.compile(r"^(def main\(|main = cli\.command\()", re.MULTILINE)
+    found = {file.stem for file in files if mains.search(file.read_text())}
     assert found == set(__main__.MODULES)
 
 

@@ -97,7 +97,7 @@ def test_slow_passes_its_step_on():
         (["total_steps=1.5"], r"total_steps=1.5 must be a whole number$"),
         (["total_steps=many"], r"total_steps='many' must be a whole number$"),
         ("env=cartpole seed=2", r"is one text; give a list: \['env=cartpole', 'seed=2'\]$"),
-        (["resume=outputs/a"], r"begins a new run; .* type `walle run resume=outputs/a`$"),
+        (["resume=outputs/a"], r"starts a new run; .* type `walle run resume=outputs/a`$"),
         (["seed=-1"], r"seed=-1"),
         (["device=tpu9"], r"device='tpu9'"),
         (["device=meta"], r"device='meta' is unknown; use cpu, cuda"),

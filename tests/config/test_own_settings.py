@@ -158,7 +158,7 @@ def test_each_sweep_of_the_page_works_at_a_tiny_size(typed, beside, command):
 def test_sweeps_with_settings_of_one_algorithm_have_the_jobs_that_the_page_says(
     typed, beside, command, capsys
 ):
-    """`tests/config/test_choices.py` runs such a sweep."""
+    """`tests/config/test_callback.py` runs such a sweep."""
     command(*typed.split(), *TINY, UNMEASURED, "hydra.launcher.dry_run=true")
     assert "3 jobs in" in capsys.readouterr().out  # 9 with three seeds
 

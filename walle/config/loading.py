@@ -26,7 +26,6 @@ from walle.config.schemas import (
     REMOVED,
     VARIANTS,
     Config,
-    EnvConfig,
     NetConfig,
     TopLevel,
 )
@@ -94,29 +93,22 @@ def _validated(composed: DictConfig) -> Config:
     _refuse_missing(composed)
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
     groups["algo"] = _typed("algo", composed.algo, _algorithm_schema(composed))
-    groups["env"].kwargs = _unresolved(composed.env.kwargs, groups["env"].kwargs)
+    groups["env"].kwargs = _kept_references(composed.env.kwargs, groups["env"].kwargs)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), TopLevel)
     return checked(Config(**groups, **vars(top)))
 
 
-def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, EnvConfig, NetConfig]:
-    """The groups `algo`, `env` and `net` of a configuration that a checkpoint holds.
-
-    They are all that acting needs; the others depend on the machine that trained.
+def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
+    """The groups `algo` and `net` of a configuration that a checkpoint holds.
 
     Raises:
         ConfigError: a value is wrong.
     """
     stored = without_removed(stored)
-    composed = OmegaConf.create({name: stored[name] for name in ("algo", "env", "net")})
+    composed = OmegaConf.create({name: stored[name] for name in ("algo", "net")})
     algo = _typed("algo", composed.algo, _algorithm_schema(composed))
-    try:
-        env: EnvConfig = _typed("env", composed.env, _schema("env", composed))
-    except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
-    env.kwargs = _unresolved(composed.env.kwargs, env.kwargs)
-    return algo, env, _typed("net", composed.net, _schema("net", composed))
+    return algo, _typed("net", composed.net, _schema("net", composed))
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +209,9 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{full}={value} must be a finite number")
         try:
-            structured[key] = _whole(value)
+            # 1e6 becomes 1000000 for fields of integers; a field of floats converts it back.
+            whole = isinstance(value, float) and value.is_integer()
+            structured[key] = int(value) if whole else value
         except OmegaConfBaseException as error:
             raise ConfigError(f"{full}={value!r}{_reason(error, full, value)}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
@@ -240,25 +234,24 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
     return f" must be {_TYPES[wanted]}" if wanted in _TYPES else f": {line}"
 
 
-def _unresolved(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The environment's arguments, with `${oc.env:NAME}` where they refer to a variable."""
-    kept: dict[str, Any] = _kept_references(OmegaConf.to_container(node, resolve=False), kwargs)
-    return kept
-
-
 def as_typed(overrides: Any) -> list[str]:
     """The overrides that Hydra keeps, with their references; reading an entry would resolve it."""
     typed: Any = OmegaConf.to_container(overrides, resolve=False)
     return list(typed)
 
 
-def _kept_references(written: Any, resolved: Any) -> Any:
-    """The resolved value, but with every text that refers to a variable as it was written."""
-    if isinstance(written, dict) and isinstance(resolved, dict):
-        return {key: _kept_references(written[key], value) for key, value in resolved.items()}
-    if isinstance(written, list) and isinstance(resolved, list):
-        return [_kept_references(*pair) for pair in zip(written, resolved, strict=True)]
-    return written if isinstance(written, str) and REFERENCE in written else resolved
+def _kept_references(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The environment's arguments, with `${oc.env:NAME}` where they refer to a variable."""
+
+    def kept(written: Any, resolved: Any) -> Any:
+        if isinstance(written, dict) and isinstance(resolved, dict):
+            return {key: kept(written[key], value) for key, value in resolved.items()}
+        if isinstance(written, list) and isinstance(resolved, list):
+            return [kept(*pair) for pair in zip(written, resolved, strict=True)]
+        return written if isinstance(written, str) and REFERENCE in written else resolved
+
+    arguments: dict[str, Any] = kept(OmegaConf.to_container(node, resolve=False), kwargs)
+    return arguments
 
 
 def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -267,10 +260,12 @@ def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a variable is not set, or a text mixes it with a reference to a setting.
     """
-    if REFERENCE not in str(kwargs):
-        return kwargs
+    # Others may hold what looks like a reference to a setting.
+    referring = {key: value for key, value in kwargs.items() if REFERENCE in str(value)}
     try:
-        return {key: _resolved(value) for key, value in kwargs.items()}
+        node = OmegaConf.create({"kwargs": referring})
+        values: Any = OmegaConf.to_container(node, resolve=True)
+        return {**kwargs, **values["kwargs"]}
     except OmegaConfBaseException as error:
         raise ConfigError(f"env.kwargs={kwargs}: {_unresolvable(error)}") from None
 
@@ -280,19 +275,6 @@ def _unresolvable(error: OmegaConfBaseException) -> str:
     reason = str(error).splitlines()[0]
     fix = "set the variable" if "Environment variable" in reason else "correct the reference"
     return f"{reason}; {fix}"
-
-
-def _resolved(written: Any) -> Any:
-    if REFERENCE not in str(written):
-        return written  # it may hold what looks like a reference to a setting
-    node = OmegaConf.create({"kwargs": written})
-    container: Any = OmegaConf.to_container(node, resolve=True)
-    return container["kwargs"]
-
-
-def _whole(value: Any) -> Any:
-    """Converts 1e6 to 1000000 for fields of integers; a field of floats converts it back."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def to_dict(config: Config) -> dict[str, Any]:

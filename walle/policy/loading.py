@@ -138,7 +138,7 @@ def _of_algorithm(
     from walle.algos.problem import Problem
     from walle.config import stored_groups
 
-    settings, _, net = stored_groups(config)
+    settings, net = stored_groups(config)
     if isinstance(settings, CompilableSettings):
         settings = replace(settings, compile="false")
     # Nothing will be learned, so a step is enough for its buffer.

@@ -109,8 +109,8 @@ class RobotTask(Task):
         reward = _floats("reward", self.robot.reward(before, action, now), (lanes,))
         if self.robot.terminated is None:
             return RewardAndEnd(reward, never(lanes))
-        terminated: BoolArray = np.array(self.robot.terminated(now))
-        _check("terminated", terminated, (lanes,))
+        value = _checked("terminated", self.robot.terminated(now), (lanes,))
+        terminated: BoolArray = np.array(value)
         if terminated.dtype != np.bool_:
             raise RolloutError(f"terminated() returned {terminated.dtype}, not booleans")
         return RewardAndEnd(reward, terminated)
@@ -136,7 +136,11 @@ def _floats(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
 def _checked(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> AnyArray:
     """The array `value`: its shape fits, and it has no imaginary part that NumPy would cut off."""
     array = np.asarray(value)
-    _check(name, array, shape)
+    if array.shape != shape:
+        raise RolloutError(
+            f"{name} has shape {array.shape} where {shape} is needed: the shape must be the same "
+            "in every step, with the lanes first"
+        )
     if np.iscomplexobj(array):
         lanes = np.flatnonzero(array.imag.reshape(len(array), -1).any(1))
         raise LaneError(
@@ -145,11 +149,3 @@ def _checked(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> AnyArra
             int(lanes[0]) if lanes.size else 0,
         )
     return array
-
-
-def _check(name: str, value: AnyArray, shape: tuple[int, ...]) -> None:
-    if value.shape != shape:
-        raise RolloutError(
-            f"{name} has shape {value.shape} where {shape} is needed: the shape must be the same "
-            "in every step, with the lanes first"
-        )
