@@ -85,7 +85,7 @@ def test_slow_passes_its_step_on():
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
         (
             ["algo=a3c", "sampler=serial"],
-            r"max_lag=null with sampler=serial, .* use sampler=process$",
+            r"algo=a3c cannot run with sampler=serial: .* use algo=a2c; use sampler.max_lag=null$",
         ),
         (["algo=ddpg", "algo.exploration=0"], r"exploration=0.0 must be positive: without noise"),
         (

@@ -265,7 +265,6 @@ def _capabilities(config: Config) -> Capabilities:
 
 
 def _check_mode(config: Config) -> None:
-    capabilities = _capabilities(config)
     if config.rounds_vary and mode(config) == "free":
         setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
         raise ConfigError(
@@ -282,13 +281,18 @@ def _check_mode(config: Config) -> None:
             f"sampler.collect=episodes with algo={config.algo.name}, whose buffer holds steps and"
             " not episodes; use sampler.collect=fixed"
         )
-    if mode(config) in capabilities.modes:
-        return
-    fixes = " or ".join(_MODE_FIXES[name] for name in capabilities.modes)
-    raise ConfigError(
-        f"algo={config.algo.name} cannot run with {_MODE_FIXES[mode(config)]}: "
-        f"{capabilities.reason}; use {fixes}"
-    )
+    check_allowed(config.algo.name, mode(config))
+
+
+def check_allowed(algorithm: str, mode: str) -> None:
+    """Refuses a mode of sampling in which the algorithm cannot learn."""
+    capabilities = algos.load(algorithm).capabilities
+    if mode not in capabilities.modes:
+        fixes = " or ".join(_MODE_FIXES[name] for name in capabilities.modes)
+        raise ConfigError(
+            f"algo={algorithm} cannot run with {_MODE_FIXES[mode]}: {capabilities.reason}; "
+            f"use {fixes}"
+        )
 
 
 def _check_staleness(config: Config) -> None:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from walle import algos
-from walle.config.checks import checked
+from walle.config.checks import check_allowed, checked
 from walle.config.did_you_mean import cannot_have, explain, misplaced
 from walle.config.files import algorithms, config_directory
 from walle.config.schemas import (
@@ -91,8 +91,11 @@ def validate(composed: DictConfig) -> Config:
 def _validated(composed: DictConfig) -> Config:
     _refuse_unknown("", composed, Config)
     _refuse_missing(composed)
+    algo = _typed("algo", composed.algo, _algorithm_schema(composed))
+    if composed.sampler.get("name") == "serial":  # before it refuses the algorithm's own max_lag
+        check_allowed(algo.name, "serial")
     groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
-    groups["algo"] = _typed("algo", composed.algo, _algorithm_schema(composed))
+    groups["algo"] = algo
     groups["env"].kwargs = _kept_references(composed.env.kwargs, groups["env"].kwargs)
     rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
     top = _typed("", OmegaConf.create(rest), TopLevel)
