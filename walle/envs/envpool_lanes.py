@@ -32,12 +32,6 @@ class EnvpoolLanes:
     moves = False
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
-        """Makes the pool.
-
-        Raises:
-            ConfigError: EnvPool is not installed, lacks the environment or an argument, or walle
-                cannot handle the spaces.
-        """
         self._lanes = list(lanes)
         # EnvPool takes seeds of 31 bits.
         seeds = [env_seed(seed, lane, role) >> 1 for lane in self._lanes]
@@ -58,7 +52,6 @@ class EnvpoolLanes:
         self.episode_limit: int | None = int(self._pool.spec.config.max_episode_steps)
 
     def __len__(self) -> int:
-        """The number of lanes."""
         return len(self._lanes)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:

@@ -29,12 +29,6 @@ class GymnasiumLanes:
     moves = False
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
-        """Makes an environment for each of `lanes`.
-
-        Raises:
-            ConfigError: the environment is unknown, needs a package that is missing, refuses its
-                arguments, or has spaces that walle cannot handle.
-        """
         self._lanes = list(lanes)
         self._warnings = catch_mujoco_warnings()
         self._envs = [make_env(spec) for _ in self._lanes]
@@ -63,7 +57,6 @@ class GymnasiumLanes:
         self._episodes = [saving.EpisodeReplay() for _ in self._lanes]
 
     def __len__(self) -> int:
-        """The number of lanes."""
         return len(self._lanes)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:

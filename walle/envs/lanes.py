@@ -52,15 +52,10 @@ class EnvSpec:
     def of(cls, settings: Any, kwargs: dict[str, Any]) -> EnvSpec:
         """Reads the `env` group of a configuration.
 
-        Args:
-            settings: the group; its `kwargs` may refer to environment variables.
-            kwargs: the same arguments with the variables' values.
+        `kwargs` are the group's own with the values of the environment variables.
         """
-        known = {
-            field.name: getattr(settings, field.name)
-            for field in fields(cls)
-            if hasattr(settings, field.name)
-        }
+        names = [field.name for field in fields(cls)]
+        known = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
         hidden = None if kwargs == settings.kwargs else settings.kwargs
         return cls(**{**known, "kwargs": kwargs, "hidden": hidden})
 
@@ -138,11 +133,11 @@ class Lanes(Protocol):
         """Frees the lanes' resources."""
 
 
-def supported_actions(space: gym.Space[Any], where: str, cure: str) -> ActionSpace:
+def supported_actions(space: gym.Space[Any], where: str, fix: str) -> ActionSpace:
     """The action space, if a policy of walle's can act in it.
 
     Raises:
-        ConfigError: it cannot; the message begins with `where` and ends with `cure`.
+        ConfigError: it cannot; the message begins with `where` and ends with `fix`.
     """
     if isinstance(space, gym.spaces.Discrete):
         return space
@@ -153,7 +148,7 @@ def supported_actions(space: gym.Space[Any], where: str, cure: str) -> ActionSpa
         return space
     raise ConfigError(
         f"{where} has actions {space}; walle takes Discrete actions, one-dimensional MultiDiscrete "
-        f"and MultiBinary actions, and one-dimensional Box actions of real numbers: {cure}"
+        f"and MultiBinary actions, and one-dimensional Box actions of real numbers: {fix}"
     )
 
 

@@ -21,7 +21,7 @@ class MujocoWarnings:
         self.pending: list[str] = []
 
     def __call__(self, message: str) -> None:
-        """MuJoCo's callback."""
+        """Keeps a message; MuJoCo calls this."""
         if not message.startswith(_KNOWN_NOISE):
             self.pending.append(message)
 

@@ -158,7 +158,6 @@ def _picture(image: Image, value: Any) -> AnyArray:
 
 
 def _entry(space: gym.Space[Any], batch: Any, i: int) -> Any:
-    """Observation number `i` of a batch."""
     if isinstance(space, gym.spaces.Dict):
         return {name: _entry(part, batch[name], i) for name, part in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):

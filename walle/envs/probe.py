@@ -22,41 +22,25 @@ _LONGEST = 10_000  # steps of an episode without a limit; the state of a longer 
 
 
 class Probe(NamedTuple):
-    """The results of a trial of the environment.
+    """The results of a trial of the environment."""
 
-    Attributes:
-        lane: a lane that has been built, reset, stepped and closed.
-        env: the description of the environment, with the way to save its state.
-        moves: whether a lane's state is cheap to save and to restore in another process.
-        state_bytes: room for a lane's state in bytes; 0 if it cannot be saved.
-        unsaved: why the state cannot be saved; empty if it can.
-    """
-
-    lane: Lanes
-    env: EnvSpec
-    moves: bool
-    state_bytes: int
-    unsaved: str
+    lane: Lanes  # a lane that has been built, reset, stepped and closed
+    env: EnvSpec  # the description of the environment, with the way to save its state
+    moves: bool  # whether a lane's state is cheap to save and to restore in another process
+    state_bytes: int  # room for a lane's state in bytes; 0 if it cannot be saved
+    unsaved: str  # why the state cannot be saved; empty if it can
 
 
 class _Trial(NamedTuple):
-    """The size of a trial of saving.
+    """The size of a trial of saving."""
 
-    Attributes:
-        repeats: number of trials, each with other actions.
-        episodes: episodes before the state is saved.
-        before: steps of each of them.
-        after: steps whose results are compared.
-    """
-
-    repeats: int
-    episodes: int
-    before: int
-    after: int
+    repeats: int  # number of trials, each with other actions
+    episodes: int  # episodes before the state is saved
+    before: int  # steps of each of them
+    after: int  # steps whose results are compared
 
     @property
     def steps(self) -> int:
-        """All steps of a trial."""
         return self.repeats * ((self.episodes + 1) * self.before + 2 * self.after)
 
 

@@ -67,7 +67,6 @@ class RobotEnv(gym.Env[Any, Any]):
         width: int = SIZE,
         height: int = SIZE,
     ) -> None:
-        """Wraps a lane; `width` and `height` are the picture's, in pixels."""
         self._lanes = lanes
         self.observation_space = lanes.observation_space
         self.action_space: gym.Space[Any] = lanes.action_space
@@ -77,9 +76,8 @@ class RobotEnv(gym.Env[Any, Any]):
         fps = 1 / (self.model.opt.timestep * lanes.frame_skip)
         self.metadata = {**self.metadata, "render_fps": round(fps)}
         self._size = (width, height)
-        self._next_obs: AnyArray | None = (
-            None  # first observation of the next episode, which the lane started
-        )
+        # The first observation of the next episode, which the lane has started.
+        self._next_obs: AnyArray | None = None
         self._renderer: Any = None
 
     def reset(

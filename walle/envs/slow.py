@@ -52,15 +52,11 @@ class SlowEnv(gym.Env[AnyArray, AnyArray]):
 
     def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
         """Waits, then moves the point."""
-        time.sleep(self._wait_s())
+        delay = self._delays
+        time.sleep(self._step_s * (delay.lognormal(self._log_mean, self._log_std) if delay else 1))
         push = float(np.asarray(action, np.float64)[0])
         self._x = 0.9 * self._x + 0.1 * push + 0.01 * float(self.np_random.standard_normal())
         return np.array([self._x]), -(self._x**2), False, False, {}
-
-    def _wait_s(self) -> float:
-        if self._delays is None:
-            return self._step_s
-        return self._step_s * float(self._delays.lognormal(self._log_mean, self._log_std))
 
 
 gym.register("Slow-v0", entry_point="walle.envs.slow:SlowEnv", max_episode_steps=200)

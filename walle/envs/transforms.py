@@ -23,23 +23,18 @@ class _Wrapped:
         self.episode_limit = lanes.episode_limit
 
     def __len__(self) -> int:
-        """The number of lanes."""
         return len(self._inner)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Starts a new episode in every lane."""
         return self._inner.reset(seeds)
 
     def state(self) -> StateArray | None:
-        """See `Lanes.state`."""
         return self._inner.state()
 
     def restore(self, state: StateArray) -> None:
-        """See `Lanes.restore`."""
         self._inner.restore(state)
 
     def close(self) -> None:
-        """Closes the lanes."""
         self._inner.close()
 
 
@@ -84,7 +79,6 @@ class RescaledActions(_Wrapped):
     """Lanes whose actions go through an `ActionMap`; discrete actions pass unchanged."""
 
     def __init__(self, lanes: Lanes, *, rescale: bool) -> None:
-        """Wraps `lanes`; without `rescale` actions are given in the environment's units."""
         super().__init__(lanes)
         self._map: ActionMap | None = None
         if isinstance(lanes.action_space, gym.spaces.Box):

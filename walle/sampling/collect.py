@@ -132,19 +132,11 @@ class LaneSampler:
         self,
         lanes: Lanes,
         actor: Actor,
-        numbers: Sequence[int],
+        numbers: Sequence[int],  # the lanes' numbers in the run, which decide the streams of noise
         seed: int,
-        start: LaneBlock | None = None,
+        start: LaneBlock | None = None,  # the lanes' states; None for new episodes
     ) -> None:
-        """Starts episodes in all lanes, or continues from `start`.
-
-        Args:
-            lanes: the lanes.
-            actor: the policy.
-            numbers: the lanes' numbers in the run, which decide the streams of noise.
-            seed: the run's seed.
-            start: the lanes' states; None for new episodes.
-        """
+        """Starts episodes in all lanes, or continues from `start`."""
         self._lanes, self._actor, self._numbers = lanes, actor, tuple(numbers)
         self._noise = [ActionNoise(seed, number) for number in numbers]
         self._taken_at, self._taking_s = -math.inf, 0.0

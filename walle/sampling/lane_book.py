@@ -20,22 +20,14 @@ class LaneBlock(NamedTuple):
 
     `state` may be older than the lanes: then `actions` led from it to here. Without any state the
     actions started with the lanes' first episodes.
-
-    Attributes:
-        numbers: [L] the lanes' numbers in the run.
-        round: the round that comes next.
-        state: [L, W] as `Lanes.state` returned it; W = 0 without a state.
-        obs: [L, O] the observations that the policy sees next.
-        memory: [L, S] the policy's memory.
-        actions: [T, L, *A] the policy's actions since `state`.
     """
 
-    numbers: IntArray
-    round: int
-    state: StateArray
-    obs: AnyArray
-    memory: FloatArray
-    actions: AnyArray
+    numbers: IntArray  # [L] the lanes' numbers in the run
+    round: int  # the round that comes next
+    state: StateArray  # [L, W] as `Lanes.state` returned it; W = 0 without a state
+    obs: AnyArray  # [L, O] the observations that the policy sees next
+    memory: FloatArray  # [L, S] the policy's memory
+    actions: AnyArray  # [T, L, *A] the policy's actions since `state`
 
     @classmethod
     def first(cls, numbers: Sequence[int]) -> LaneBlock:

@@ -36,31 +36,19 @@ class ProcessSampling:
     def __init__(
         self,
         tasks: Sequence[SamplerTask],
-        shapes: Sequence[RolloutShape],
+        shapes: Sequence[RolloutShape],  # the rollouts' shape of each sampler
         *,
-        lag: Lag,
-        vector_length: int,
-        slots: int,
-        enough: int,
+        lag: Lag,  # the allowed lag of the samplers
+        vector_length: int,  # length of a snapshot's vector
+        slots: int,  # places for rollouts of each sampler, with the one that it is filling
+        enough: int,  # environment steps that make a free-running round
+        # versions that a rollout of a free-running round may be old; None: any
         max_staleness: int | None = None,
-        signals: Signals,
-        patience: Patience,
-        others: OtherProcesses | None = None,
+        signals: Signals,  # signals that interrupt a wait
+        patience: Patience,  # when samplers are replaced
+        others: OtherProcesses | None = None,  # further processes whose death ends a wait
     ) -> None:
-        """Starts the samplers, which build their lanes while the caller continues.
-
-        Args:
-            tasks: a task for each sampler.
-            shapes: the rollouts' shape of each sampler.
-            lag: the allowed lag of the samplers.
-            vector_length: length of a snapshot's vector.
-            slots: places for rollouts of each sampler, with the one that it is filling.
-            enough: environment steps that make a free-running round.
-            max_staleness: versions that a rollout of a free-running round may be old; None: any.
-            signals: signals that interrupt a wait.
-            patience: when samplers are replaced.
-            others: further processes whose death ends a wait.
-        """
+        """Starts the samplers, which build their lanes while the caller continues."""
         self._tasks, self._slots, self._enough = list(tasks), slots, enough
         self._max_staleness = max_staleness
         self._lag, self._signals, self._others = lag, signals, others

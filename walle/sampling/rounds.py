@@ -15,25 +15,20 @@ from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
 
 
 class Round(NamedTuple):
-    """The experience of one update.
+    """The experience of one update."""
 
-    Attributes:
-        rollout: all lanes side by side, or one after the other in one column where whole episodes
-            are packed; in lane order if the lag is finite.
-        sections_s: the sampler's name and the seconds of its sections, for each rollout.
-        began_ns: time at which the first sampler began to collect, on the monotonic clock.
-        last_sent_ns: time at which the last rollout was sent.
-        lanes: the same experience as rollouts with a column for each lane; one rollout a lane if
-            `rollout` is packed.
-        dropped: rollouts that arrived before the round was complete, and were too old to learn
-            from; None where no rollout is ever too old. `sections_s` has their seconds too.
-    """
-
+    # all lanes side by side, or one after the other in one column where whole episodes are packed;
+    # in lane order if the lag is finite
     rollout: Rollout
+    # the sampler's name and the seconds of its sections, for each rollout
     sections_s: list[tuple[str, dict[str, float]]]
-    began_ns: int
-    last_sent_ns: int
+    began_ns: int  # time at which the first sampler began to collect, on the monotonic clock
+    last_sent_ns: int  # time at which the last rollout was sent
+    # the same experience as rollouts with a column for each lane; one rollout a lane if `rollout`
+    # is packed
     lanes: list[Rollout]
+    # rollouts that arrived before the round was complete, and were too old to learn from; None
+    # where no rollout is ever too old. `sections_s` has their seconds too
     dropped: list[Rollout] | None = None
 
     @property
@@ -49,17 +44,12 @@ def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
 
 
 def assemble_round(
-    received: Sequence[Received],
+    received: Sequence[Received],  # the rollouts of the round
     tasks: Sequence[SamplerTask],
+    # rollouts that were too old for it, in memory of their own; see `Round`
     dropped: Sequence[Received] | None = None,
 ) -> Round:
-    """Copies the rollouts out of their slots: side by side, or concatenated if they are packed.
-
-    Args:
-        received: the rollouts of the round.
-        tasks: the samplers.
-        dropped: rollouts that were too old for it, in memory of their own; see `Round`.
-    """
+    """Copies the rollouts out of their slots: side by side, or concatenated if they are packed."""
     rollouts = [item.slot.filled for item in received]
     if len(received[0].slot.lane_steps):
         rollout = concatenate(rollouts)

@@ -30,37 +30,23 @@ PolicyFactory = Callable[[], ActingPolicy]
 
 @dataclass(frozen=True)
 class SamplerTask:
-    """The description from which a sampler starts. Picklable.
-
-    Attributes:
-        index: the sampler's number.
-        env: description of the environment.
-        lanes: the numbers of the sampler's lanes.
-        policy: makes the policy network.
-        obs_dim: O.
-        clip: bound of normalised observations; None for no bound.
-        seed: the run's seed.
-        lag: the allowed lag in policy versions.
-        rounds: number of rollouts to collect; None to collect until the agent ends.
-        core: the core to run on; None for any core.
-        trace: the file for spans and the zero of its clock in ns; None for no file.
-        episodes_over: number of lanes of the run if rounds have whole episodes; else None.
-        start: the lanes before their next round, one block or several.
-    """
+    """The description from which a sampler starts. Picklable."""
 
     index: int
     env: EnvSpec
-    lanes: tuple[int, ...]
-    policy: PolicyFactory
+    lanes: tuple[int, ...]  # the numbers of the sampler's lanes
+    policy: PolicyFactory  # makes the policy network
     obs_dim: int
-    clip: float | None
+    clip: float | None  # bound of normalised observations; None for no bound
     seed: int
-    lag: Lag
-    rounds: int | None
-    core: int | None
+    lag: Lag  # the allowed lag in policy versions
+    rounds: int | None  # number of rollouts to collect; None to collect until the agent ends
+    core: int | None  # the core to run on; None for any core
+    # the file for spans and the zero of its clock in ns; None for no file
     trace: tuple[Path, int] | None
+    # number of lanes of the run if rounds have whole episodes; else None
     episodes_over: int | None = None
-    start: Blocks = ()
+    start: Blocks = ()  # the lanes before their next round, one block or several
 
     @property
     def blocks(self) -> Blocks:

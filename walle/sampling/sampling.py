@@ -13,23 +13,14 @@ from walle.types import PolicySnapshot
 
 
 class Replacement(NamedTuple):
-    """A sampler or a learner that was replaced, as status.json lists it.
+    """A sampler or a learner that was replaced, as status.json lists it."""
 
-    Attributes:
-        sampler: its name.
-        when: the time in ISO 8601, UTC.
-        round: the round that its successor collects again, or learns from again.
-        why: how it ended.
-        exact: whether the results have the same bits as if nothing had happened.
-        remedy: who does its work.
-    """
-
-    sampler: str
-    when: str
-    round: int
-    why: str
-    exact: bool = True
-    remedy: str = "a new one repeats"
+    sampler: str  # its name
+    when: str  # the time in ISO 8601, UTC
+    round: int  # the round that its successor collects again, or learns from again
+    why: str  # how it ended
+    exact: bool = True  # whether the results have the same bits as if nothing had happened
+    remedy: str = "a new one repeats"  # who does its work
 
     @classmethod
     def of_node(cls, node: str, round_: int, why: str) -> Replacement:
@@ -45,14 +36,10 @@ class Replacement(NamedTuple):
 
 
 class NodesInUse(NamedTuple):
-    """The nodes of a cluster that collect from a round on, as run.json lists them.
+    """The nodes of a cluster that collect from a round on, as run.json lists them."""
 
-    Attributes:
-        round: the first round.
-        nodes: name, address, number of samplers, processor and cores of each node.
-    """
-
-    round: int
+    round: int  # the first round
+    # name, address, number of samplers, processor and cores of each node
     nodes: list[dict[str, Any]]
 
     @property
@@ -97,17 +84,12 @@ class EventLog:
 
 
 class Patience(NamedTuple):
-    """What to do when samplers die, are silent, or differ in speed.
+    """What to do when samplers die, are silent, or differ in speed."""
 
-    Attributes:
-        balance: whether lanes are dealt in proportion to the samplers' speeds.
-        restarts: the most replacements in a run.
-        timeout_s: seconds without a rollout after which a sampler is named, and after twice as
-            many replaced; None for ten times the longest round so far, at least a minute.
-    """
-
-    balance: bool
-    restarts: int
+    balance: bool  # whether lanes are dealt in proportion to the samplers' speeds
+    restarts: int  # the most replacements in a run
+    # seconds without a rollout after which a sampler is named, and after twice as many replaced;
+    # None for ten times the longest round so far, at least a minute
     timeout_s: float | None
 
 

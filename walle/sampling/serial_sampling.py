@@ -23,21 +23,12 @@ class SerialSampling:
         self,
         task: SamplerTask,
         shape: RolloutShape,
-        signals: Signals,
-        events: EventLog,
-        watchdog: Watchdog,
-        others: OtherProcesses | None = None,
+        signals: Signals,  # signals that interrupt a round
+        events: EventLog,  # reports what happens to the sampler
+        watchdog: Watchdog,  # ends a round that hangs
+        others: OtherProcesses | None = None,  # further processes whose death ends a round
     ) -> None:
-        """Builds the lanes; if `task.core` is set, pins this process to it until `close`.
-
-        Args:
-            task: describes the sampler.
-            shape: the shape of its rollouts.
-            signals: signals that interrupt a round.
-            events: reports what happens to the sampler.
-            watchdog: ends a round that hangs.
-            others: further processes whose death ends a round.
-        """
+        """Builds the lanes; if `task.core` is set, pins this process to it until `close`."""
         self._cores = os.sched_getaffinity(0) if task.core is not None else None
         if task.core is not None:
             os.sched_setaffinity(0, {task.core})

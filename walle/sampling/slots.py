@@ -119,31 +119,22 @@ class RolloutShape(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A slot of the experience queue, as views of shared memory.
-
-    Attributes:
-        rollout: the experience.
-        began_ns: [1] time at which collection began, on the system's monotonic clock.
-        sent_ns: [1] time at which the slot was sent.
-        sections_s: [S] seconds of the sampler's sections since its previous rollout.
-        steps: [1] number of filled steps.
-        lane_steps: see `Filled`.
-        round: [1] number of the round.
-        state_bytes: [1] bytes of each lane's state that are filled; 0 if the states are left out.
-        lane_states: [L, W] the lanes' states after the rollout, see `Lanes.state`.
-        memory: [L, S] the policy's memory after the rollout.
-    """
+    """A slot of the experience queue, as views of shared memory."""
 
     rollout: Rollout
+    # [1] time at which collection began, on the system's monotonic clock
     began_ns: npt.NDArray[np.int64]
-    sent_ns: npt.NDArray[np.int64]
+    sent_ns: npt.NDArray[np.int64]  # [1] time at which the slot was sent
+    # [S] seconds of the sampler's sections since its previous rollout
     sections_s: npt.NDArray[np.float64]
-    steps: npt.NDArray[np.int64]
-    lane_steps: npt.NDArray[np.int64]
-    round: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.int64]  # [1] number of filled steps
+    lane_steps: npt.NDArray[np.int64]  # see `Filled`
+    round: npt.NDArray[np.int64]  # [1] number of the round
+    # [1] bytes of each lane's state that are filled; 0 if the states are left out
     state_bytes: npt.NDArray[np.int64]
+    # [L, W] the lanes' states after the rollout, see `Lanes.state`
     lane_states: npt.NDArray[np.uint8]
-    memory: npt.NDArray[np.float32]
+    memory: npt.NDArray[np.float32]  # [L, S] the policy's memory after the rollout
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Slot:

@@ -28,18 +28,13 @@ _WAIT_S, _POLL_S = 0.2, 0.02
 @contextmanager
 def locked_file(
     path: Path,
-    wait_s: float = math.inf,
+    wait_s: float = math.inf,  # seconds to wait until nobody else holds the lock
     *,
-    shared: bool = False,
+    shared: bool = False,  # whether others may share the lock
+    # makes the error that is raised after that time, from the file's descriptor
     refusal: Callable[[int], Exception] = lambda _: BlockingIOError(),
 ) -> Iterator[int]:
     """Holds the lock of a file in the body; makes the file if it is missing.
-
-    Args:
-        path: the file.
-        wait_s: seconds to wait until nobody else holds the lock.
-        shared: whether others may share the lock.
-        refusal: makes the error that is raised after that time, from the file's descriptor.
 
     Yields:
         the file's descriptor. A process that inherits it keeps the lock until it ends.

@@ -25,17 +25,14 @@ AGENT_ENDED = signal.SIGRTMIN + 11  # from the kernel to the fork server
 
 @contextmanager
 def signal_handlers(
+    # a function for each signal; a list's `append` collects the signals
     handlers: Mapping[signal.Signals, Callable[[int], object]],
+    # the signals that stay ignored if they were ignored before, as `nohup` does with SIGHUP
     keep_ignored: Collection[int] = (signal.SIGHUP,),
 ) -> Iterator[None]:
     """Calls a function with the number of each signal that arrives during the body.
 
     Outside the main thread, which alone can install handlers, it does nothing.
-
-    Args:
-        handlers: a function for each signal; a list's `append` collects the signals.
-        keep_ignored: the signals that stay ignored if they were ignored before, as `nohup` does
-            with SIGHUP.
     """
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():

@@ -130,17 +130,11 @@ class Watchdog:
 
     def __init__(
         self,
-        timeout_s: float | None,
-        say: Callable[[str], None],
-        last_words: Callable[[str], None],
+        timeout_s: float | None,  # the limit in seconds, or None
+        say: Callable[[str], None],  # prints a line
+        last_words: Callable[[str], None],  # records why the process ends without its main thread
     ) -> None:
-        """Watches nothing yet.
-
-        Args:
-            timeout_s: the limit in seconds, or None.
-            say: prints a line.
-            last_words: records why the process ends without its main thread.
-        """
+        """Watches nothing yet."""
         self.limit = TimeLimit(timeout_s)
         self._say, self._last_words = say, last_words
 

@@ -126,21 +126,16 @@ def with_listed_pairs(model: mujoco.MjModel, path: Path) -> mujoco.MjModel:
     for number, geom in enumerate(spec.geoms):
         geom.name = geom.name or f"geom {number}"
         geom.contype = geom.conaffinity = 0
-    unlisted = _compiled_quietly(spec)
-    for pair in pairs:
-        first, second = (unlisted.geom(int(i)).name for i in pair)
-        spec.add_pair(geomname1=first, geomname2=second)
-    listed = _compiled_quietly(spec)
+    with warnings.catch_warnings():  # they came when the model was compiled before
+        warnings.simplefilter("ignore")
+        unlisted = spec.compile()
+        for pair in pairs:
+            first, second = (unlisted.geom(int(i)).name for i in pair)
+            spec.add_pair(geomname1=first, geomname2=second)
+        listed = spec.compile()
     for k in range(listed.npair):
         _set_parameters(listed, k, int(listed.pair_geom1[k]), int(listed.pair_geom2[k]))
     return listed if np.array_equal(_trajectory(listed), _trajectory(model)) else model
-
-
-def _compiled_quietly(spec: mujoco.MjSpec) -> mujoco.MjModel:
-    """Compiles without the warnings, which the model was compiled with before."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return spec.compile()
 
 
 def _trajectory(model: mujoco.MjModel) -> npt.NDArray[np.float64]:

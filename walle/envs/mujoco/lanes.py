@@ -31,23 +31,17 @@ class MujocoLanes:
 
     def __init__(
         self,
-        task: Task,
-        seeds: Sequence[int],
+        task: Task,  # what to simulate
+        seeds: Sequence[int],  # an integer for every lane
         *,
+        # environment steps before an episode is truncated; None: never
         episode_limit: int | None = None,
+        # environment steps an action is applied for, rewards summed. An episode's end cuts the
+        # repetition short
         repeat: int = 1,
-        numbers: Sequence[int] | None = None,
+        numbers: Sequence[int] | None = None,  # the lanes' numbers in messages; None: 0 to L-1
     ) -> None:
-        """Allocates the lanes; `reset` starts their first episodes.
-
-        Args:
-            task: what to simulate.
-            seeds: an integer for every lane.
-            episode_limit: environment steps before an episode is truncated; None: never.
-            repeat: environment steps an action is applied for, rewards summed. An episode's end
-                cuts the repetition short.
-            numbers: the lanes' numbers in messages; None: 0 to L-1.
-        """
+        """Allocates the lanes; `reset` starts their first episodes."""
         self.observation_space: gym.spaces.Box = gym.spaces.Box(
             -np.inf, np.inf, (task.observation_size,), dtype=np.float64
         )
@@ -75,7 +69,6 @@ class MujocoLanes:
         self._steps = 0
 
     def __len__(self) -> int:
-        """The number of lanes, L."""
         return len(self._generators)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
@@ -186,14 +179,11 @@ class MujocoLanes:
 
     def _located(self, fault: Exception) -> RolloutError:
         """Adds step and lanes to `fault`: a robot's functions see all lanes at once."""
+        where = f"step {self._steps} of lanes {self._numbers[0]} to {self._numbers[-1]}"
         if isinstance(fault, LaneError):
-            where = f"(step {self._steps}, lane {self._numbers[fault.index]})"
-            return RolloutError(f"{fault} {where}")
-        first, last = self._numbers[0], self._numbers[-1]
-        where = f"(step {self._steps} of lanes {first} to {last})"
-        if isinstance(fault, RolloutError):
-            return RolloutError(f"{fault} {where}")
-        return RolloutError(f"{what_went_wrong(fault)} {where}")
+            where = f"step {self._steps}, lane {self._numbers[fault.index]}"
+        text = str(fault) if isinstance(fault, RolloutError) else what_went_wrong(fault)
+        return RolloutError(f"{text} ({where})")
 
     def _warn(self) -> None:
         if not self._warnings.pending:

@@ -44,9 +44,8 @@ class Fields:
     """
 
     def __init__(self, arrays: dict[str, Array]) -> None:
-        """Offers read-only views: the arrays may be the simulation's own state."""
         for name, array in arrays.items():
-            view = array.view()
+            view = array.view()  # read-only: the array may be the simulation's own state
             view.flags.writeable = False
             self.__dict__[name] = view
 
@@ -181,7 +180,9 @@ def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> 
     """
     _check_fields(mujoco.MjData(model), fields)
     stop_timers()
-    if _batchable(model, fields):
+    # Then one MjData cannot serve all lanes in turn and still compute every field.
+    needs_loop = _sleeps(model) or model.nplugin or _AFTER_STEP.keys() & set(fields)
+    if batch_available() and not needs_loop:
         return BatchPhysics(model, lanes, fields)
     return LoopPhysics(model, lanes, fields)
 
@@ -212,13 +213,6 @@ def clock_variable() -> ctypes.c_void_p | None:
 def batch_available() -> bool:
     """Whether the installed MuJoCo steps many simulations in one call, as 4.0 and later do."""
     return importlib.util.find_spec("mujoco.batch") is not None
-
-
-def _batchable(model: mujoco.MjModel, fields: tuple[str, ...]) -> bool:
-    """Whether one MjData can serve all lanes in turn and still compute every field."""
-    if not batch_available():
-        return False
-    return not (_sleeps(model) or model.nplugin or _AFTER_STEP.keys() & set(fields))
 
 
 def _sleeps(model: mujoco.MjModel) -> bool:

@@ -49,7 +49,6 @@ class Robot:
     reset_noise_scale: float = 0.0
 
     def __post_init__(self) -> None:
-        """Checks the arguments; the model is compiled later."""
         for name in ("fields", "remembers"):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -78,7 +77,16 @@ class RobotTask(Task):
         self.robot = robot
         self.fields, self.remembers = robot.fields, robot.remembers
         self.load(Path(robot.xml_file).expanduser(), robot.frame_skip)
-        self.observation_size = int(self._first_observation().shape[1])
+        physics = make_physics(self.model, 1, self.fields)
+        state = self.begin(np.random.default_rng(0))
+        physics.reset(np.array([0]), state.qpos[None], state.qvel[None])
+        obs = np.asarray(robot.observe(physics.fields))
+        if obs.ndim != 2 or len(obs) != 1:
+            raise ConfigError(
+                f"observe() returned shape {obs.shape} for one lane: it must be [lanes, entries], "
+                "(1, entries) here. Index lanes first, as in now.qpos[:, 0]."
+            )
+        self.observation_size = int(_checked("observe", obs, obs.shape).shape[1])
 
     @property
     def action_space(self) -> gym.spaces.Box:
@@ -115,21 +123,8 @@ class RobotTask(Task):
             raise RolloutError(f"terminated() returned {terminated.dtype}, not booleans")
         return RewardAndEnd(reward, terminated)
 
-    def _first_observation(self) -> AnyArray:
-        physics = make_physics(self.model, 1, self.fields)
-        state = self.begin(np.random.default_rng(0))
-        physics.reset(np.array([0]), state.qpos[None], state.qvel[None])
-        obs = np.asarray(self.robot.observe(physics.fields))
-        if obs.ndim != 2 or len(obs) != 1:
-            raise ConfigError(
-                f"observe() returned shape {obs.shape} for one lane: it must be [lanes, entries], "
-                "(1, entries) here. Index lanes first, as in now.qpos[:, 0]."
-            )
-        return _checked("observe", obs, obs.shape)
-
 
 def _floats(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
-    """A copy of `value` as floats, after checking it."""
     return np.array(_checked(name, value, shape), dtype=np.float64)
 
 

@@ -22,7 +22,6 @@ class LaneError(RolloutError):
     """One lane's result cannot be used; `index` is the place of the first such lane."""
 
     def __init__(self, message: str, index: int) -> None:
-        """The lanes add their number and the step to `message`."""
         super().__init__(message)
         self.index = index
 
@@ -103,7 +102,6 @@ class GymnasiumTask(Task):
     frame_skip: int
 
     def __post_init__(self) -> None:
-        """Compiles the model."""
         self.load(xml_path(self.xml_file), self.frame_skip)
 
 
@@ -125,7 +123,6 @@ class PoseTask(GymnasiumTask):
     normal_velocities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Compiles the model and counts the observation's entries."""
         super().__post_init__()
         self.observation_size = int(self.model.nq + self.model.nv) - self.hidden
 

@@ -42,13 +42,11 @@ class _Runner(PoseTask):
     remembers = ("qpos",)
 
     def __post_init__(self) -> None:
-        """Compiles the model and decides what the observation shows."""
         if self.exclude_current_positions_from_observation:
             self.hidden = self.coordinates
         super().__post_init__()
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
-        """See the class."""
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
         cost = self.ctrl_cost_weight * square_sum(action)
         return RewardAndEnd(self.forward_reward_weight * velocity - cost, never(len(cost)))
@@ -108,11 +106,20 @@ class Walker2d(_Runner):
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
-        healthy = self.healthy(now)
-        gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
-        reward = gain - self.ctrl_cost_weight * square_sum(action)
-        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
-        return RewardAndEnd(reward, ended)
+        cost = self.ctrl_cost_weight * square_sum(action)
+        return _moving_reward(self, velocity, cost, self.healthy(now))
+
+
+def _moving_reward(
+    task: Walker2d | Ant | Humanoid,
+    velocity: Array,
+    cost: npt.NDArray[np.floating],
+    healthy: BoolArray,
+) -> RewardAndEnd:
+    """What a walking robot gets: w_forward velocity + w_healthy [healthy] - cost."""
+    gain = task.forward_reward_weight * velocity + task.healthy_reward * healthy
+    ended = ~healthy if task.terminate_when_unhealthy else never(len(gain))
+    return RewardAndEnd(gain - cost, ended)
 
 
 @dataclass(kw_only=True)
@@ -171,7 +178,6 @@ class InvertedDoublePendulum(PoseTask):
     normal_velocities: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Compiles the model and counts the observation's entries."""
         super().__post_init__()
         self.observation_size = 1 + 2 * int(self.model.nq - 1) + int(self.model.nv) + 1
 
@@ -196,7 +202,6 @@ class InvertedDoublePendulum(PoseTask):
 
 
 def _distance(offset: Array) -> Array:
-    """The Euclidean length of each row."""
     lengths: Array = np.sqrt(np.add.reduce(np.square(offset), axis=1))
     return lengths
 
@@ -217,7 +222,6 @@ class Reacher(GymnasiumTask):
     fields = ("qpos", "qvel", "xpos")
 
     def __post_init__(self) -> None:
-        """Finds the bodies."""
         super().__post_init__()
         self.observation_size = 4 + int(self.model.nq - 2) + 4  # see `observe`
         self._fingertip = int(self.model.body("fingertip").id)
@@ -270,7 +274,6 @@ class Pusher(GymnasiumTask):
     observation_size = 23
 
     def __post_init__(self) -> None:
-        """Finds the bodies."""
         super().__post_init__()
         self._tip, self._object, self._goal = (
             int(self.model.body(name).id) for name in ("tips_arm", "object", "goal")
@@ -311,7 +314,6 @@ class Pusher(GymnasiumTask):
 
 
 def _rows(bodies: Array) -> Array:
-    """[L, n, k] as [L, n k], one row for every lane."""
     return bodies.reshape(len(bodies), -1)
 
 
@@ -343,7 +345,6 @@ class Ant(PoseTask):
     normal_velocities: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Finds the main body, and asks for contact forces if they are shown or cost something."""
         if self.exclude_current_positions_from_observation:
             self.hidden = 2
         super().__post_init__()
@@ -372,18 +373,11 @@ class Ant(PoseTask):
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.xpos[:, self._main, 0] - before.xpos[:, self._main, 0]) / self.dt
-        healthy = self.healthy(now)
-        gain = velocity * self.forward_reward_weight + healthy * self.healthy_reward
-        cost = self.ctrl_cost_weight * square_sum(action) + self._contact_cost(now)
-        reward = gain - cost
-        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
-        return RewardAndEnd(reward, ended)
-
-    def _contact_cost(self, now: Fields) -> npt.NDArray[np.floating] | float:
-        if self.contact_cost_weight == 0:
-            return 0.0
-        forces = clip(_rows(now.cfrc_ext), self.contact_force_range)
-        return self.contact_cost_weight * square_sum(forces)
+        cost = self.ctrl_cost_weight * square_sum(action)
+        if self.contact_cost_weight != 0:
+            forces = clip(_rows(now.cfrc_ext), self.contact_force_range)
+            cost = cost + self.contact_cost_weight * square_sum(forces)
+        return _moving_reward(self, velocity, cost, self.healthy(now))
 
 
 @dataclass(kw_only=True)
@@ -433,7 +427,6 @@ class _Humanoid(PoseTask):
         self.fields = tuple(dict.fromkeys((*visible, *self.remembers, *felt)))
 
     def observe(self, now: Fields, out: Array) -> None:
-        """See the class."""
         for field, first, columns in self._layout:
             out[:, columns] = _rows(getattr(now, field)[:, first:])
 
@@ -469,7 +462,6 @@ class Humanoid(_Humanoid):
     remembers = ("xipos",)
 
     def __post_init__(self) -> None:
-        """Weighs the bodies."""
         super().__post_init__()
         self._lay_out(self.contact_cost_weight, self.contact_cost_range)
         self._mass = self.model.body_mass / self.model.body_mass.sum()
@@ -483,12 +475,8 @@ class Humanoid(_Humanoid):
         # Not a matrix product: BLAS rounds a row according to how many rows there are.
         moved = (now.xipos[:, :, 0] - before.xipos[:, :, 0]) * self._mass
         velocity = np.add.reduce(moved, axis=1) / self.dt
-        healthy = self.healthy(now)
-        gain = self.forward_reward_weight * velocity + self.healthy_reward * healthy
         cost = self._control_cost(action) + self._contact_cost(now)
-        reward: Array = gain - cost
-        ended = ~healthy if self.terminate_when_unhealthy else never(len(reward))
-        return RewardAndEnd(reward, ended)
+        return _moving_reward(self, velocity, cost, self.healthy(now))
 
 
 @dataclass(kw_only=True)
@@ -506,7 +494,6 @@ class HumanoidStandup(_Humanoid):
     impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
 
     def __post_init__(self) -> None:
-        """Compiles the model and lays the observation out."""
         super().__post_init__()
         self._lay_out(self.impact_cost_weight, self.impact_cost_range)
 

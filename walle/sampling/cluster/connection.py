@@ -21,19 +21,12 @@ class NodeLostError(WalleError):
 
 
 class RayNode(NamedTuple):
-    """A node of the cluster on which samplers can run.
+    """A node of the cluster on which samplers can run."""
 
-    Attributes:
-        identity: Ray's number of the node.
-        name: host and the first digits of the number; for messages and files.
-        address: the node's address in the network.
-        cpus: the cores that Ray may give away there.
-    """
-
-    identity: str
-    name: str
-    address: str
-    cpus: int
+    identity: str  # Ray's number of the node
+    name: str  # host and the first digits of the number; for messages and files
+    address: str  # the node's address in the network
+    cpus: int  # the cores that Ray may give away there
 
 
 class Connection:

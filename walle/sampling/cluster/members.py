@@ -18,19 +18,15 @@ State = Literal["starting", "live", "aside"]
 
 
 class ClusterSettings(NamedTuple):
-    """The settings of `sampler=ray` that the other ways of sampling do not have.
+    """The settings of `sampler=ray` that the other ways of sampling do not have."""
 
-    Attributes:
-        address: of a running cluster; None for a Ray of the run's own on this machine.
-        nodes: the most nodes that are used; None for all.
-        per_node: the samplers of a node; None for one for each core that Ray may give away there.
-        mismatch: "error" refuses a node that computes other bits than the agent, "warn" tells.
-    """
-
-    address: str | None
-    nodes: int | None
+    address: str | None  # of a running cluster; None for a Ray of the run's own on this machine
+    nodes: int | None  # the most nodes that are used; None for all
+    # the samplers of a node; None for one for each core that Ray may give away there
     per_node: int | None
-    mismatch: str
+    mismatch: (
+        str  # "error" refuses a node that computes other bits than the agent, "warn" reports it
+    )
 
     @classmethod
     def of(cls, settings: Any) -> ClusterSettings:
@@ -58,24 +54,17 @@ class Canary(NamedTuple):
 
 @dataclass(eq=False)
 class Member:
-    """A node that takes part.
-
-    Attributes:
-        node: the node.
-        actor: the handle of its actor.
-        state: starting: its canary is awaited; live: it collects; aside: it gets no work before the
-            answer that it owes for too long has come.
-        awaited: references to the answers that it owes.
-        since: when it began to owe the first of them, on the agent's clock.
-        facts: what its canary showed; None before.
-    """
+    """A node that takes part."""
 
     node: RayNode
-    actor: Any
+    actor: Any  # the handle of its actor
+    # starting: its canary is awaited; live: it collects; aside: it gets no work before the answer
+    # that it owes for too long has come
     state: State = "starting"
-    awaited: list[Any] = field(default_factory=list)
+    awaited: list[Any] = field(default_factory=list)  # references to the answers that it owes
+    # when it began to owe the first of them, on the agent's clock
     since: float = field(default_factory=time.monotonic)
-    facts: Facts | None = None
+    facts: Facts | None = None  # what its canary showed; None before
 
     @property
     def name(self) -> str:
@@ -88,21 +77,13 @@ class Members:
 
     def __init__(
         self,
-        connection: Connection,
-        settings: ClusterSettings,
-        canary: Canary,
-        restarts: int,
-        say: Callable[[str], None],
+        connection: Connection,  # to the cluster
+        settings: ClusterSettings,  # which nodes to use, and what to do about other bits
+        canary: Canary,  # the first task of every node
+        restarts: int,  # how often a node may be lost or set aside and begin again
+        say: Callable[[str], None],  # prints a line
     ) -> None:
-        """Knows no node yet.
-
-        Args:
-            connection: to the cluster.
-            settings: which nodes to use, and what to do about other bits.
-            canary: the first task of every node.
-            restarts: how often a node may be lost or set aside and begin again.
-            say: prints a line.
-        """
+        """Knows no node yet."""
         self._connection, self._settings, self._canary = connection, settings, canary
         self._restarts, self._say = restarts, say
         self._members: list[Member] = []

@@ -35,57 +35,34 @@ _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "ray")
 
 
 class Start(NamedTuple):
-    """The arguments with which a pool of samplers starts on a node.
+    """The arguments with which a pool of samplers starts on a node."""
 
-    Attributes:
-        tasks: the samplers, with the states of their lanes; their cores are chosen on the node.
-        shapes: the rollouts' shape of each of them.
-        vector_length: length of a snapshot's vector.
-        slots: places for rollouts of each sampler.
-        pin: whether sampler i of the node runs on the i-th usable core there.
-        patience: when samplers are replaced on the node.
-    """
-
+    # the samplers, with the states of their lanes; their cores are chosen on the node
     tasks: Sequence[SamplerTask]
-    shapes: Sequence[RolloutShape]
-    vector_length: int
-    slots: int
-    pin: bool
-    patience: Patience
+    shapes: Sequence[RolloutShape]  # the rollouts' shape of each of them
+    vector_length: int  # length of a snapshot's vector
+    slots: int  # places for rollouts of each sampler
+    pin: bool  # whether sampler i of the node runs on the i-th usable core there
+    patience: Patience  # when samplers are replaced on the node
 
 
 class Call(NamedTuple):
-    """A request for a round.
+    """A request for a round."""
 
-    Attributes:
-        incarnation: the number of the pool that collects.
-        round: the number of the round.
-        version: the version of the policy that comes with the call.
-        start: the pool's samplers if the lanes changed hands; None if they continue.
-        ends: the incarnations of pools to close before.
-    """
-
-    incarnation: int
-    round: int
-    version: int
-    start: Start | None
-    ends: tuple[int, ...]
+    incarnation: int  # the number of the pool that collects
+    round: int  # the number of the round
+    version: int  # the version of the policy that comes with the call
+    start: Start | None  # the pool's samplers if the lanes changed hands; None if they continue
+    ends: tuple[int, ...]  # the incarnations of pools to close before
 
 
 class Facts(NamedTuple):
-    """A node's answer to its canary.
+    """A node's answer to its canary."""
 
-    Attributes:
-        digest: the digest of the canary rollout.
-        cpu_model: the name of the processor.
-        cores: the cores on which samplers may run.
-        versions: the versions of the packages that decide on bits.
-    """
-
-    digest: str
-    cpu_model: str
-    cores: int
-    versions: dict[str, str]
+    digest: str  # the digest of the canary rollout
+    cpu_model: str  # the name of the processor
+    cores: int  # the cores on which samplers may run
+    versions: dict[str, str]  # the versions of the packages that decide on bits
 
 
 class NodeSampling:

@@ -71,21 +71,14 @@ def spread(samplers: Iterable[int], loads: Mapping[Name, int]) -> dict[Name, lis
 
 @dataclass(frozen=True)
 class Plan:
-    """How samplers are made for any lanes of the run.
+    """How samplers are made for any lanes of the run."""
 
-    Attributes:
-        task: describes a sampler with all lanes.
-        shape: the shape of the rollouts of a sampler with so many lanes.
-        vector_length: length of a snapshot's vector.
-        slots: places for rollouts of each sampler.
-        patience: when samplers are replaced, and nodes set aside.
-    """
-
-    task: SamplerTask
+    task: SamplerTask  # describes a sampler with all lanes
+    # the shape of the rollouts of a sampler with so many lanes
     shape: Callable[[int], RolloutShape]
-    vector_length: int
-    slots: int
-    patience: Patience
+    vector_length: int  # length of a snapshot's vector
+    slots: int  # places for rollouts of each sampler
+    patience: Patience  # when samplers are replaced, and nodes set aside
 
     def start(self, tasks: Sequence[SamplerTask]) -> Start:
         """Arguments of a pool. The node replaces silent samplers before the agent gives it up."""
@@ -102,23 +95,14 @@ class Plan:
 
 @dataclass(eq=False)
 class Pool:
-    """Samplers that a node started together.
+    """Samplers that a node started together."""
 
-    Attributes:
-        incarnation: the pool's number, which no other pool has.
-        member: its node.
-        samplers: the samplers' numbers in the run.
-        round: the round to ask for next.
-        start: what the node starts it from; None once that is sent.
-        ends: incarnations that end on the node before.
-    """
-
-    incarnation: int
-    member: Member
-    samplers: tuple[int, ...]
-    round: int
-    start: Start | None
-    ends: tuple[int, ...] = ()
+    incarnation: int  # the pool's number, which no other pool has
+    member: Member  # its node
+    samplers: tuple[int, ...]  # the samplers' numbers in the run
+    round: int  # the round to ask for next
+    start: Start | None  # what the node starts it from; None once that is sent
+    ends: tuple[int, ...] = ()  # incarnations that end on the node before
 
     @property
     def on_node(self) -> tuple[int, ...]:

@@ -56,25 +56,16 @@ class RaySampling:
 
     def __init__(
         self,
-        plan: Plan,
-        snapshot: PolicySnapshot,
-        settings: ClusterSettings,
+        plan: Plan,  # how samplers are made
+        snapshot: PolicySnapshot,  # any policy of the run
+        settings: ClusterSettings,  # the cluster, and which nodes are used
         *,
-        lag: Lag,
-        signals: Signals,
-        others: OtherProcesses | None = None,
-        connect: Callable[[str | None, int], Connection] = Connection,
+        lag: Lag,  # the allowed lag of the samplers
+        signals: Signals,  # signals that interrupt a wait
+        others: OtherProcesses | None = None,  # further processes whose death ends a wait
+        connect: Callable[[str | None, int], Connection] = Connection,  # makes the connection
     ) -> None:
         """Connects, and waits until every node has shown that it computes the agent's bits.
-
-        Args:
-            plan: how samplers are made.
-            snapshot: any policy of the run.
-            settings: the cluster, and which nodes are used.
-            lag: the allowed lag of the samplers.
-            signals: signals that interrupt a wait.
-            others: further processes whose death ends a wait.
-            connect: makes the connection.
 
         Raises:
             ConfigError: there is no cluster or no node, or a node may not take part.
