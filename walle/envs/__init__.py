@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import gymnasium as gym
+
 from walle.envs.lanes import EnvSpec, Lanes, Step
 from walle.streams import Role
 
@@ -13,11 +15,7 @@ __all__ = ["EnvSpec", "Lanes", "Step", "make_lanes"]
 def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train") -> Lanes:
     """Builds the lanes numbered `lanes` of a run.
 
-    Args:
-        spec: the environment and what surrounds it.
-        lanes: the lanes' numbers in the whole run; a lane's number decides its random streams.
-        seed: the run's seed.
-        role: "train" or "evaluate", which draw from disjoint random streams.
+    A lane's number in the whole run, the seed and the role decide its random streams.
 
     Raises:
         ConfigError: the environment does not exist, or walle cannot simulate it as `spec` asks.
@@ -25,7 +23,7 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     from walle.envs.transforms import RescaledActions, TimeFeature
 
     base = _simulation(spec, lanes, seed, role)
-    if spec.action != "raw":
+    if spec.action != "raw" and isinstance(base.action_space, gym.spaces.Box):
         base = RescaledActions(base, rescale=spec.action == "rescale")
     if spec.time_feature:
         base = TimeFeature(base, scale=spec.frame_skip / (base.episode_limit or 1000))

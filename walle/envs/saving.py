@@ -65,18 +65,16 @@ def dump(env: Env) -> bytes:
 def load(state: bytes, like: Env) -> Env:
     """The environment that `dump` wrote; bytes after its end are ignored.
 
-    Args:
-        state: the result of `dump`.
-        like: an environment of the same kind, which decides the classes that may be loaded.
+    `like`, an environment of the same kind, decides the classes that may be loaded.
 
     Raises:
         RestoreError: the state asks for other classes, or is damaged.
     """
     like.reset(seed=0)
-    own = _Loader(dump(like), None)
+    known = _Loader(dump(like), None)
     try:
-        own.load().close()
-        loaded: Env = _Loader(state, own.classes).load()
+        known.load().close()
+        loaded: Env = _Loader(state, known.classes).load()
     except Exception as error:  # damaged bytes may raise anything
         raise RestoreError(f"the state of an environment cannot be loaded: {error}") from error
     return loaded

@@ -26,12 +26,8 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds its
     observations are those of a lane, bit for bit, and its rewards equal up to rounding. For
-    `env.backend=envpool` it is Gymnasium's task of the same id, with other numbers.
-
-    Args:
-        spec: the environment and what surrounds it.
-        pack: turn observations with images into rows of bytes, as a lane does.
-        kwargs: further arguments of the environment, such as `render_mode`.
+    `env.backend=envpool` it is Gymnasium's task of the same id, with other numbers. `kwargs` are
+    further arguments, such as `render_mode`; `pack` turns images into rows of bytes as lanes do.
 
     Raises:
         ConfigError: the environment does not exist or refuses its arguments.
@@ -117,10 +113,10 @@ class RobotEnv(gym.Env[Any, Any]):
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
             names = [self.model.camera(i).name for i in range(self.model.ncam)]
-            own = names.index("track") if "track" in names else None
-            camera = _following(self.model) if own is None else None
+            track = names.index("track") if "track" in names else None
+            camera = _following(self.model) if track is None else None
             self._renderer = MujocoRenderer(self.model, self.data, camera, *self._size)
-            self._renderer.camera_id = own  # Gymnasium's own choice is a view that stands still
+            self._renderer.camera_id = track  # Gymnasium's own choice is a view that stands still
         return self._renderer.render(self.render_mode)
 
     def close(self) -> None:

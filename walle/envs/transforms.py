@@ -41,14 +41,9 @@ class _Wrapped:
 class ActionMap:
     """Clips actions to finite bounds, after mapping [-1, 1] onto them if asked.
 
-    Entries without two finite bounds are not mapped, and infinite bounds clip nothing.
-
-    Attributes:
-        low: [A] the least actions of the environment.
-        high: [A] the greatest.
-        scale: [A] factor on a policy's action.
-        centre: [A] added to the product.
-        given: the space of the policy's actions.
+    Entries without two finite bounds are not mapped, and infinite bounds clip nothing. The
+    environment's action is `scale` x + `centre`, clipped to [`low`, `high`], all [A], where x is
+    the policy's action from the space `given`.
     """
 
     def __init__(self, space: gym.spaces.Box, *, rescale: bool) -> None:
@@ -76,18 +71,17 @@ class ActionMap:
 
 
 class RescaledActions(_Wrapped):
-    """Lanes whose actions go through an `ActionMap`; discrete actions pass unchanged."""
+    """Lanes with a Box of actions, which go through an `ActionMap`."""
 
     def __init__(self, lanes: Lanes, *, rescale: bool) -> None:
         super().__init__(lanes)
-        self._map: ActionMap | None = None
-        if isinstance(lanes.action_space, gym.spaces.Box):
-            self._map = ActionMap(lanes.action_space, rescale=rescale)
-            self.action_space = self._map.given
+        assert isinstance(lanes.action_space, gym.spaces.Box)
+        self._map = ActionMap(lanes.action_space, rescale=rescale)
+        self.action_space = self._map.given
 
     def step(self, action: AnyArray) -> Step:
         """Applies the transformed actions."""
-        return self._inner.step(action if self._map is None else self._map(action))
+        return self._inner.step(self._map(action))
 
 
 class TimeFeature(_Wrapped):

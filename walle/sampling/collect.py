@@ -25,12 +25,7 @@ _SELDOM = 200  # the states of lanes are taken at most every so many times their
 def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Timer) -> None:
     """Fills `out` with T steps of all lanes; `out.obs[0]` must hold the current observations.
 
-    Args:
-        lanes: L lanes.
-        actor: the policy.
-        noise: [T, L, *N] the noise for the policy's draws.
-        out: receives the steps; `lane`, `policy_version` and `state` are not written.
-        timer: measures the sections `act` and `env_step`.
+    The policy draws with `noise`, [T, L, *N]. Does not write `lane`, `policy_version` and `state`.
 
     Raises:
         RolloutError: an observation, a reward or the policy's output is not finite.
@@ -111,12 +106,8 @@ class Sampler(Protocol):
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:
         """Writes what the lanes' future depends on, besides the last observation.
 
-        Args:
-            states: [L, W] bytes, receives `Lanes.state`.
-            memory: [L, S] receives the policy's memory.
-
-        Returns:
-            the bytes written of each lane's state; 0 if it was not worth its time now.
+        `states`, [L, W], receives `Lanes.state`, and `memory`, [L, S], the policy's memory. Returns
+        the bytes written of each lane's state; 0 if it was not worth its time now.
         """
         ...
 

@@ -13,7 +13,6 @@ class Dealer:
     """Measures the samplers' speeds and decides on the numbers of their lanes."""
 
     def __init__(self, counts: Sequence[int]) -> None:
-        """Starts with these numbers of lanes, by sampler."""
         self._counts, self._most = list(counts), [MOST * count for count in counts]
         self._speeds: list[float] = []
         self._start_window()

@@ -44,11 +44,9 @@ def episodes_of_lanes(episodes: int, numbers: Sequence[int], lanes: int) -> IntA
 
 
 def steps_to_quota(ended: BoolArray, quota: IntArray) -> IntArray:
-    """The steps [L] until each lane's quota of episodes is complete; T if it is not complete.
+    """The steps [L] until each lane's quota [L] of episodes is complete; T if it is not complete.
 
-    Args:
-        ended: [T, L] an episode ended with this step.
-        quota: [L] number of episodes.
+    `ended`, [T, L], marks the steps with which an episode ended.
     """
     complete = ended.cumsum(0) >= quota
     return np.where(complete[-1], complete.argmax(0) + 1, len(ended))

@@ -45,9 +45,9 @@ class LaneBlock(NamedTuple):
 
     def of(self, numbers: Sequence[int]) -> LaneBlock:
         """The lanes of this block that are in `numbers`."""
-        own = np.flatnonzero(np.isin(self.numbers, numbers))
-        parts = (self.state[own], self.obs[own], self.memory[own], self.actions[:, own])
-        return LaneBlock(self.numbers[own], self.round, *parts)
+        rows = np.flatnonzero(np.isin(self.numbers, numbers))
+        parts = (self.state[rows], self.obs[rows], self.memory[rows], self.actions[:, rows])
+        return LaneBlock(self.numbers[rows], self.round, *parts)
 
 
 Blocks = tuple[LaneBlock, ...]
@@ -103,12 +103,7 @@ class LaneBook:
     """The lanes of every sampler as they were after the last rollout that the agent took."""
 
     def __init__(self, starts: Sequence[Blocks], *, saved: bool) -> None:
-        """Starts with the lanes of each sampler, one block or several.
-
-        Args:
-            starts: the lanes before their next rounds, by sampler.
-            saved: whether lanes can export their states.
-        """
+        """Starts with each sampler's blocks; `saved`: whether lanes can export their states."""
         self._blocks, self._saved = list(starts), saved
 
     def advance(self, sampler: int, slot: Slot) -> None:
@@ -136,7 +131,6 @@ class LaneBook:
 
 
 def _advanced(blocks: Blocks, slot: Slot, *, saved: bool) -> Blocks:
-    """The blocks after the rollout in `slot`."""
     round_, width, filled = int(slot.round[0]) + 1, int(slot.state_bytes[0]), slot.filled
     if not saved:
         return tuple(block._replace(round=round_) for block in blocks)

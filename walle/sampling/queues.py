@@ -144,7 +144,6 @@ class ExperienceQueue:
     """A bounded queue: a sampler owns a few slots and waits while the agent holds them all."""
 
     def __init__(self, shapes: Sequence[RolloutShape], slots: int) -> None:
-        """Makes `slots` slots for each sampler, whose rollouts have the shape in `shapes`."""
         self._rings = [Ring(shape, slots) for shape in shapes]
         self._slots = [ring.views() for ring in self._rings]
         self._deals = [SharedMemory() for _ in shapes]
@@ -295,12 +294,9 @@ class PolicyReader:
         self._arrays: list[npt.NDArray[Any]] | None = None
 
     def get(self, min_version: int, *, newest: bool) -> PolicySnapshot:
-        """Waits until version `min_version` is published; returns a policy.
+        """Waits until version `min_version` is published; returns it, or the newest version.
 
-        Args:
-            min_version: the version to wait for.
-            newest: whether to return the newest version; else the result is `min_version` itself,
-                so that it does not depend on timing.
+        Without `newest` the result does not depend on timing.
 
         Raises:
             Closed: the agent ended.

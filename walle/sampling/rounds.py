@@ -40,7 +40,7 @@ class Round(NamedTuple):
 
 def split_lanes(lanes: int, samplers: int) -> list[tuple[int, ...]]:
     """The contiguous lanes of each sampler; the first samplers may have one lane more."""
-    return [tuple(int(i) for i in own) for own in np.array_split(range(lanes), samplers)]
+    return [tuple(int(i) for i in part) for part in np.array_split(range(lanes), samplers)]
 
 
 def assemble_round(

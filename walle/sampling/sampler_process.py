@@ -74,10 +74,7 @@ class SamplerTask:
         return replace(self, lanes=tuple(numbers), start=blocks)
 
     def build(self, *, anew: bool) -> Sampler:
-        """Makes the lanes and the actor, in the process in which the sampler runs.
-
-        Args:
-            anew: whether the lanes start new episodes instead of continuing from `start`.
+        """Makes the lanes and the actor; `anew`: in new episodes, not continuing from `start`.
 
         Raises:
             RestoreError: the environment does not continue from `start`.
@@ -99,11 +96,7 @@ def run_sampler(
 ) -> None:
     """The body of a sampler process: collects until the agent asks it to end.
 
-    Args:
-        task: describes the sampler.
-        experience: its end of the experience queue.
-        policies: its end of the policy queue.
-        boards: in its row it shows the section of its timer.
+    In its row of `boards` it shows the section of its timer.
     """
     become_worker(threads=1)
     if task.core is not None:
@@ -145,12 +138,7 @@ class SlotFiller:
     """
 
     def __init__(self, task: SamplerTask, board: IntArray | None = None) -> None:
-        """Makes the lanes and the actor.
-
-        Args:
-            task: describes the sampler.
-            board: [2] shows the timer's section, see `Timer`.
-        """
+        """Makes the lanes and the actor; `board`, [2], shows the timer's section, see `Timer`."""
         self._task = task
         self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
         self.anew = task.first_round > 0 and task.begins_anew

@@ -56,7 +56,6 @@ class EventLog:
     """What happens to samplers, kept until somebody listens."""
 
     def __init__(self) -> None:
-        """Keeps everything at first."""
         self._kept: list[Event] = []
         self._listener: Callable[[Event], None] = self._kept.append
 

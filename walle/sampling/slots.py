@@ -27,7 +27,6 @@ class Arena:
     """Aligned arrays in one piece of shared memory; picklable to a child process."""
 
     def __init__(self, layout: Layout) -> None:
-        """Makes the arrays, of zeros."""
         self.memory = SharedMemory()
         self.resize(layout)
 
@@ -82,18 +81,9 @@ class RolloutShape(NamedTuple):
         obs_dtype: str = "float32",
     ) -> RolloutShape:
         """Builds the shape from the spaces of an environment."""
-        continuous = isinstance(action_space, gym.spaces.Box)
-        return cls(
-            steps=steps,
-            lanes=lanes,
-            obs=(obs_dim,),
-            obs_dtype=obs_dtype,
-            action=action_space.shape or (),
-            action_dtype="float32" if continuous else "int64",
-            packed_lanes=packed_lanes,
-            state=state,
-            lane_state=lane_state,
-        )
+        action_dtype = "float32" if isinstance(action_space, gym.spaces.Box) else "int64"
+        arrays = ((obs_dim,), obs_dtype, action_space.shape or (), action_dtype)
+        return cls(steps, lanes, *arrays, packed_lanes, state, lane_state)
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and dtype of every array of a `Rollout` in a slot, in the order of its fields."""
@@ -167,7 +157,6 @@ class Ring:
     """The slots of one sampler, in shared memory."""
 
     def __init__(self, shape: RolloutShape, slots: int) -> None:
-        """Makes `slots` slots for rollouts of `shape`."""
         self.slots, self._shape = slots, shape
         self._arena = Arena(layout(shape) * slots)
 
@@ -186,11 +175,6 @@ def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) ->
 
     The slots lie in anonymous shared memory, which no size of /dev/shm bounds. The machine's memory
     and the limits of control groups (containers, Slurm) do.
-
-    Args:
-        shapes: the rollouts' shape of each sampler.
-        slots: number of slots for each sampler.
-        batch_size: environment steps a round, for the message.
 
     Raises:
         ConfigError: the slots of all samplers are larger than that memory.

@@ -101,7 +101,8 @@ class TemporaryDirectory:
             self.path = Path(tempfile.mkdtemp(suffix, dir=parent))
             lock = ExitStack()
             lock.enter_context(locked_file(self.path / "lock"))
-        self.remove = weakref.finalize(self, _remove, self.path, lock)
+        lock.callback(shutil.rmtree, self.path, ignore_errors=True)  # before it is unlocked
+        self.remove = weakref.finalize(self, lock.close)
 
     @contextmanager
     def used(self) -> Iterator[Path]:
@@ -122,11 +123,6 @@ def _remove_unless_used(path: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
     except FileNotFoundError:
         return  # its owner has just removed it
-
-
-def _remove(path: Path, lock: ExitStack) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    lock.close()
 
 
 @contextmanager

@@ -65,10 +65,7 @@ def start_fork_server(*, for_workers: bool = True) -> None:
     The server and its samplers get their thread limits before they import anything, and never see
     the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
     them. (Python's own server ignores SIGINT too, but only after it has imported torch.)
-
-    Args:
-        for_workers: load what workers need; otherwise the server only ends the processes that the
-            agent leaves behind.
+    Without `for_workers` the server only ends the processes that the agent leaves behind.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, *(_WORKERS if for_workers else ())])
@@ -93,11 +90,7 @@ def fork_server() -> int:
 
 
 def fork_server_died(server: int) -> bool:
-    """Whether a fork server of this process has died, even if another one was started since.
-
-    Args:
-        server: its process id, as `fork_server` returned it.
-    """
+    """Whether the fork server with this process id has died, even if another one was started."""
     deadline = time.monotonic() + _DYING_S
     while server == _server()._forkserver_pid:
         if os.waitid(os.P_PID, server, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # does not reap it
@@ -164,7 +157,6 @@ def without_collector() -> Iterator[None]:
 
 
 def _become_fork_server(agent: int) -> None:
-    """Makes this process the parent of all orphans, and ends them with the agent."""
     gc.disable()  # `become_worker` enables it
     adopt_orphans()
     server = os.getpid()

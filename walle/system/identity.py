@@ -13,10 +13,7 @@ Flat = dict[str, Any]
 def flatten(config: Mapping[str, Any], ignore: Collection[str] = (), prefix: str = "") -> Flat:
     """`{"a": {"b": 1}, "c": [2]}` becomes `{"a.b": 1, "c": [2]}`.
 
-    Args:
-        config: nested mappings with string keys; anything else is a leaf, as is an empty mapping.
-        ignore: dotted keys to leave out, with all keys below them.
-        prefix: what stands before every key.
+    An empty mapping is a leaf. The dotted keys in `ignore` are left out, with all keys below them.
     """
     flat: Flat = {}
     for key, value in config.items():
@@ -34,11 +31,6 @@ def comparable_leaves(
 
     References to environment variables stay as they are written: no file of the sweep then holds
     the value, which may be a secret, and another value makes no other job.
-
-    Args:
-        resolved: the task's part of the config, with its references resolved.
-        written: the same with its references.
-        ignore: dotted keys to leave out, with all keys below them.
     """
     references = flatten(written, ignore)
     return {

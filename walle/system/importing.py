@@ -14,13 +14,10 @@ from walle.errors import ConfigError, nearest, what_went_wrong
 
 
 def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> Any:
-    """Imports the object that `path` names.
+    """Imports the object that `path`, "module:Name", names in the setting `key`.
 
-    Args:
-        key: the setting, for messages, such as "algo.name".
-        path: "module:Name"; the module lies beside the user or in an installed package.
-        needs: attributes that the object must have.
-        base: how to get all of them, such as "derive it from walle.Callback"; may be empty.
+    The object must have the attributes `needs`; `base` says how to get them, such as "derive it
+    from walle.Callback".
 
     Raises:
         ConfigError: the module or the name does not exist, or the object lacks an attribute.

@@ -31,9 +31,6 @@ def memory_limits(root: Path = Path("/")) -> list[int]:
     """The limits of memory in bytes of this process's control groups, of both versions.
 
     The kernel counts shared memory too, and ends a process that would exceed a limit.
-
-    Args:
-        root: where `proc` and `sys` lie.
     """
     file, limits = root / "proc/self/cgroup", []
     for line in file.read_text().splitlines() if file.exists() else ():

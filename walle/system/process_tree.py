@@ -27,9 +27,7 @@ RUN_MARK, WORKER_MARK = "WALLE_RUN", "WALLE_WORKER"
 def die_with_parent(parent: int) -> None:
     """Asks the kernel to send SIGKILL to this process when its parent dies, however it dies.
 
-    Args:
-        parent: the parent's process id before the fork. If the parent has already died, this
-            process ends here.
+    If the parent has already died, this process ends here.
     """
     signal_when_parent_ends(signal.SIGKILL)
     if os.getppid() != parent:
@@ -59,9 +57,7 @@ def _prctl(option: int, value: int) -> None:
 def descendants(root: int, spare: Collection[int] = ()) -> list[int]:
     """Process ids of the children of `root`, their children and so on, parents first.
 
-    Args:
-        root: a process id.
-        spare: processes to leave out, with all their descendants.
+    The processes in `spare` are left out, with all their descendants.
     """
     children: defaultdict[int, list[int]] = defaultdict(list)
     for pid in psutil.pids():
@@ -104,14 +100,8 @@ def variable_of(pid: int, name: str) -> str | None:
 def end_descendants(linger_s: float, spare: Collection[int] = ()) -> list[int]:
     """Ends and reaps every descendant of this process.
 
-    The caller must have called `adopt_orphans` before it started the first of these processes.
-
-    Args:
-        linger_s: seconds between SIGTERM and SIGKILL.
-        spare: children to leave alone, with all their descendants.
-
-    Returns:
-        The processes that did not end; see `end_processes`.
+    The caller must have called `adopt_orphans` before it started the first of these processes. The
+    children in `spare` are left alone, with all their descendants; see also `end_processes`.
     """
 
     def alive() -> list[int]:
@@ -124,18 +114,14 @@ def end_descendants(linger_s: float, spare: Collection[int] = ()) -> list[int]:
 
 
 def end_processes(find: Callable[[], Collection[int]], linger_s: float) -> list[int]:
-    """Ends processes until none is left.
+    """Ends processes until `find` returns no more that are alive.
 
     Each gets SIGTERM first, and SIGKILL if it is still alive `linger_s` later. Python's tracker
     of shared memory uses that time: it ignores SIGTERM, frees the memory that dead processes left
     behind, and then ends by itself.
 
-    Args:
-        find: finds the processes that are alive.
-        linger_s: seconds between SIGTERM and SIGKILL.
-
     Returns:
-        The processes that SIGKILL did not end within ten seconds, such as one that waits inside
+        the processes that SIGKILL did not end within ten seconds, such as one that waits inside
         the kernel for a broken disk; empty in all other cases.
     """
     kill_at = time.monotonic() + linger_s

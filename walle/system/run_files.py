@@ -18,16 +18,9 @@ _CHECKPOINTS = ("last.pt", "previous.pt")
 
 
 def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
-    """Moves files of an earlier attempt into attempts/K, so that the next one starts without them.
+    """Moves files of an earlier attempt into attempts/K; returns whether there were any.
 
     A new attempt that appended to these files would mix the rows of two runs.
-
-    Args:
-        directory: the run's directory.
-        patterns: names of the files to move, as `Path.glob` takes them.
-
-    Returns:
-        whether there was anything to move.
     """
     shelf = directory / ATTEMPTS
     stays = {shelf, directory / RUN_LOCK}

@@ -20,12 +20,10 @@ class SharedMemory:
     """
 
     def __init__(self, name: str = "walle", *, reserve: bool = False) -> None:
-        """Starts empty.
+        """Starts empty; `name` is shown in /proc/PID/maps.
 
-        Args:
-            name: shown in /proc/PID/maps.
-            reserve: take the memory from the system at once, instead of when it is first written;
-                then a lack of memory is an error, and does not end the process.
+        With `reserve` the memory is taken at once, instead of when it is first written: a lack of
+        memory is then an error, and does not end the process.
         """
         self._reserve = reserve
         self._descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -53,5 +51,4 @@ class SharedMemory:
         return np.frombuffer(self._memory, np.uint8, length)
 
     def __del__(self) -> None:
-        """Closes the descriptor; the memory lives as long as an array of it."""
-        os.close(self._descriptor)
+        os.close(self._descriptor)  # the memory lives as long as an array of it

@@ -39,19 +39,16 @@ def signal_handlers(
         for number, handler in handlers.items():
             if number in keep_ignored and signal.getsignal(number) == signal.SIG_IGN:
                 continue
-            before[number] = signal.signal(number, _without_frame(handler))
+
+            def handle(number: int, _: Any, call: Callable[[int], object] = handler) -> None:
+                call(number)
+
+            before[number] = signal.signal(number, handle)
     try:
         yield
     finally:
         for number, former in before.items():
             signal.signal(number, former)
-
-
-def _without_frame(handler: Callable[[int], object]) -> Callable[[int, Any], None]:
-    def handle(number: int, _: Any) -> None:
-        handler(number)
-
-    return handle
 
 
 class Signals:
@@ -64,7 +61,6 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        """Installs nothing yet: see `installed`."""
         self.received: int | None = None
         self._breaks_off = self._save_requested = False
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)

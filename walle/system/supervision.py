@@ -28,11 +28,8 @@ class DeathWatch:
     def __init__(self, sentinels: Iterable[int], report: Callable[[], object]) -> None:
         """Watches the processes; outside the main thread only `busy` checks whether one has ended.
 
-        Args:
-            sentinels: the sentinels of the processes to watch.
-            report: called in the main thread when processes have ended; raises an error that
-                describes it, or returns if the run can continue. Then the processes that are left
-                are still watched.
+        `report` is called in the main thread when processes have ended. It raises an error, or
+        returns if the run can continue; then the processes that are left are still watched.
         """
         self._report = report
         self._watched = frozenset(sentinels)
@@ -105,7 +102,6 @@ class TimeLimit:
     def __init__(
         self, timeout_s: float | None, least_s: float = LEAST_S, times: float = TIMES_THE_LONGEST
     ) -> None:
-        """Has seen no work yet."""
         self._timeout_s, self._least_s, self._times = timeout_s, least_s, times
         self._longest_s = 0.0
 
@@ -134,7 +130,6 @@ class Watchdog:
         say: Callable[[str], None],  # prints a line
         last_words: Callable[[str], None],  # records why the process ends without its main thread
     ) -> None:
-        """Watches nothing yet."""
         self.limit = TimeLimit(timeout_s)
         self._say, self._last_words = say, last_words
 
@@ -201,7 +196,6 @@ class Silence:
     def __init__(
         self, workers: int, timeout_s: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Starts with workers that owe nothing."""
         self.limit, self._clock = TimeLimit(timeout_s), clock
         self._since: list[float | None] = [None] * workers
         self._named: set[int] = set()

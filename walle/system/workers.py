@@ -46,7 +46,6 @@ class Worker:
     """
 
     def __init__(self, name: str, target: Callable[..., None], args: Sequence[Any]) -> None:
-        """Starts the process; `target` and `args` are pickled."""
         for left in reversed(range(_STARTS)):
             context = forkserver_context()
             self._process = context.Process(target=target, args=args, name=name, daemon=True)

@@ -82,9 +82,6 @@ class MujocoLanes:
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i. Lanes whose episode ends start the next one at once.
 
-        Args:
-            action: [L, nu]; MuJoCo clips it to the control ranges.
-
         Raises:
             ValueError: the action has another shape.
             RolloutError: a function of the user's robot failed or returned a wrong shape or type.

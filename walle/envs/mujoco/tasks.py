@@ -281,18 +281,14 @@ class Pusher(GymnasiumTask):
 
     def begin(self, random: np.random.Generator) -> State:
         """The arm at rest, the goal at the origin, the object at least 0.17 m from it."""
-        place = self._draw_place(random)
-        while np.linalg.norm(place) <= 0.17:
-            place = self._draw_place(random)
+        position = 0.0, 0.0
+        while np.linalg.norm(position) <= 0.17:
+            position = random.uniform(-0.3, 0), random.uniform(-0.2, 0.2)
         qpos = self.rest.copy()
-        qpos[-4:] = (*place, 0.0, 0.0)
+        qpos[-4:] = (*position, 0.0, 0.0)
         qvel = random.uniform(-0.005, 0.005, self.model.nv)
         qvel[-4:] = 0
         return State(qpos, qvel)
-
-    @staticmethod
-    def _draw_place(random: np.random.Generator) -> tuple[float, float]:
-        return random.uniform(-0.3, 0), random.uniform(-0.2, 0.2)
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""

@@ -33,11 +33,9 @@ class Connection:
     """This process's connection to a Ray cluster, or to a Ray of its own on this machine."""
 
     def __init__(self, address: str | None, store_bytes: int) -> None:
-        """Connects.
+        """Connects to a cluster; without `address` to a Ray that lives as long as this connection.
 
-        Args:
-            address: of a running cluster; None for a Ray that lives as long as this connection.
-            store_bytes: room that the rollouts need in the object store of a Ray of its own.
+        The rollouts need `store_bytes` in the object store of a Ray of its own.
 
         Raises:
             ConfigError: there is no cluster at the address, or it has other versions.
@@ -50,7 +48,7 @@ class Connection:
 
     def nodes(self) -> list[RayNode]:
         """The nodes that live and have cores to give away, in the order of their names."""
-        found = [
+        nodes = [
             RayNode(
                 node["NodeID"],
                 f"{node['NodeManagerHostname']}:{node['NodeID'][:6]}",
@@ -60,7 +58,7 @@ class Connection:
             for node in self._ray.nodes()
             if node["Alive"]
         ]
-        return sorted((node for node in found if node.cpus), key=lambda node: node.name)
+        return sorted((node for node in nodes if node.cpus), key=lambda node: node.name)
 
     def start(self, node: RayNode, cpus: int) -> Any:
         """Starts the actor on a node, for which Ray reserves so many cores; returns its handle."""
@@ -76,13 +74,7 @@ class Connection:
         return actor.canary.remote(start, snapshot)
 
     def collect(self, actor: Any, call: Call, snapshot: Any) -> Any:
-        """Asks a node for a round; returns a reference to the answer.
-
-        Args:
-            actor: the node's actor.
-            call: what to collect.
-            snapshot: the policy, as `sendable` gave it.
-        """
+        """Asks a node for a round, with a `sendable` policy; returns a reference to the answer."""
         return actor.collect.remote(call, snapshot)
 
     def sendable(self, snapshot: PolicySnapshot) -> Any:
@@ -111,8 +103,8 @@ class Connection:
         try:
             return self._ray.get(reference, timeout=_FETCH_S)
         except errors.RayTaskError as error:
-            said = str(error.cause) if isinstance(error.cause, WalleError) else str(error)
-            raise WorkerError(said) from None
+            cause = error.cause if isinstance(error.cause, WalleError) else error
+            raise WorkerError(str(cause)) from None
         except errors.ActorDiedError as error:
             if "creation task" in str(error):
                 raise WorkerError(str(error)) from None

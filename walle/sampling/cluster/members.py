@@ -83,7 +83,6 @@ class Members:
         restarts: int,  # how often a node may be lost or set aside and begin again
         say: Callable[[str], None],  # prints a line
     ) -> None:
-        """Knows no node yet."""
         self._connection, self._settings, self._canary = connection, settings, canary
         self._restarts, self._say = restarts, say
         self._members: list[Member] = []
@@ -103,7 +102,7 @@ class Members:
 
     def references(self) -> list[Any]:
         """The answers that no pool of samplers waits for: canaries, and those that are void."""
-        return [each for m in self._members if m.state != "live" for each in m.awaited]
+        return [answer for m in self._members if m.state != "live" for answer in m.awaited]
 
     def _in_state(self, state: State) -> list[Member]:
         return [member for member in self._members if member.state == state]
@@ -111,10 +110,8 @@ class Members:
     def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
         """Waits until the nodes that are there have shown their canaries.
 
-        A node that has not done so after five minutes joins later, if another one has.
-
-        Args:
-            is_ending: whether a signal has come; one that raised in Ray's code would confuse it.
+        A node that has not done so after five minutes joins later, if another one has. `is_ending`
+        shows whether a signal has come; one that raised in Ray's code would confuse it.
 
         Raises:
             ConfigError: there is no node, or one may not take part.

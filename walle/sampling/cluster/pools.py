@@ -31,13 +31,8 @@ class Share(NamedTuple):
 def deal_lanes(most: Mapping[Name, int], lanes: int) -> dict[Name, Share]:
     """Deals the lanes 0 to `lanes` - 1 in contiguous blocks to samplers, node after node.
 
-    Args:
-        most: the samplers that each node can have.
-        lanes: the lanes of the run. With fewer lanes than samplers every node gets a first sampler
-            before any gets a second one, as far as the lanes reach.
-
-    Returns:
-        the share of every node that has a sampler.
+    A node can have `most[node]` samplers. With fewer lanes than samplers every node gets a first
+    sampler before any gets a second one. Nodes without a sampler have no share.
     """
     counts = dict.fromkeys(most, 0)
     for turn in range(max(most.values())):
@@ -55,12 +50,7 @@ def deal_lanes(most: Mapping[Name, int], lanes: int) -> dict[Name, Share]:
 
 
 def spread(samplers: Iterable[int], loads: Mapping[Name, int]) -> dict[Name, list[int]]:
-    """Assigns each of some samplers to the least loaded node, the first of several.
-
-    Args:
-        samplers: the numbers of samplers that have lost their node.
-        loads: the samplers that each remaining node has already.
-    """
+    """Assigns each sampler to the least loaded node; `loads` has each node's number of samplers."""
     loads, homes = dict(loads), dict[Name, list[int]]()
     for sampler in samplers:
         name = min(loads, key=lambda node: loads[node])
@@ -133,14 +123,8 @@ class Pools:
     def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
         """Deals all lanes, which must stand before the same round, to the nodes.
 
-        Pools that are already as they would be dealt stay.
-
-        Args:
-            most: the samplers that each node can have.
-            round_: the round that comes next.
-
-        Returns:
-            the samplers of each node.
+        Pools that are already as they would be dealt stay. A node can have `most[node]` samplers;
+        returns the number that each one has. `round_` comes next.
         """
         shares = deal_lanes(most, len(self._plan.task.lanes))
         counts = {member: len(share.samplers) for member, share in shares.items()}
@@ -148,12 +132,12 @@ class Pools:
             (member, share.samplers) for member, share in shares.items()
         ]:
             return counts
-        blocks = [each for i in range(len(self.tasks)) for each in self.lanes.after(i, ())]
+        blocks = [b for i in range(len(self.tasks)) for b in self.lanes.after(i, ())]
         blocks = blocks or list(self._plan.task.start)
         self.tasks = [
-            replace(self._plan.task, index=i, lanes=own, start=deal(blocks, own), core=None)
+            replace(self._plan.task, index=i, lanes=lanes, start=deal(blocks, lanes), core=None)
             for share in shares.values()
-            for i, own in zip(share.samplers, share.lanes, strict=True)
+            for i, lanes in zip(share.samplers, share.lanes, strict=True)
         ]
         self.lanes = LaneBook([task.blocks for task in self.tasks], saved=self._plan.saved)
         self._pending, self.homeless = [deque() for _ in self.tasks], []
@@ -202,16 +186,13 @@ class Pools:
             self.homeless += pool.samplers
         return min((self._owed(i) for pool in lost for i in pool.samplers), default=None)
 
-    def keep(self, slots: Sequence[Slot], pool: Pool, asked_ns: int) -> None:
-        """Keeps the rollouts that a pool has sent for its oldest outstanding round.
+    def keep(self, slots: Sequence[Slot], pool: Pool, requested_ns: int) -> None:
+        """Keeps the rollouts, as `copied`, of a pool's oldest outstanding round.
 
-        Args:
-            slots: of its samplers, as `copied` by the node.
-            pool: the pool.
-            asked_ns: when the round was requested, on this process's clock.
+        The round was requested at `requested_ns` on this process's clock.
         """
         for sampler, slot in zip(pool.samplers, slots, strict=True):
-            self._pending[sampler].append(restored(slot, asked_ns, time.monotonic_ns()))
+            self._pending[sampler].append(restored(slot, requested_ns, time.monotonic_ns()))
 
     def take_round(self) -> list[Received] | None:
         """The next rollout of every sampler, in their order; None if one is missing.

@@ -185,8 +185,11 @@ class RaySampling:
         ready = self._connection.wait(references, POLL_S, max(1, owed))
         for reference in ready:
             self._take(reference)
-        if not ready:  # else more may have come while the agent learned
-            self._set_aside_overdue()
+        # If some are ready, more may have come while the agent learned.
+        for member in () if ready else self._members.overdue(self._limit.seconds):
+            seconds = time.monotonic() - member.since
+            self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
+            self._members.set_aside(member)
         self._look()
         self._ask()
 
@@ -196,12 +199,6 @@ class RaySampling:
         for reference, request in self._requests.items():
             first.setdefault(request.pool.incarnation, reference)
         return list(first.values())
-
-    def _set_aside_overdue(self) -> None:
-        for member in self._members.overdue(self._limit.seconds):
-            seconds = time.monotonic() - member.since
-            self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
-            self._members.set_aside(member)
 
     def _look(self) -> None:
         for member in self._members.look():
@@ -224,8 +221,8 @@ class RaySampling:
         except WorkerError as error:
             raise WorkerError(f"node {member.name}: {error}") from None
         self._pools.keep(slots, request.pool, request.sent_ns)
-        for each in news:
-            self.events.report(_named(each, member.name))
+        for event in news:
+            self.events.report(_named(event, member.name))
         now = time.monotonic()
         self._limit.note(now - member.since)
         member.since = now
@@ -252,7 +249,6 @@ class RaySampling:
 
 
 def _canary(plan: Plan, snapshot: PolicySnapshot) -> Canary:
-    """The canary, as this process collects it."""
     task, policy = canary_task(plan.task), canary_snapshot(snapshot)
     shape = canary_shape(plan.shape(len(task.lanes)), len(task.lanes))
     here = collected_here(task, shape, policy)
@@ -262,17 +258,16 @@ def _canary(plan: Plan, snapshot: PolicySnapshot) -> Canary:
 
 def _facts(dealt: Mapping[Member, int]) -> list[dict[str, Any]]:
     """What run.json says about the nodes; `dealt` has the samplers of each."""
-    found = []
+    nodes = []
     for member, samplers in dealt.items():
         known: dict[str, Any] = {"name": member.name, "address": member.node.address}
         if member.facts is not None:
             known |= {"cpu_model": member.facts.cpu_model, "cores": member.facts.cores}
-        found.append(known | {"samplers": samplers})
-    return found
+        nodes.append(known | {"samplers": samplers})
+    return nodes
 
 
-def _named(found: Event, node: str) -> Event:
-    """What happened to a sampler of a node, with the node's name."""
-    if isinstance(found, Replacement):
-        return found._replace(sampler=f"{found.sampler} of node {node}")
-    return f"node {node}: {found}"
+def _named(event: Event, node: str) -> Event:
+    if isinstance(event, Replacement):
+        return event._replace(sampler=f"{event.sampler} of node {node}")
+    return f"node {node}: {event}"

@@ -15,7 +15,7 @@ from walle.system.machine import usable_cores
 from walle.system.signals import ENDING, SAVING, blocked_signals
 
 _CONNECT_S = 10.0
-_CURE = (
+_FIX = (
     "start a cluster with `ray start --head`; if there is one, set RAY_AUTH_MODE here as it was at "
     "`ray start`"
 )
@@ -23,21 +23,14 @@ _GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, *SAVING)
 
 
 def join(
-    address: str | None,
+    address: str | None,  # of a cluster; None for a Ray that lives as long as this process wants
     *,
-    setting: str,
-    without: str,
-    own: Mapping[str, Any] | None = None,
-    **arguments: Any,
+    setting: str,  # the key that holds the address, for messages
+    without: str,  # what asks for a Ray of its own, for messages
+    own: Mapping[str, Any] | None = None,  # further arguments of `ray.init` for a Ray of its own
+    **arguments: Any,  # of `ray.init` in both cases
 ) -> tuple[Any, bool]:
     """Connects this process, unless the user's own program has done so.
-
-    Args:
-        address: of a running cluster; None for a Ray that lives as long as this process wants.
-        setting: the key that holds the address, for messages.
-        without: what asks for a Ray of its own, for messages.
-        own: further arguments of `ray.init` for a Ray of its own.
-        arguments: of `ray.init` in both cases.
 
     Returns:
         the module `ray`, and whether `leave` is to be called at the end.
@@ -53,15 +46,15 @@ def join(
     if ray.is_initialized():
         return ray, False
     local = {"num_cpus": len(usable_cores()), "include_dashboard": False, **(own or {})}
-    where = {"address": address} if address else {"address": "local", **local}
+    options = {"address": address} if address else {"address": "local", **local}
     try:
         with _signals_unchanged():
-            ray.init(**where, logging_level="WARNING", **arguments)
+            ray.init(**options, logging_level="WARNING", **arguments)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        asked = f"{setting}={address}" if address else without
-        cure = _CURE if address else "see /tmp/ray for its logs"
-        raise ConfigError(f"{asked}: no connection to Ray: {said}; {cure}") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        where = f"{setting}={address}" if address else without
+        fix = _FIX if address else "see /tmp/ray for its logs"
+        raise ConfigError(f"{where}: no connection to Ray: {reason}; {fix}") from error
     return ray, True
 
 
@@ -72,11 +65,7 @@ def leave(ray: Any) -> None:
 
 
 def _check_reachable(address: str | None, setting: str) -> None:
-    """Refuses an address at which nobody listens; Ray would try for minutes.
-
-    Raises:
-        ConfigError: nobody answers there.
-    """
+    """Refuses an address at which nobody listens; Ray would try for minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not colon:  # auto, or a Ray of its own
         return
