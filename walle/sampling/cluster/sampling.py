@@ -185,11 +185,8 @@ class RaySampling:
         ready = self._connection.wait(references, POLL_S, max(1, owed))
         for reference in ready:
             self._take(reference)
-        # If some are ready, more may have come while the agent learned.
-        for member in () if ready else self._members.overdue(self._limit.seconds):
-            seconds = time.monotonic() - member.since
-            self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
-            self._members.set_aside(member)
+        if not ready:  # else more may have come while the agent learned
+            self._set_aside_overdue()
         self._look()
         self._ask()
 
@@ -199,6 +196,12 @@ class RaySampling:
         for reference, request in self._requests.items():
             first.setdefault(request.pool.incarnation, reference)
         return list(first.values())
+
+    def _set_aside_overdue(self) -> None:
+        for member in self._members.overdue(self._limit.seconds):
+            seconds = time.monotonic() - member.since
+            self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
+            self._members.set_aside(member)
 
     def _look(self) -> None:
         for member in self._members.look():
