@@ -34,28 +34,20 @@ Stop = Callable[[Mapping[str, float]], bool]
 
 
 class Stage(NamedTuple):
-    """A gradient step in two parts, between which learners exchange gradients.
+    """A gradient step in two parts, between which learners exchange gradients."""
 
-    Attributes:
-        gradient: (state, batch) -> (gradient [P], numbers [I]): means over the batch's rows.
-        apply: (state, gradient [P], numbers [I]) -> (the state after the step, numbers to log).
-        minibatch: the number of its minibatch in a block of updates, from 0.
-    """
-
+    # (state, batch) -> (gradient [P], numbers [I]): means over the batch's rows
     gradient: Callable[[Any, Batch], tuple[Tensor, Tensor]]
+    # (state, gradient [P], numbers [I]) -> (the state after the step, numbers to log)
     apply: Callable[[Any, Tensor, Tensor], tuple[Any, Tensor]]
-    minibatch: int = 0
+    minibatch: int = 0  # the number of its minibatch in a block of updates, from 0
 
 
 class Minibatch(NamedTuple):
-    """A minibatch as one learner sees it.
+    """A minibatch as one learner sees it."""
 
-    Attributes:
-        shards: this learner's shards.
-        weights: each shard's fraction of the minibatch's rows, for the shards of all learners.
-    """
-
-    shards: Sequence[Batch]
+    shards: Sequence[Batch]  # this learner's shards
+    # each shard's fraction of the minibatch's rows, for the shards of all learners
     weights: Sequence[float]
 
 

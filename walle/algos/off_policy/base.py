@@ -54,15 +54,10 @@ class OffPolicySettings(CompilableSettings):
 
 
 class Draw(NamedTuple):
-    """The arguments of `OffPolicy.learn`: the inputs of N blocks of updates.
+    """The arguments of `OffPolicy.learn`: the inputs of N blocks of updates."""
 
-    Attributes:
-        minibatches: [N, K, B, W] rows of the replay buffer.
-        noise: [N, K, M, B, A] standard normal.
-    """
-
-    minibatches: Tensor
-    noise: Tensor
+    minibatches: Tensor  # [N, K, B, W] rows of the replay buffer
+    noise: Tensor  # [N, K, M, B, A] standard normal
 
 
 class Sample(NamedTuple):

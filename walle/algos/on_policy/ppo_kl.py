@@ -78,12 +78,7 @@ class PPOKLSettings(OnPolicySettings):
 
 
 class PPOKLBatch(NamedTuple):
-    """The round's N steps, see `StepBatch`, and what the penalty needs.
-
-    Attributes:
-        dist: [N, D] the old policy's distributions.
-        beta: [] β, the penalty's weight.
-    """
+    """The round's N steps, see `StepBatch`, and what the penalty needs."""
 
     obs: Tensor
     action: Tensor
@@ -91,8 +86,8 @@ class PPOKLBatch(NamedTuple):
     advantage: Tensor
     target: Tensor
     value: Tensor
-    dist: Tensor
-    beta: Tensor
+    dist: Tensor  # [N, D] the old policy's distributions
+    beta: Tensor  # [] β, the penalty's weight
 
 
 def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, float]:

@@ -89,17 +89,11 @@ class ImageRows(StepRows):
 
 
 class SequenceInputs(NamedTuple):
-    """N sequences of K steps.
+    """N sequences of K steps."""
 
-    Attributes:
-        obs: [N, K, O].
-        began: [N, K] an episode begins with this step.
-        state: [N, H] the memory before the first step.
-    """
-
-    obs: Tensor
-    began: Tensor
-    state: Tensor
+    obs: Tensor  # [N, K, O]
+    began: Tensor  # [N, K] an episode begins with this step
+    state: Tensor  # [N, H] the memory before the first step
 
 
 class SequenceRows:
