@@ -150,22 +150,16 @@ def _counted(pictures: Iterator[T]) -> Iterator[T]:
 
 
 class Target(NamedTuple):
-    """A policy to evaluate.
+    """A policy to evaluate."""
 
-    Attributes:
-        name: how the table names it.
-        path: a run's directory or a checkpoint file.
-        settings: what was typed for its run and differs between the runs of the sweep.
-        state: how its run ended; empty for a policy named by itself.
-        sweep: the directory of which all runs are evaluated; None for a policy named by itself.
-        possible: the least and the greatest return of an episode, where they are known.
-    """
-
-    name: str
-    path: Path
+    name: str  # how the table names it
+    path: Path  # a run's directory or a checkpoint file
+    # what was typed for its run and differs between the runs of the sweep
     settings: Mapping[str, str]
-    state: str = ""
+    state: str = ""  # how its run ended; empty for a policy named by itself
+    # the directory of which all runs are evaluated; None for a policy named by itself
     sweep: Path | None = None
+    # the least and the greatest return of an episode, where they are known
     possible: tuple[float, float] = (-math.inf, math.inf)
 
     @property

@@ -90,34 +90,23 @@ class Rollout(NamedTuple):
     `obs[t + 1]` is the next observation of the policy. If an episode ended at step t, it is the
     first observation of the next episode, and `final_obs[t]` is the true successor of step t;
     `successors` combines the two. `final_obs` is undefined where no episode ended.
-
-    Attributes:
-        obs: [T+1, L, *O] raw observations, not normalised.
-        final_obs: [T, L, *O] the last observation of an episode, where one ended.
-        action: [T, L, *A] as the policy drew them, before clipping or rescaling.
-        reward: [T, L] raw rewards.
-        terminated: [T, L] the episode reached a terminal state, whose value is zero.
-        truncated: [T, L] the episode was cut; the successor's value still counts.
-        log_prob: [T, L] of `action` under the policy that drew it.
-        lane: [L] the number of each lane in the whole run.
-        policy_version: [L] the version of the policy that acted.
-        state: [L, S] the policy's memory before the first step; S = 0 without a memory.
-        begins: [L] an episode begins with the first step, though the one before has not ended;
-            empty if there is no such lane.
-        lag: [L] the learning policy's version minus `policy_version`; the agent fills it in.
     """
 
-    obs: AnyArray
-    final_obs: AnyArray
-    action: AnyArray
-    reward: FloatArray
-    terminated: BoolArray
-    truncated: BoolArray
-    log_prob: FloatArray
-    lane: IntArray
-    policy_version: IntArray
+    obs: AnyArray  # [T+1, L, *O] raw observations, not normalised
+    final_obs: AnyArray  # [T, L, *O] the last observation of an episode, where one ended
+    action: AnyArray  # [T, L, *A] as the policy drew them, before clipping or rescaling
+    reward: FloatArray  # [T, L] raw rewards
+    terminated: BoolArray  # [T, L] the episode reached a terminal state, whose value is zero
+    truncated: BoolArray  # [T, L] the episode was cut; the successor's value still counts
+    log_prob: FloatArray  # [T, L] of `action` under the policy that drew it
+    lane: IntArray  # [L] the number of each lane in the whole run
+    policy_version: IntArray  # [L] the version of the policy that acted
+    # [L, S] the policy's memory before the first step; S = 0 without a memory
     state: FloatArray = np.zeros((0, 0), np.float32)
+    # [L] an episode begins with the first step, though the one before has not ended; empty if there
+    # is no such lane
     begins: BoolArray = NO_LANE
+    # [L] the learning policy's version minus `policy_version`; the agent fills it in
     lag: IntArray = np.zeros(0, np.int64)
 
     @property
@@ -151,15 +140,11 @@ SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
 
 
 class Filled(NamedTuple):
-    """The filled part of a rollout's arrays.
+    """The filled part of a rollout's arrays."""
 
-    Attributes:
-        steps: T, the steps of every column.
-        lane_steps: the steps of each lane if the lanes are packed into one column, one after the
-            other; empty if each lane has a column.
-    """
-
-    steps: int
+    steps: int  # T, the steps of every column
+    # the steps of each lane if the lanes are packed into one column, one after the other; empty if
+    # each lane has a column
     lane_steps: IntArray
 
 
@@ -187,19 +172,13 @@ def unique_lane_groups(lane: IntArray) -> list[IntArray]:
 
 
 class PolicySnapshot(NamedTuple):
-    """A policy for the samplers: its version, one flat vector, and the amount to collect.
+    """A policy for the samplers: its version, one flat vector, and the amount to collect."""
 
-    Attributes:
-        version: 0 for the initial policy, one more after every update; counted by the agent.
-        vector: [P + 2 O] float32: the policy's P parameters, then the frozen normaliser.
-        rollout_steps: T of the rollouts to collect; None for as many steps as a slot can hold.
-        episodes: number of episodes of the round, over all lanes, if rounds have whole episodes;
-            else None.
-    """
-
-    version: int
-    vector: FloatArray
+    version: int  # 0 for the initial policy, one more after every update; counted by the agent
+    vector: FloatArray  # [P + 2 O] float32: the policy's P parameters, then the frozen normaliser
+    # T of the rollouts to collect; None for as many steps as a slot can hold
     rollout_steps: int | None = None
+    # number of episodes of the round, over all lanes, if rounds have whole episodes; else None
     episodes: int | None = None
 
     @classmethod
@@ -229,13 +208,9 @@ class PolicySnapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class Lag:
-    """The allowed lag of the samplers in policy versions, as `sampler.max_lag` sets it.
+    """The allowed lag of the samplers in policy versions, as `sampler.max_lag` sets it."""
 
-    Attributes:
-        most: 0 is lock-step, k allows k overlapping rounds, None is free-running.
-    """
-
-    most: int | None
+    most: int | None  # 0 is lock-step, k allows k overlapping rounds, None is free-running
 
     @property
     def lock_step(self) -> bool:
