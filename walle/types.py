@@ -21,11 +21,8 @@ ActionSpace = (
 
 STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
 LANE_FIELDS = ("lane", "policy_version", "state", "begins")
-
-
 NO_LANE: BoolArray = np.zeros(0, np.bool_)
-
-
+SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
 LEAST_PIXELS = 36  # a side of an image, which three convolutions leave with one pixel
 
 
@@ -136,9 +133,6 @@ class Rollout(NamedTuple):
         return np.where(ended.reshape(shape), self.final_obs, self.obs[1:])
 
 
-SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
-
-
 class Filled(NamedTuple):
     """The filled part of a rollout's arrays."""
 
@@ -152,13 +146,8 @@ def unique_lane_groups(lane: IntArray) -> list[IntArray]:
     """Splits columns into groups so that no lane appears twice in a group.
 
     A free-running round may hold two rollouts of one sampler. State that is kept for each lane must
-    process these rollouts one after the other, so earlier columns come in earlier groups.
-
-    Args:
-        lane: [L] the lane of each column.
-
-    Returns:
-        the column numbers of each group; a single group unless a lane appears twice.
+    process these rollouts one after the other, so earlier columns come in earlier groups. Returns
+    the column numbers of each group; a single group unless a lane appears twice.
     """
     seen: dict[int, int] = {}
     groups: list[list[int]] = []
@@ -185,13 +174,7 @@ class PolicySnapshot(NamedTuple):
     def of(
         cls, parameters: Sequence[AnyArray], mean: FloatArray, inv_std: FloatArray
     ) -> PolicySnapshot:
-        """Builds a snapshot with version 0; the agent sets the version.
-
-        Args:
-            parameters: parts of the policy's parameters, [P] in all.
-            mean: [O] the normaliser's mean.
-            inv_std: [O] the normaliser's 1 / std.
-        """
+        """Builds a snapshot with version 0 from parts of the parameters and the normaliser."""
         return cls(0, np.concatenate((*parameters, mean, inv_std), dtype=np.float32))
 
     @classmethod

@@ -271,8 +271,6 @@ VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("sampler", "serial"): SerialSampler,
     ("sampler", "ray"): RaySampler,
 }
-
-
 LACKS = {  # settings of other samplers that this one cannot have, and why
     "serial": {
         "n": "has one sampler; drop it, or use sampler=process",
