@@ -17,8 +17,10 @@ from walle.system.machine import usable_cores
 if TYPE_CHECKING:
     from walle.algos.base import Capabilities
 
-CALLBACK_METHODS = ("on_round", "on_evaluation", "on_checkpoint", "on_end")
-CALLBACK_METHODS += ("state_dict", "load_state_dict")
+CALLBACK_METHODS = (
+    *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
+    *("state_dict", "load_state_dict"),
+)
 _MODE_FIXES = {
     "serial": "sampler=serial",
     "lock_step": "sampler.max_lag=0",
