@@ -200,7 +200,12 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
         stored = stored_config(Path(directory))
     except ConfigError as error:
         sys.exit(_report(error, 2))
-    if _needs_workers(stored, arguments):
+    special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
+    try:
+        workers = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
+    except (KeyError, TypeError):  # a damaged run.json is refused later
+        workers = False
+    if workers and not special:  # else Hydra may change the workers' environment
         from walle.system.forkserver import keep_processes, start_fork_server
 
         keep_processes()
@@ -210,16 +215,6 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     index = arguments.index(resume)
     words = [f"resume='{escaped}'", f"hydra.run.dir='{escaped}'", "hydra.output_subdir=null"]
     return [*arguments[:index], *words, *arguments[index + 1 :]]
-
-
-def _needs_workers(stored: dict[str, Any], arguments: list[str]) -> bool:
-    """Whether a resumed run surely starts workers, and Hydra leaves their environment alone."""
-    special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
-    try:
-        workers = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
-    except (KeyError, TypeError):  # a damaged run.json is refused later
-        return False
-    return workers and not special
 
 
 def _report(error: object, code: int) -> int:

@@ -98,7 +98,13 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
-        _refuse_another_run(without_removed(resumed["config"]), settings, directory)
+        then = without_removed(resumed["config"])
+        for key in ("seed", "batch_size", "env", "algo", "net"):
+            if then[key] != settings[key]:
+                raise ConfigError(
+                    f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, "
+                    f"and run.json has {settings[key]}; put the run's own checkpoint back"
+                )
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
     timer = Timer(AGENT_SECTIONS, trace=config.trace, earlier_s=earlier_s)
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
@@ -171,7 +177,7 @@ def _run(
             TraceFile.create(trace)
 
         shape = partial(rollout_shape, config, problem, environment)
-        blocks = [LaneBlock.loaded(each) for each in resumed["lanes"]] if resumed else []
+        blocks = [LaneBlock.loaded(block) for block in resumed["lanes"]] if resumed else []
         spans = (trace, timer.start_ns) if trace else None
         tasks = make_tasks(config, problem, environment, algorithm, blocks, spans)
         sampling = make_sampling(
@@ -197,15 +203,6 @@ def _run(
         return RunResult(
             *agent.returns, agent.env_steps, timer.wall_s, signals.received, stopped_by
         )
-
-
-def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Path) -> None:
-    for key in ("seed", "batch_size", "env", "algo", "net"):
-        if then[key] != now[key]:
-            raise ConfigError(
-                f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, and "
-                f"run.json has {now[key]}; put the run's own checkpoint back"
-            )
 
 
 def make_problem(config: Config) -> tuple[Problem, Probe]:

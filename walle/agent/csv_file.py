@@ -56,10 +56,10 @@ class CsvFile:
                     f"{self._path}: byte {length}, where the checkpoint ends, is within a row, so "
                     "the file or the checkpoint is another run's; put the run's own file back"
                 )
+            file.seek(0)
+            header = file.readline().rstrip(b"\n")
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         os.ftruncate(self._descriptor, length)
-        with self._path.open("rb") as file:
-            header = file.readline().rstrip(b"\n")
         try:
             self._columns = tuple(header.decode().split(","))
         except UnicodeDecodeError as error:
