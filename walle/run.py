@@ -46,10 +46,12 @@ def run(composed: DictConfig) -> float | None:
 def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf import OmegaConf
 
     from walle.config import as_typed, resumed_config, stored_config, validate
     from walle.errors import DISK_FIXES
     from walle.system.forkserver import keep_processes, start_fork_server, without_collector
+    from walle.system.identity import comparable_leaves, config_hash
     from walle.system.signals import SAVING, blocked_signals
 
     keep_processes()
@@ -78,7 +80,14 @@ def _run(composed: DictConfig) -> float | None:
         )
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
-    identity = None if launched or resumed else _identity(composed)
+    identity = None
+    if not (launched or resumed):  # the hash that a sweep would give to a job of these settings
+        resolved, written = (
+            cast(Any, OmegaConf.to_container(composed, resolve=resolve, enum_to_str=True))
+            for resolve in (True, False)
+        )
+        ignore = hydra.launcher.get("hash_ignore") or ()
+        identity = config_hash(comparable_leaves(resolved, written, ignore))
     shown = os.path.relpath(directory)
     try:
         result = train(config, directory, typed, resumed, launched=launched, identity=identity)
@@ -104,21 +113,6 @@ def _how_to_resume(directory: str) -> str:
     from walle.system.commands import command_of
 
     return f"resume with: {command_of('run')} resume={shlex.quote(directory)}"
-
-
-def _identity(composed: DictConfig) -> str:
-    """The hash that a sweep would give to a job with this configuration."""
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
-
-    from walle.system.identity import comparable_leaves, config_hash
-
-    resolved, written = (
-        cast(Any, OmegaConf.to_container(composed, resolve=resolve, enum_to_str=True))
-        for resolve in (True, False)
-    )
-    ignore = HydraConfig.get().launcher.get("hash_ignore") or ()
-    return config_hash(comparable_leaves(resolved, written, ignore))
 
 
 def main() -> None:
