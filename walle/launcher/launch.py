@@ -17,8 +17,7 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, se
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from walle.launcher.composing import Composed, Job, StopRule, distinct, task_config
-from walle.launcher.fast_compose import fast_loader
+from walle.launcher.composing import Composed, Job, StopRule, distinct, fast_loader, task_config
 from walle.launcher.identity import ConfigChangedError
 from walle.launcher.jobs.fork_server import preparation
 from walle.launcher.jobs.job import HydraState

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from walle.errors import cause_text
-from walle.launcher.allocation import Allocator, Grant
+from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
 from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs.fork_server import Ended, ForkServer, Preparation, RunningJob
 from walle.launcher.jobs.job import Request
@@ -22,7 +22,6 @@ from walle.launcher.machine_check import OthersClock
 from walle.launcher.messages import start_text
 from walle.launcher.planning import Plan, can_resume
 from walle.launcher.records import LOG, is_done, is_recordable, last_lines, python_scalar, size_of
-from walle.launcher.resources import job_environment, thread_settings
 from walle.launcher.screen import Screen, open_screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.commands import COMMAND_VARIABLE, command_line

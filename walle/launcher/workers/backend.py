@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
-from walle.launcher.allocation import Allocator, Grant
+from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
@@ -21,7 +21,6 @@ from walle.launcher.locks import jobs_locked, launcher_locked, locked
 from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
 from walle.launcher.records import LOG, last_lines
-from walle.launcher.resources import Resources, sweep_cores, visible_gpus
 from walle.launcher.runner import runner
 from walle.launcher.screen import Screen, open_screen
 from walle.launcher.settings import (

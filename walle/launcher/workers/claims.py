@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from walle.launcher.allocation import Allocator, Grant, Need
-from walle.launcher.resources import Resources
+from walle.launcher.allocation import Allocator, Grant, Need, Resources
 from walle.system.files import write_atomically
 
 if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the claims and starts without Hydra

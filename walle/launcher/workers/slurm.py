@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from walle.launcher.resources import parse_cpu_list
+from walle.launcher.allocation import parse_cpu_list
 from walle.launcher.settings import BackendError
 
 TIMEOUT_S = 60.0

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from walle.launcher.resources import read_siblings
+from walle.launcher.allocation import read_siblings
 from walle.launcher.workers import worker
 from walle.system.process_tree import die_with_parent
 
