@@ -208,8 +208,8 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     # Hydra takes a backslash literally unless a quote follows it.
     escaped = re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), directory)
     index = arguments.index(resume)
-    own = [f"resume='{escaped}'", f"hydra.run.dir='{escaped}'", "hydra.output_subdir=null"]
-    return [*arguments[:index], *own, *arguments[index + 1 :]]
+    words = [f"resume='{escaped}'", f"hydra.run.dir='{escaped}'", "hydra.output_subdir=null"]
+    return [*arguments[:index], *words, *arguments[index + 1 :]]
 
 
 def _needs_workers(stored: dict[str, Any], arguments: list[str]) -> bool:

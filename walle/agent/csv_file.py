@@ -27,10 +27,7 @@ class CsvFile:
     ) -> None:
         """Creates the file with its header as soon as the columns are known.
 
-        Args:
-            path: where to write.
-            columns: names of the columns, if they are known already.
-            length: bytes of an earlier file to continue; it is cut there. None or 0: a new file.
+        With a `length` above 0 it continues an earlier file, which is cut there.
 
         Raises:
             ConfigError: the earlier file is missing or shorter.

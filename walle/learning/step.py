@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.learning.adam import AdamSettings, AdamState, TrainState, adam_step
+from walle.learning.adam import AdamSettings, AdamState, Result, TrainState, adam_step
 from walle.learning.sharing.team import ALONE, Team, dealt
 from walle.learning.trees import leaves, map_leaves, rebuild
 from walle.system.files import cache_directory
@@ -156,39 +156,6 @@ def minibatches(
         own_rows = [index[begin[s] : max(begin[s + 1], begin[s] + 1)] for s in own]
         weights = [(begin[s + 1] - begin[s]) / rows for s in range(shards)]
         yield Minibatch([taken(data, each) for each in own_rows], weights)
-
-
-class Result(NamedTuple):
-    """The result of `Optimizer.minimise` and `Optimizer.step`.
-
-    Attributes:
-        vector: [P] the new parameters.
-        state: Adam's new state.
-        info: `loss`, `grad_norm` and the entries of the loss's info, averaged over all minibatches,
-            including the one at which the stop criterion held.
-        gradient_steps: number of steps taken.
-        stopped: whether the stop criterion ended the passes early.
-    """
-
-    vector: Tensor
-    state: AdamState
-    info: dict[str, float]
-    gradient_steps: int
-    stopped: bool
-
-
-class Learned(NamedTuple):
-    """The result of the passes over a round.
-
-    Attributes:
-        result: new parameters, Adam's state and the numbers.
-        value: [N] the first critic's estimates.
-        target: [N] the first critic's targets.
-    """
-
-    result: Result
-    value: Tensor
-    target: Tensor
 
 
 class Divisible(Protocol):

@@ -17,10 +17,10 @@ from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import returns
-from walle.learning.adam import AdamState
+from walle.learning.adam import AdamSettings, AdamState, Learned
 from walle.learning.native.passes import Passes
 from walle.learning.sharing.team import ALONE, Team
-from walle.learning.step import Divisible, Learned
+from walle.learning.step import Divisible
 from walle.nets.critics import Critic
 from walle.nets.factory import NetSettings
 from walle.nets.policies import StochasticPolicy
@@ -122,6 +122,7 @@ class OnPolicy(ABC):
 
     capabilities: ClassVar[Capabilities]
     replay = None
+    adam_settings = AdamSettings()
     optimizer: Any
     improve: Callable[..., Learned]
 

@@ -46,9 +46,9 @@ from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.adam import Result, TrainState
 from walle.learning.native.passes import Loss
-from walle.learning.step import Divisible, Info, Optimizer, Result
+from walle.learning.step import Divisible, Info, Optimizer
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
@@ -125,7 +125,7 @@ class PPOKL(OnPolicy):
             settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
         )
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
-        self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
+        self.optimizer = Optimizer(self.loss, self.adam_settings, stop=self.too_far)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
 
@@ -163,7 +163,7 @@ class PPOKL(OnPolicy):
         loss = Loss(
             "kl_penalty", eta=self.settings.eta, kl_target=target, kl_limit=TOO_FAR * target
         )
-        self.learn_in_cpp(native.passes(self, None, loss, AdamSettings(), self.problem.shards))
+        self.learn_in_cpp(native.passes(self, None, loss))
 
     def compile(self) -> None:
         """Compiles the policy's gradient."""

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from walle.errors import CompileError, WorkerDeathError, WorkerError
-from walle.learning.sharing.team import SharedTeam, Team, TeamMemory, get, put
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
+from walle.learning.sharing.team import Team
 from walle.system.workers import Worker, become_worker, end_all
 
 _GRACE_S = 2.0
@@ -80,7 +81,7 @@ class Announcement(NamedTuple):
         state: the algorithm's state as bytes; None if the learners have it.
         checksum: of the parameters.
         env_steps: environment steps learned from.
-        places: where the data is, see `team.put`.
+        places: where the data is, see `shared_team.put`.
     """
 
     state: bytes | None
