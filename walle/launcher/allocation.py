@@ -92,10 +92,7 @@ class Allocator:
         *,
         exclusive: bool = False,
     ) -> None:
-        """Starts with all jobs waiting.
-
-        `needs` has every job by its index, `order` the indices of the jobs to run, first to last.
-        """
+        # `needs` has every job by its index, `order` the indices of the jobs to run.
         self._needs, self._exclusive = needs, exclusive
         self._waiting = deque(order)
         self._cores, self._gpus = resources

@@ -39,8 +39,7 @@ class Composed(NamedTuple):
     """A job before it has a number."""
 
     config: DictConfig  # the composed config with its `hydra` node
-    # the task's part of the config, resolved, as plain dictionaries and lists
-    values: dict[str, Any]
+    values: dict[str, Any]  # the task's part of it, resolved, as plain dictionaries and lists
     identity: Identity  # what identifies the job; its number is missing
 
 
@@ -66,9 +65,7 @@ class StopRule(Protocol):
     def __call__(self, job: Job, *, starts: bool = True) -> str | None:
         """Returns why the job need not run to its end; None while it must.
 
-        Args:
-            job: the job.
-            starts: whether it runs or starts now; false for one that still waits.
+        `starts` is false for a job that still waits.
         """
 
 
@@ -83,7 +80,6 @@ class FastLoader:
     """
 
     def __init__(self, loader: ConfigLoader) -> None:
-        """Takes Hydra's loader."""
         self._loader = loader
         self._parser = OverridesParser.create()
         self._groups: dict[str, bool] = {}
@@ -212,10 +208,7 @@ def distinct(jobs: Sequence[Composed]) -> tuple[list[Composed], list[int]]:
     """Keeps the first of the jobs with the same config.
 
     Jobs are never the same if they differ in a setting of Hydra, or if their config contains the
-    job's number.
-
-    Returns:
-        the kept jobs in their order; for each of `jobs`, the index of the kept job with its config.
+    job's number. Also returns the index of the kept job with its config for each of `jobs`.
     """
     first: dict[tuple[str, ...], int] = {}
     kept: list[Composed] = []
@@ -277,9 +270,7 @@ def swept_keys(
 
 
 def validate(jobs: Sequence[Composed], function: str | None) -> None:
-    """Calls the application's check of a config for every job, before any job starts.
-
-    `function` is `module.function`, which takes a job's config and raises; None without a check.
+    """Calls the application's check, `module.function`, for the config of every job.
 
     Raises:
         PlanError: some configs were refused; the text has a line for each.
@@ -307,11 +298,7 @@ def validate(jobs: Sequence[Composed], function: str | None) -> None:
 
 
 def numbered(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
-    """Gives a job its number, its label and its directory in `sweep_dir`, or in its own config's.
-
-    Raises:
-        PlanError: no directory can have the name that the job's directory would have.
-    """
+    """Gives a job its number, label and directory: in `sweep_dir`, or in its own config's."""
     config = job.config
     with read_write(config), open_dict(config):
         config.hydra.job.id = str(num)
@@ -326,11 +313,7 @@ def numbered(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
 
 
 def check_jobs(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
-    """Checks that no two jobs share a directory, and that they can have the GPUs that they need.
-
-    Raises:
-        PlanError: two jobs would write to one directory, the sweep has no GPU, or a job names one.
-    """
+    """Raises `PlanError` where jobs share a directory or cannot have the GPUs that they need."""
     owners: dict[str, Job] = {}
     for job in jobs:
         other = owners.setdefault(os.path.abspath(job.directory), job)

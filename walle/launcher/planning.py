@@ -65,10 +65,7 @@ class ChoiceSettings:
     """
 
     def __init__(self, context: HydraContext, master: DictConfig, group: str | None) -> None:
-        """Finds the choices of the group, such as "algo"; none without a group.
-
-        A choice with the name of a key of the sweep's config has no settings of its own.
-        """
+        # A choice with the name of a key of the sweep's config has no settings of its own.
         self._context, self._master, self._group = context, master, group
         self._choices: set[str] = set()
         self._requested: set[str] = set()  # the words in the values of the group
@@ -151,19 +148,15 @@ class Planner:
         resources: Resources,
         moved_to: str | None,
     ) -> None:
-        """Keeps what all batches share; `moved_to` is the sweep's directory if it is a new one."""
+        # `moved_to` is the sweep's directory if it is a new one.
         self._settings, self._context, self._config = settings, context, config
         self._resources, self._moved_to = resources, moved_to
         self._sweep = Path(str(config.hydra.sweep.dir))
-        self._manifest: Manifest | None = None  # of this launch's earlier batches
+        self.manifest: Manifest | None = None  # of this launch's earlier batches
 
     @without_collector()
     def compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
-        """Composes and checks the jobs.
-
-        Raises:
-            PlanError: some jobs cannot run with their configs.
-        """
+        """Composes and checks the jobs; raises `PlanError` for configs that cannot run."""
         context, config, ignore = self._context, self._config, self._settings.hash_ignore
         settings = ChoiceSettings(context, config, self._settings.own_settings)
         resolved = [settings.resolved(job) for job in overrides]
@@ -180,14 +173,22 @@ class Planner:
             ValueError: a job cannot run, or does not belong to the recorded sweep.
         """
         before = Manifest((), {}, (), ())
-        if self._manifest is not None:
-            before = self._manifest
+        if self.manifest is not None:
+            before = self.manifest
         elif self._resumes and (self._sweep / MANIFEST).exists():
             before = read_manifest(self._sweep)
         overrides = [job.identity.overrides for job in composed]
         swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
-        jobs = self._numbered(composed, before, swept, first_num)
-        recorded = {job.identity.num for job in before.jobs}
+        known = [job.identity for job in before.jobs]
+        wanted = [job.identity for job in composed]
+        if self.manifest is None:  # a later batch is always a part of this sweep
+            refuse_other_base(known, wanted, swept)
+        jobs = [
+            composing.numbered(job, num, job_label(job.identity.overrides, swept), self._moved_to)
+            for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
+        ]
+        composing.check_jobs(jobs, self._resources.gpus)
+        recorded = {identity.num for identity in known}
         done, resumed = {}, []
         for index, job in enumerate(jobs):
             if job.num in recorded:
@@ -214,36 +215,14 @@ class Planner:
         manifest = self._merged(before, jobs, order, tuple(sorted(swept)), settings)
         return Plan(jobs, done, order, [i for i in order if i in resumed], manifest, exclusive)
 
-    def confirm(self, plan: Plan) -> None:
-        """Records that the plan is carried out: the next batch extends it."""
-        self._manifest = plan.manifest
-
     @property
     def _resumes(self) -> bool:
         """Whether this launch skips what the directory holds already."""
         resume = self._settings.resume
         return bool(self._config.get("name")) if resume is None else resume
 
-    def _numbered(
-        self, composed: Sequence[Composed], before: Manifest, swept: set[str], first_num: int
-    ) -> list[Job]:
-        known = [job.identity for job in before.jobs]
-        wanted = [job.identity for job in composed]
-        if self._manifest is None:  # a later batch is always a part of this sweep
-            refuse_other_base(known, wanted, swept)
-        jobs = [
-            composing.numbered(job, num, job_label(job.identity.overrides, swept), self._moved_to)
-            for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
-        ]
-        composing.check_jobs(jobs, self._resources.gpus)
-        return jobs
-
     def _repeats(self, jobs: Sequence[Job], before: Manifest) -> list[int]:
-        """The number of each job's repeat; a repeat of an earlier launch keeps its number.
-
-        Raises:
-            PlanError: no job has the key that should distinguish the repeats.
-        """
+        """The number of each job's repeat; a repeat of an earlier launch keeps its number."""
         key, configs = self._settings.repeat, [job.identity.config for job in jobs]
         if key != DEFAULT_REPEAT and not any(key in config for config in configs):
             raise PlanError(
@@ -291,11 +270,7 @@ class Planner:
 
 
 def can_resume(job: Job) -> bool:
-    """Whether the job's directory holds a checkpoint of a run with its config that did not end.
-
-    It does not matter why the run did not complete: it was interrupted or killed, ran past its
-    limit of time, or failed.
-    """
+    """Whether the job's directory holds a checkpoint of a run with its config, however it ended."""
     status = read_status(job.directory)
     if status.get("config_hash") != job.identity.config_hash or status.get("state") == "completed":
         return False
@@ -343,18 +318,14 @@ def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:
 
 
 def _is_oversubscribed(job: Job, resources: Resources) -> bool:
-    """Whether it needs more cores than there are; a worker elsewhere has cores for its jobs."""
+    # Without cores the jobs run elsewhere, in workers that have enough.
     return bool(resources.cores) and (job.need.cores or 0) > len(resources.cores)
 
 
 def measures_time(
     jobs: Sequence[Composed], needs: Sequence[int | None], swept: Collection[str]
 ) -> bool:
-    """True when the times of the jobs are worth comparing, so that each job has to run alone.
-
-    They are when the jobs differ in a key that changes their speed, now or in an earlier launch,
-    and when each of several jobs takes all cores.
-    """
+    """Whether each job has to run alone: the jobs differ in a key of speed, or take all cores."""
     if len(jobs) > 1 and all(need is None for need in needs):
         return True
     configs = [flatten(job.values) for job in jobs]
@@ -396,13 +367,9 @@ def in_repeats(
 
 
 def in_order(repeats: Sequence[int], order: str) -> list[int]:
-    """Indices of the jobs in the order to run them.
+    """Indices of the jobs in the order to run them; `WalleLauncherConf.order` names the orders.
 
-    Args:
-        repeats: the number of each job's repeat, in the order given by the sweeper.
-        order: `given`; `interleaved`, all jobs of the first repeat, then all jobs of the second,
-            as given; `blocks`, the same with the jobs of every repeat in an order of its own;
-            `shuffled`, a random order. Random orders are the same in every launch.
+    `repeats` has the number of each job's repeat, in the order given by the sweeper.
     """
 
     def shuffled(indices: Sequence[int], seed: int) -> list[int]:

@@ -63,11 +63,6 @@ class RayBackend(WorkersBackend):
     """Runs jobs in workers on the nodes of a Ray cluster."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
-        """Checks the settings; connects to nothing yet.
-
-        Raises:
-            ValueError: they cannot work, or Ray is missing.
-        """
         super().__init__(settings, settings.ray)
         self._ray = settings.ray
         self._environ = dict(os.environ)  # before Ray changes it
