@@ -43,10 +43,7 @@ FLAGS = {
 
 
 def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
-    """Interquartile means and performance profiles over all environments of the sweep.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
-    """
+    """Interquartile means and performance profiles over all environments of the sweep."""
     first = [] if y else evaluations_first([sweep])
     y = y or ("eval" if first else "return_mean")
     keys = [key for key in line_keys(sweep, "") if not key.startswith("env.")]

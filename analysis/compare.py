@@ -80,10 +80,7 @@ def study(
     returns: str | None = None,
     time_to_return: float | None = None,
 ) -> cli.Study:
-    """Compares two sides of the sweep.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
-    """
+    """Compares two sides of the sweep."""
     readable = with_rows(sweep)
     asked = question(readable, by)
     chosen = restricted(readable, asked)
@@ -350,7 +347,16 @@ def _draw_forest(
         shift = 0.22 * (number - (len(series) - 1) / 2)
         for row, label in enumerate(rows):
             if label in one.of:
-                _bar(axes, row + shift, one.of[label], one.look, (low, high))
+                y, look, interval = row + shift, one.look, one.of[label]
+                axes.plot(interval.value, y, look.marker, color=look.color, zorder=3, clip_on=False)
+                if math.isnan(interval.low):
+                    continue
+                ends = [min(max(end, low), high) for end in interval[1:]]
+                axes.plot(ends, [y, y], color=look.color, lw=1.1, zorder=2, solid_capstyle="butt")
+                for end, wanted, arrow in zip(ends, interval[1:], "<>", strict=True):
+                    marker = arrow if end != wanted else "|"
+                    cap: dict[str, Any] = {"marker": marker, "clip_on": False, "markersize": 4}
+                    axes.plot(end, y, color=look.color, zorder=3, **cap)
         name = one.label if len(series) > 1 else "_nolegend_"
         axes.plot([], [], one.look.marker, color=one.look.color, label=name)
     axes.axvline(neutral, color=style.IDEAL_GREY, linestyle="--", zorder=1)
@@ -363,28 +369,6 @@ def _draw_forest(
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-
-
-def _bar(
-    axes: style.Axes,
-    y: float,
-    interval: Interval,
-    look: style.Look,
-    limits: tuple[float, float],
-) -> None:
-    axes.plot(interval.value, y, look.marker, color=look.color, zorder=3, clip_on=False)
-    if math.isnan(interval.low):
-        return
-    ends = [min(max(end, limits[0]), limits[1]) for end in interval[1:]]
-    axes.plot(ends, [y, y], color=look.color, linewidth=1.1, zorder=2, solid_capstyle="butt")
-    for end, wanted, arrow in zip(ends, interval[1:], "<>", strict=True):
-        cut = end != wanted
-        marker: dict[str, Any] = {
-            "marker": arrow if cut else "|",
-            "clip_on": False,
-            "markersize": 4,
-        }
-        axes.plot(end, y, color=look.color, zorder=3, **marker)
 
 
 def _limits(found: Sequence[Interval], neutral: float, *, ratio: bool) -> tuple[float, float]:

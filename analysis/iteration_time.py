@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pandas as pd
 
 from walle.analysis.comparing.matching import WORKERS
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.design import axis_of, is_positive, resolve_key
 from walle.analysis.measuring.groups import Cell
@@ -40,10 +39,7 @@ def study(
     paper: bool = False,
     log: bool = False,
 ) -> cli.Study:
-    """Mean seconds of an iteration at every value of `by`, with 95% intervals.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
-    """
+    """Mean seconds of an iteration at every value of `by`, with 95% intervals."""
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column = f"{of}_s"
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
@@ -69,6 +65,7 @@ def _figure(
     """A panel for each task, with its lines beside one another."""
     places = style.axis_places(cell.by for cell in cells)
     logs = log and all(map(is_positive, places))
+    numeric = all(isinstance(value, int | float) for value in places)
     paper_points = published.collection() if paper and by == "sampler.n" else None
     tasks = labels.panels(sweep, cells)
     looks = labels.looks(line for mine in tasks.values() for line in mine)
@@ -78,7 +75,17 @@ def _figure(
             published.draw(axes, paper_points, f"{of}_s")
         for i, (line, group) in enumerate(mine.items()):
             beside = labels.aside(places, i, len(mine), log=logs)
-            _draw_line(axes, line, group, beside, looks[line])
+            look = looks[line]
+            for cell in group:
+                interval, hollow = cell.interval(positive=True), cell.oversubscribed
+                dots = cell.per_run if cell.runs > 1 else ()
+                style.point(axes, beside[cell.by], interval, look, hollow=hollow, dots=dots)
+            if numeric:  # joined where the values between them mean something
+                x, y = [beside[cell.by] for cell in group], [cell.mean for cell in group]
+                axes.plot(x, y, color=look.color, linestyle=look.dash, lw=1)
+            dash = look.dash if numeric else "none"
+            label = f"{line or 'measured'} ({sentences.repeats_label(group)})"
+            axes.plot([], [], color=look.color, marker=look.marker, linestyle=dash, label=label)
             if of == "collect" and by in WORKERS:  # the first point over n
                 n = np.geomspace(float(group[0].by), float(group[-1].by), 50)
                 alone = len(mine) == 1
@@ -90,7 +97,7 @@ def _figure(
         axes.margins(x=0.1)
         hollow = any(cell.oversubscribed for group in mine.values() for cell in group)
         style.scale_axes(axes, places, log=logs, hollow=hollow)
-        if not all(isinstance(value, int | float) for value in places):
+        if not numeric:
             axes.set_xlim(-0.5, len(places) - 0.5)
         if paper_points is not None:
             published.extend_ticks(axes, paper_points)
@@ -99,23 +106,6 @@ def _figure(
         axes.set_ylabel(f"{PARTS[of]} (s)\nper {wall_clock.unit_of(sweep).words}")
     style.legend(figure)
     return figure
-
-
-def _draw_line(
-    axes: style.Axes, line: str, cells: list[Cell], places: Mapping[Scalar, float], look: style.Look
-) -> None:
-    """Draws the points of a line; joined where the values between them mean something."""
-    for cell in cells:
-        interval, hollow = cell.interval(positive=True), cell.oversubscribed
-        dots = cell.per_run if cell.runs > 1 else ()
-        style.point(axes, places[cell.by], interval, look, hollow=hollow, dots=dots)
-    joined = all(isinstance(value, int | float) for value in places)
-    if joined:
-        x = [places[cell.by] for cell in cells]
-        axes.plot(x, [cell.mean for cell in cells], color=look.color, linestyle=look.dash, lw=1)
-    dash = look.dash if joined else "none"
-    label = f"{line or 'measured'} ({sentences.repeats_label(cells)})"
-    axes.plot([], [], color=look.color, marker=look.marker, linestyle=dash, label=label)
 
 
 def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:

@@ -189,7 +189,13 @@ def _figure(
 ) -> style.Figure:
     """The distribution of the lag, then a panel of speeds and one of returns for each task."""
     tasks = labels.panels(sweep, lag)
-    looks = _looks(tasks)
+    names = list(dict.fromkeys(name for mine in tasks.values() for name in mine))
+    values = list(dict.fromkeys(cell.by for cell in lag))
+    looks = {  # one for each line, or for each value of the axis where there is one line
+        (name, value): style.look(j if len(names) == 1 else i)
+        for i, name in enumerate(names)
+        for j, value in enumerate(values)
+    }
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
     by_task: dict[tuple[str, str], list[Measured]] = {}  # returns of two tasks share no axis
     for kind, measured in (("rate", rates), ("return", finals)):
@@ -199,7 +205,18 @@ def _figure(
     columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varies else labels.PANELS
     figure, axes = style.small_multiples(len(drawn) + bool(varies), height=2.6, columns=columns)
     if varies:
-        _draw_distribution(axes[0], frame, varies, looks, sweep)
+        for cell in varies:
+            look = looks[labels.without_task(cell.line, task_of[cell.names[0]]), cell.by]
+            lags = np.sort(of_cell(frame, cell, "lag_mean"))
+            share = 100 * np.arange(1, lags.size + 1) / lags.size
+            label = f"{joined((MODES.get(cell.by, str(cell.by)), cell.line))} ({cell.repeats})"
+            line = {"color": look.color, "linestyle": look.dash, "label": label}
+            axes[0].step([0, *lags], [0, *share], where="post", **line)
+        axes[0].set_xlabel("mean lag (policy versions)")
+        axes[0].set_ylabel("iterations with at most this lag (%)")
+        axes[0].set_ylim(0, 103)
+        reach = max(1.0, float(frame["lag_mean"].max()))  # in lock-step all lags are 0
+        axes[0].set_xlim(-0.05 * reach, 1.05 * reach)
     for area, (kind, task, mine) in zip(axes[bool(varies) :], drawn, strict=True):
         _draw_cells(area, task, mine, looks, by)
         area.set_title(task if len(tasks) > 1 else "")
@@ -214,51 +231,13 @@ def _figure(
     return figure
 
 
-def _looks(tasks: Mapping[str, Mapping[str, list[Cell]]]) -> Looks:
-    """A look for each line without its task; for each value of the axis where there is one line."""
-    names = list(dict.fromkeys(name for mine in tasks.values() for name in mine))
-    values = list(
-        dict.fromkeys(cell.by for mine in tasks.values() for g in mine.values() for cell in g)
-    )
-    if len(names) == 1:
-        return {(names[0], value): style.look(i) for i, value in enumerate(values)}
-    return {(name, value): style.look(i) for i, name in enumerate(names) for value in values}
-
-
 def of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
     """The values of a column of all runs of a cell."""
     return frame.loc[frame["run"].isin(cell.names), column].dropna().to_numpy(float)
 
 
-def _draw_distribution(
-    axes: style.Axes,
-    frame: pd.DataFrame,
-    cells: list[Cell],
-    looks: Looks,
-    sweep: Sweep,
-) -> None:
-    """Draws the share of iterations whose mean lag is at most the value on the axis."""
-    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
-    for cell in cells:
-        look = looks[labels.without_task(cell.line, tasks[cell.names[0]]), cell.by]
-        lags = np.sort(of_cell(frame, cell, "lag_mean"))
-        share = 100 * np.arange(1, lags.size + 1) / lags.size
-        name = joined((MODES.get(cell.by, str(cell.by)), cell.line))
-        line = {"color": look.color, "linestyle": look.dash, "label": f"{name} ({cell.repeats})"}
-        axes.step([0, *lags], [0, *share], where="post", **line)
-    axes.set_xlabel("mean lag (policy versions)")
-    axes.set_ylabel("iterations with at most this lag (%)")
-    axes.set_ylim(0, 103)
-    reach = max(1.0, float(frame["lag_mean"].max()))  # in lock-step all lags are 0
-    axes.set_xlim(-0.05 * reach, 1.05 * reach)
-
-
 def _draw_cells(
-    axes: style.Axes,
-    task: str,
-    measured: list[Measured],
-    looks: Looks,
-    by: str,
+    axes: style.Axes, task: str, measured: list[Measured], looks: Looks, by: str
 ) -> None:
     """Draws a marker, an interval and the seeds for each cell; lines stand beside each other."""
     values = list(dict.fromkeys(one.cell.by for one in measured))

@@ -68,10 +68,7 @@ def study(
     points: bool = False,
     baseline: Sweep | None = None,
 ) -> cli.Study:
-    """A panel for each column of `y` and task that has values, a line for each run.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
-    """
+    """A panel for each column of `y` and task that has values, a line for each run."""
     rows = _select(sweep, file, [x, *y], where)
     tasks = {run.name: labels.task_of(run) for run in sweep.runs}
     looks = _looks(sweep, by)

@@ -26,6 +26,7 @@ from walle.analysis import (
     iteration_time,
     lag,
     returns,
+    search,
     speedup,
     time_percentage,
     timeline,
@@ -37,9 +38,6 @@ from walle.analysis.measuring import return_bounds, stats
 from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.measuring.scores import evaluated, final_scores
 from walle.analysis.runs import Sweep, load
-from walle.analysis.search import account as account_of_search
-from walle.analysis.search import best_settings, journal_of, load_search
-from walle.analysis.search import build as build_search
 from walle.analysis.writing import cli, page, sentences
 from walle.analysis.writing.format import counted
 
@@ -152,12 +150,13 @@ def ask(sweep: Sweep, by: str) -> str:
 
 def _write(args: argparse.Namespace) -> None:
     path = args.sweep[0] if len(args.sweep) == 1 else None if args.sweep else newest()
-    if path is not None and journal_of(path):
-        search = load_search(path)
-        title = args.title or search.home.resolve().name
-        file = args.output or search.home / "report.html"
-        cli.write_text(file, build_search(search, _figure, title=title, question=args.question))
-        print(*account_of_search(search), *best_settings(search)[1], f"report: {file}", sep="\n")
+    if path is not None and search.journal_of(path):
+        stored = search.load_search(path)
+        title = args.title or stored.home.resolve().name
+        file = args.output or stored.home / "report.html"
+        cli.write_text(file, search.build(stored, _figure, title=title, question=args.question))
+        texts = [*search.account(stored), *search.best_settings(stored)[1], f"report: {file}"]
+        print(*texts, sep="\n")
         cli.open_viewer(args, "report", file.resolve().as_uri())
         return
     sweep = load(*args.sweep)

@@ -71,19 +71,15 @@ class Curve(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line of one panel; its curve is over `runs` runs with `seeds` different seeds.
-
-    `reach` holds the lowest and the highest value of a single run, `same` the labels of the
-    identical lines that are drawn as this one.
-    """
+    """One line of one panel."""
 
     task: str
     label: Label
     runs: int
-    seeds: int
+    seeds: int  # different ones
     curve: Curve
-    reach: tuple[float, float]
-    same: tuple[str, ...] = ()
+    reach: tuple[float, float]  # the lowest and the highest value of a single run
+    same: tuple[str, ...] = ()  # the labels of the identical lines that are drawn as this one
 
 
 def study(
@@ -98,10 +94,7 @@ def study(
     evaluations: bool = False,
     compiling: bool = False,
 ) -> cli.Study:
-    """Learning curves with bands.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
-    """
+    """Learning curves with bands."""
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     column, label = X_AXES[x]
     texts = []
@@ -323,13 +316,7 @@ def curve(
     """The curve of [runs, points] values; each point is over the runs that have a value there.
 
     The band is Student's t of the mean; of the interquartile mean it is a bootstrap over whole
-    runs, with one resample for all points.
-
-    Args:
-        grid: [points] the common grid.
-        values: [runs, points] of the runs, nan where a run has none.
-        iqm: the interquartile mean in place of the mean.
-        within: the values that are possible, where the band ends.
+    runs, with one resample for all points. It ends at the values that are possible, `within`.
     """
     runs = (~np.isnan(values)).sum(axis=0)
     y, low, high = np.full((3, grid.size), np.nan)

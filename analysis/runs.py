@@ -15,7 +15,6 @@ runs are not finished, and in which runs processes were replaced.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,19 +43,13 @@ ALWAYS_JOINED = ("seed", "sampler.n")
 
 
 class Sweep:
-    """The runs of one or several directories.
-
-    Attributes:
-        paths: the directories that were loaded.
-        runs: the runs whose rows are in the frames.
-        left_out: the other runs, each with its reason.
-        notes: sentences about rows left out, runs that are not finished, and replaced processes.
-    """
+    """The runs of one or several directories."""
 
     def __init__(self, paths: list[Path], runs: list[Run], left_out: list[LeftOut]) -> None:
-        self.paths = paths
-        self.runs = runs
-        self.left_out = left_out
+        self.paths = paths  # the directories that were loaded
+        self.runs = runs  # the runs whose rows are in the frames
+        self.left_out = left_out  # the other runs, each with its reason
+        # Sentences about rows left out, runs that are not finished, and replaced processes.
         self.notes: list[str] = list(_status_notes(runs))
         self._frames: dict[str, pd.DataFrame] = {}
 
@@ -203,14 +196,29 @@ def load(*directories: str | Path) -> Sweep:
         names = {path: str(path) for path in paths}
     runs: list[Run] = []
     left_out: list[LeftOut] = []
+    notes: list[str] = []
     for path in paths:
+        jobs: Any = []  # those of the launcher's manifest that have a directory
+        try:
+            jobs = read_json(path / "manifest.json").get("jobs")
+        except DamagedError as error:
+            notes.append(f"Not used: {path / 'manifest.json'}, as {error}")
+        jobs = jobs if isinstance(jobs, list) else []
+        jobs = [job for job in jobs if isinstance(job, dict) and "directory" in job]
         blocks: dict[Path, str] = {}
-        with suppress(DamagedError):  # `_note_not_started` says so
-            for job in _jobs(path):
-                if job.get("block") not in (None, ""):
-                    blocks[path / str(job["directory"])] = f"{path} {job['block']}"
+        for job in jobs:
+            if job.get("block") not in (None, ""):
+                blocks[path / str(job["directory"])] = f"{path} {job['block']}"
+        names_of_jobs = [str(job["directory"]) for job in jobs]
+        missing = [name for name in names_of_jobs if not is_run(path / name)]
+        if missing:
+            notes.append(f"{len(missing)} of {len(jobs)} jobs not started yet: {listed(missing)}")
         for directory in find_runs(path):
-            label = _label(directory, path, several=len(paths) > 1)
+            inside = directory.relative_to(path).as_posix()
+            if len(paths) > 1:
+                label = str(path) if inside == "." else f"{path}/{inside}"
+            else:
+                label = path.resolve().name if inside == "." else inside
             found = read_run(directory, label, names.get(path), blocks.get(directory, ""))
             if isinstance(found, Run):
                 runs.append(found)
@@ -222,8 +230,8 @@ def load(*directories: str | Path) -> Sweep:
         raise BadInputError(f"{where}: none of {len(left_out)} runs can be used ({reasons})")
     runs, copies = _without_copies(runs)
     sweep = Sweep(paths, runs, [*left_out, *copies])
-    for path in paths:
-        _note_not_started(sweep, path)
+    for note in notes:
+        sweep.note(note)
     return sweep
 
 
@@ -244,32 +252,6 @@ def _without_copies(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
         reason = f"the settings and the seed of {best.name}: no repeat of it"
         left_out += [LeftOut(run.name, reason) for run in group if run is not best]
     return [run for run in runs if id(run) in kept], left_out
-
-
-def _note_not_started(sweep: Sweep, path: Path) -> None:
-    """Notes the jobs of the launcher's manifest that have no run yet."""
-    try:
-        asked = _jobs(path)
-    except DamagedError as error:
-        sweep.note(f"Not used: {path / 'manifest.json'}, as {error}")
-        return
-    missing = [str(job["directory"]) for job in asked if not is_run(path / str(job["directory"]))]
-    if missing:
-        sweep.note(f"{len(missing)} of {len(asked)} jobs not started yet: {listed(missing)}")
-
-
-def _jobs(path: Path) -> list[dict[str, Any]]:
-    """The jobs of the launcher's manifest that have a directory."""
-    jobs = read_json(path / "manifest.json").get("jobs")
-    jobs = jobs if isinstance(jobs, list) else []
-    return [job for job in jobs if isinstance(job, dict) and "directory" in job]
-
-
-def _label(directory: Path, sweep: Path, *, several: bool) -> str:
-    inside = directory.relative_to(sweep).as_posix()
-    if inside == ".":
-        return str(sweep) if several else sweep.resolve().name
-    return f"{sweep}/{inside}" if several else inside
 
 
 def _status_notes(runs: list[Run]) -> Iterator[str]:

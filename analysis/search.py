@@ -250,6 +250,8 @@ def importances(search: StoredSearch) -> cli.Study:
 
 def parallel_coordinates(search: StoredSearch) -> cli.Study:
     """Every trial as a line through its settings, coloured by its value."""
+    import matplotlib as mpl
+
     complete = search.named("COMPLETE")
     scales = [_scale(key, search.trials) for key in search.best.params]
     values = [value_of(each) for each in complete]
@@ -257,7 +259,33 @@ def parallel_coordinates(search: StoredSearch) -> cli.Study:
     worst_first = sorted(complete, key=value_of, reverse=search.study.direction.name == "MINIMIZE")
     lines = [{**each.params, search.value_name: value_of(each)} for each in worst_first]
     cut = [dict(each.params) for each in search.named("PRUNED")]
-    figure = _draw_coordinates(scales, lines, cut)
+    figure, (axes,) = style.panels(1, page=True, height=3.2)
+    for line in cut:  # these may end before the last axis
+        _line(axes, scales, line, color="#c8c8c8", linewidth=0.7, linestyle="--", zorder=1)
+    colors = mpl.colormaps["viridis"]
+    for i, line in enumerate(lines):
+        best = i == len(lines) - 1
+        place = i / max(1, len(lines) - 1) * 0.92  # its end is too bright on white
+        look = {"color": "#D55E00", "linewidth": 2.6} if best else {"color": colors(place)}
+        _line(axes, scales, line, zorder=3 if best else 2, **look)
+    for x, scale in enumerate(scales):
+        axes.axvline(x, color="black", linewidth=0.8, zorder=4)
+        for height, label in scale.ticks.items():
+            axes.annotate(
+                label[:SHORT],
+                (x, height),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+                zorder=5,
+                bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5},
+            )
+    axes.set(xlim=(-0.1, len(scales) - 0.55), ylim=(-0.03, 1.03), yticks=[])
+    names = [scale.name for scale in scales]  # slanted, so that neighbours do not touch
+    axes.set_xticks(range(len(scales)), names, rotation=20, ha="right", rotation_mode="anchor")
+    axes.spines["left"].set_color("none")
+    axes.tick_params(length=0)
     table = pd.DataFrame(lines[::-1])
     said = "Each line is a complete trial, from the worst (dark) to the best (bright)."
     grey = " Grey lines are pruned trials." if cut else ""
@@ -302,44 +330,6 @@ def _numeric_scale(
     if len(inside) < 2:
         inside = [low, high]
     return Scale(name, place, {place(tick): f"{tick:,.4g}" for tick in inside})
-
-
-def _draw_coordinates(
-    scales: Sequence[Scale],
-    lines: Sequence[Mapping[str, Any]],
-    grey: Sequence[Mapping[str, Any]] = (),
-) -> style.Figure:
-    """A line for each of `lines`, the best one last; grey ones may end before the last axis."""
-    import matplotlib as mpl
-
-    figure, (axes,) = style.panels(1, page=True, height=3.2)
-    for line in grey:
-        _line(axes, scales, line, color="#c8c8c8", linewidth=0.7, linestyle="--", zorder=1)
-    colors = mpl.colormaps["viridis"]
-    for i, line in enumerate(lines):
-        best = i == len(lines) - 1
-        place = i / max(1, len(lines) - 1) * 0.92  # its end is too bright on white
-        look = {"color": "#D55E00", "linewidth": 2.6} if best else {"color": colors(place)}
-        _line(axes, scales, line, zorder=3 if best else 2, **look)
-    for x, one in enumerate(scales):
-        axes.axvline(x, color="black", linewidth=0.8, zorder=4)
-        for height, label in one.ticks.items():
-            axes.annotate(
-                label[:SHORT],
-                (x, height),
-                (4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-                zorder=5,
-                bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5},
-            )
-    axes.set(xlim=(-0.1, len(scales) - 0.55), ylim=(-0.03, 1.03), yticks=[])
-    names = [one.name for one in scales]  # slanted, so that neighbours do not touch
-    axes.set_xticks(range(len(scales)), names, rotation=20, ha="right", rotation_mode="anchor")
-    axes.spines["left"].set_color("none")
-    axes.tick_params(length=0)
-    return figure
 
 
 def _line(axes: style.Axes, scales: Sequence[Scale], line: Mapping[str, Any], **look: Any) -> None:

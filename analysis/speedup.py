@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError, Scalar
+from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import laws, stats, wall_clock
 from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
 from walle.analysis.measuring.groups import Cell, lines, measure
@@ -79,8 +79,6 @@ def study(
     """Speedup of collection and, when asked, of whole iterations and of the time to a return.
 
     With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
     """
     by = numeric_axis(sweep, by) if by else workers_axis(sweep)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
@@ -184,12 +182,6 @@ def all_reached(
     ]
 
 
-def _within_cores(points: list[Speedup], *, fit_all: bool) -> list[Cell]:
-    """The cells to fit: those within the machine's cores, or all when fewer than two are."""
-    inside = [point.cell for point in points if not point.cell.oversubscribed]
-    return [point.cell for point in points] if fit_all or len(inside) < 2 else inside
-
-
 def _fits(
     sweep: Sweep,
     iterations: pd.DataFrame,
@@ -201,7 +193,7 @@ def _fits(
     learning = lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
     texts = []
     for line, points in found.items():
-        chosen = _within_cores(points, fit_all=fit_all)
+        chosen = laws.within_cores([point.cell for point in points], fit_all=fit_all)
         fitted = {cell.by for cell in chosen}
         learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
         if sentences.throughput(sweep, chosen):  # collection waits for learning already
@@ -307,8 +299,23 @@ def _draw_panel(
 ) -> None:
     places = style.axis_places(point.n for points in found.values() for point in points)
     for i, (line, points) in enumerate(found.items()):
-        beside = labels.aside(places, i, len(found), log=log)
-        _draw_line(axes, points, looks[line], line, beside, fit_all=fit_all)
+        beside, look = labels.aside(places, i, len(found), log=log), looks[line]
+        over = "" if points[0].base == 1 else f", over {points[0].base:g}"
+        label = f"{line or 'measured'} ({sentences.repeats_label(p.cell for p in points)}{over})"
+        for point in points:
+            compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
+            hollow, dots = point.cell.oversubscribed, point.each if compared else ()
+            style.point(axes, beside[point.n], point.speedup, look, hollow=hollow, dots=dots)
+        axes.plot([], [], look.marker, color=look.color, label=label)
+        cells = [point.cell for point in points]
+        fit = laws.fit_law_of(laws.within_cores(cells, fit_all=fit_all))
+        if fit is not None and fit.value.serial < 1:  # at this bound no law describes the cells
+            n = np.linspace(points[0].n, points[-1].n, 100)
+            speedup = fit.value.speedup(n, points[0].base)
+            inside = n <= max(float(cell.by) for cell in fit.cells)
+            axes.plot(n, np.where(inside, speedup, np.nan), "-", color=look.color, lw=1)
+            axes.plot(n, np.where(inside, np.nan, speedup), color=look.color, ls=BEYOND, lw=1)
+            axes.plot([], [], color=style.PAPER_GREY, lw=1, label="Amdahl's law, fitted")
     most = max(point.n for points in found.values() for point in points)
     if paper:
         published.draw(axes, published.collection(), "speedup")
@@ -322,32 +329,6 @@ def _draw_panel(
     style.scale_axes(axes, places, log=log, hollow=hollow, base=2)
     if paper:
         published.extend_ticks(axes, published.collection())
-
-
-def _draw_line(
-    axes: style.Axes,
-    points: list[Speedup],
-    look: style.Look,
-    line: str,
-    places: Mapping[Scalar, float],
-    *,
-    fit_all: bool,
-) -> None:
-    over = "" if points[0].base == 1 else f", over {points[0].base:g}"
-    label = f"{line or 'measured'} ({sentences.repeats_label(p.cell for p in points)}{over})"
-    for point in points:
-        compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
-        hollow, dots = point.cell.oversubscribed, point.each if compared else ()
-        style.point(axes, places[point.n], point.speedup, look, hollow=hollow, dots=dots)
-    axes.plot([], [], look.marker, color=look.color, label=label)
-    fit = laws.fit_law_of(_within_cores(points, fit_all=fit_all))
-    if fit is not None and fit.value.serial < 1:  # at this bound the law cannot describe the cells
-        n = np.linspace(points[0].n, points[-1].n, 100)
-        speedup = fit.value.speedup(n, points[0].base)
-        inside = n <= max(float(cell.by) for cell in fit.cells)
-        axes.plot(n, np.where(inside, speedup, np.nan), color=look.color, linestyle="-", lw=1)
-        axes.plot(n, np.where(inside, np.nan, speedup), color=look.color, linestyle=BEYOND, lw=1)
-        axes.plot([], [], color=style.PAPER_GREY, lw=1, label="Amdahl's law, fitted")
 
 
 def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: str) -> None:

@@ -48,15 +48,9 @@ class TimeShare(NamedTuple):
 def study(
     sweep: Sweep, *, by: str | None = None, warmup: int = 1, compiling: bool = False
 ) -> cli.Study:
-    """Shares of the wall clock at every value of `by`; the table has their 95% intervals.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
-    """
+    """Shares of the wall clock at every value of `by`; the table has their 95% intervals."""
     by = resolve_key(sweep, by) if by else axis_of(sweep)
-    shares = [
-        *_iteration_shares(sweep, warmup, by, compiling=compiling),
-        *_process_shares(sweep, warmup, by, compiling=compiling),
-    ]
+    shares = _shares(sweep, warmup, by, compiling=compiling)
     panels = list(dict.fromkeys(share.panel for share in shares))
     bars = list(dict.fromkeys(share.cell.key for share in shares))
     height = 0.75 + BAR_INCHES * len(bars)
@@ -81,25 +75,21 @@ def study(
 main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})
 
 
-def _iteration_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
+def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
     frame = iterations_after_warmup(sweep, warmup, compiling=compiling)
     require(frame, *WHOLE, "iteration_s")
     overlapped = {run.name for run in sweep.runs if run.overlapped}
     panel = BUSY if overlapped else "iteration"
-    return [
+    shares = [
         TimeShare(panel, column.removesuffix("_s"), cell)
         for column in (WHOLE[:2] if overlapped else WHOLE)
         for cell in measure(sweep, _ratios(frame, column, "iteration_s"), by)
     ]
-
-
-def _process_shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
     frame = timing_after_warmup(sweep, warmup, compiling=compiling)
     if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
-        return []
+        return shares
     is_agent = frame["process"].astype(str) == AGENT
-    shares = []
     for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
         sections = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
         for column in sections:
@@ -165,7 +155,7 @@ def _draw(
 
 
 def _sentences(shares: list[TimeShare], by: str) -> list[str]:
-    """A sentence for each telling part: its ends on a single line, else its least and its most."""
+    # The ends of each telling part on a single line, else its least and its most.
     found: dict[str, list[Cell]] = {}
     for share in shares:
         if share.part in TELLING:

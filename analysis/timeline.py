@@ -44,10 +44,7 @@ def study(
     start_s: float | None = None,
     end_s: float | None = None,
 ) -> cli.Study:
-    """The timeline of one run.
-
-    Keyword arguments are the flags of the command; None stands for their defaults.
-    """
+    """The timeline of one run."""
     chosen = _choose(sweep, run)
     spans = trace_of(sweep, chosen)
     first_s, last_s = _steady(sweep, chosen, spans)

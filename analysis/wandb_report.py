@@ -62,8 +62,14 @@ def build(
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
     grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
+    # Without entity and project a run set takes those of the report, and asks no server.
     grid = wr.PanelGrid(
-        runsets=[_run_set(wr, name, groups) for name in wandb_groups(sweep)],
+        runsets=[
+            wr.Runset(name=name, groupby=groups, filters=f"Metric('Group') = '{name}'")
+            if name
+            else wr.Runset(name="all runs", groupby=groups)
+            for name in wandb_groups(sweep)
+        ],
         panels=[wr.LinePlot(title=title, x=x, y=[y], **grouped) for title, x, y in CURVES]
         + [wr.BarPlot(title=title, metrics=[y], orientation="v", **grouped) for title, y in BARS],
     )
@@ -157,13 +163,6 @@ def _reports() -> Any:
             f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
         ) from error
     return reports
-
-
-def _run_set(wr: Any, group: str, groups: list[str]) -> Any:
-    # Without entity and project a run set takes those of the report, and asks no server.
-    if not group:
-        return wr.Runset(name="all runs", groupby=groups)
-    return wr.Runset(name=group, groupby=groups, filters=f"Metric('Group') = '{group}'")
 
 
 def _bullets(texts: list[str]) -> str:

@@ -95,7 +95,7 @@ def hand_over_share(env: str, rounds: int) -> float:
         began = time.perf_counter()
         sampler.fill(slot.rollout, snapshot, round_, timer)
         filled = time.perf_counter()
-        sampler.hand_over(slot.lane_states, slot.memory)
+        sampler.export_states(slot.lane_states, slot.memory)
         if round_:
             spent[0] += filled - began
             spent[1] += time.perf_counter() - filled

@@ -45,7 +45,6 @@ MODULES = {
     "analysis/measuring/stats.py": "tests/analysis/measuring/test_stats.py",
     "analysis/measuring/laws.py": "tests/analysis/measuring/test_laws.py",
     "walle/launcher/allocation.py": "tests/launcher/test_allocation.py",
-    "walle/launcher/resources.py": "tests/launcher/test_resources.py",
 }
 # Libraries that the tests import: loaded once, not once for each mutant.
 WARM = ("gymnasium", "hydra", "mujoco", "pandas", "psutil", "scipy.optimize", "scipy.special")

@@ -102,12 +102,9 @@ def directory_fault(path: Path) -> str | None:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """A phrase that helps after a typo: the likeliest candidate, or all candidates.
+    """Returns "did you mean 'x'?" when a candidate is close, else "choose one of: a, b, c".
 
     Dotted names are compared by their last parts too, since all keys of a group start alike.
-
-    Returns:
-        "did you mean 'x'?" when one is close, else "choose one of: a, b, c".
     """
     known = sorted(candidates)
     last_parts = {candidate.rpartition(".")[2]: candidate for candidate in known}
@@ -176,16 +173,14 @@ def one_of(*choices: str, default: Any = MISSING) -> Any:
 def check_bounds(settings: Any, group: str) -> None:
     """Checks every field of a dataclass that carries a bound; None means that a setting is off.
 
-    Args:
-        settings: the dataclass's instance.
-        group: its name on the command line, as in "algo"; empty at the top level.
+    `group` is its name on the command line, as in "algo"; empty at the top level.
 
     Raises:
         ConfigError: the first field whose bound does not hold.
     """
-    for each in fields(settings):
-        value, bound = getattr(settings, each.name), each.metadata.get("bound")
+    for setting in fields(settings):
+        value, bound = getattr(settings, setting.name), setting.metadata.get("bound")
         if bound is not None and value is not None and not bound.holds(value):
-            path = f"{group}.{each.name}" if group else each.name
+            path = f"{group}.{setting.name}" if group else setting.name
             shown = repr(value) if isinstance(value, str) else value
             raise ConfigError(f"{path}={shown} {bound.demand(value)}")

@@ -75,7 +75,12 @@ def _main(arguments: Sequence[str]) -> int:
         Path(table).parent.mkdir(parents=True, exist_ok=True)
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
-        return _watch(targets[0], values)
+        from walle.policy.loading import load
+        from walle.policy.watching import watch
+
+        seed, deterministic = values["seed"], values["deterministic"]
+        watch(load(targets[0].path, values["which"]), seed=seed, deterministic=deterministic)
+        return 0
     make_video = _film(targets, Path(video), values, steps) if video else None
     results, failed = [], 0
     for target, result in evaluate_all(targets, values, processes):
@@ -85,29 +90,26 @@ def _main(arguments: Sequence[str]) -> int:
             failed += 1
             continue
         results.append((target, result))
-        print(_line(target, result), flush=True)
+        settings = _settings(target.settings)
+        interrupted = f", {target.state} run" if target.unfinished else ""
+        shown = f"{settings}: " if settings else ""
+        print(f"{target.name}: {shown}{result}{interrupted}", flush=True)
     for line in summary(results):
         print(line)
     if table and results:
-        _write(Path(table), results)
+        import pandas as pd
+
+        rows = [
+            {"run": target.name, **target.settings, "state": target.state, **result.row()}
+            for target, result in results
+        ]
+        pd.DataFrame(rows).to_csv(Path(table), index=False)
         print(f"numbers: {table}")
     if make_video:
         longest = max((result.lengths[0] for _, result in results), default=0)
         print(_before_drawing(min(steps or longest, longest)), flush=True)
         print(f"video: {video}, {make_video():.1f} s", flush=True)
     return 1 if failed else 0
-
-
-def _watch(target: Target, values: Mapping[str, Any]) -> int:
-    from walle.policy.loading import load
-    from walle.policy.watching import watch
-
-    watch(
-        load(target.path, values["which"]),
-        seed=values["seed"],
-        deterministic=values["deterministic"],
-    )
-    return 0
 
 
 def _film(
@@ -150,22 +152,16 @@ def _counted(pictures: Iterator[T]) -> Iterator[T]:
 
 
 class Target(NamedTuple):
-    """A policy to evaluate.
+    """A policy to evaluate."""
 
-    Attributes:
-        name: how the table names it.
-        path: a run's directory or a checkpoint file.
-        settings: what was typed for its run and differs between the runs of the sweep.
-        state: how its run ended; empty for a policy named by itself.
-        sweep: the directory of which all runs are evaluated; None for a policy named by itself.
-        possible: the least and the greatest return of an episode, where they are known.
-    """
-
-    name: str
-    path: Path
+    name: str  # how the table names it
+    path: Path  # a run's directory or a checkpoint file
+    # what was typed for its run and differs between the runs of the sweep
     settings: Mapping[str, str]
-    state: str = ""
+    state: str = ""  # how its run ended; empty for a policy named by itself
+    # the directory of which all runs are evaluated; None for a policy named by itself
     sweep: Path | None = None
+    # the least and the greatest return of an episode, where they are known
     possible: tuple[float, float] = (-math.inf, math.inf)
 
     @property
@@ -191,10 +187,10 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
         raise ConfigError(str(error)) from None
     for run, reason in sweep.left_out:
         print(f"walle eval: {run} is left out: {reason}", file=sys.stderr)
-    place = f"{path}/" if several else ""
+    prefix = f"{path}/" if several else ""
     typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
     return [
-        Target(f"{place}{run.name}", run.path, settings, run.state, path, of_returns([run]))
+        Target(f"{prefix}{run.name}", run.path, settings, run.state, path, of_returns([run]))
         for run, settings in zip(sweep.runs, typed, strict=True)
     ]
 
@@ -212,10 +208,7 @@ def evaluate_all(
 ) -> Iterator[tuple[Target, Result | str]]:
     """Yields each target's result, or one line with the reason why there is none, in order.
 
-    Args:
-        targets: what to evaluate.
-        values: arguments of `walle.evaluate`.
-        processes: how many work at once; None for one on every usable core.
+    `values` are arguments of `walle.evaluate`; `processes` is None for one on every usable core.
     """
     from walle.system.machine import usable_cores
 
@@ -232,7 +225,7 @@ def evaluate_all(
     context = multiprocessing.get_context("forkserver")
     pool = ProcessPoolExecutor(count, context, initializer=become_worker, initargs=(1,))
     try:
-        tasks = {pool.submit(attempt, each.path, values): each for each in targets}
+        tasks = {pool.submit(attempt, target.path, values): target for target in targets}
         for task, target in tasks.items():
             error = task.exception()
             yield target, str(error) if error else task.result()
@@ -281,24 +274,8 @@ def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
         yield f"in no mean, as they did not complete: {named}"
 
 
-def _line(target: Target, result: Result) -> str:
-    settings = _settings(target.settings)
-    interrupted = f", {target.state} run" if target.unfinished else ""
-    return f"{target.name}: {f'{settings}: ' if settings else ''}{result}{interrupted}"
-
-
 def _settings(values: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in values.items())
-
-
-def _write(path: Path, results: Sequence[tuple[Target, Result]]) -> None:
-    import pandas as pd
-
-    rows = [
-        {"run": target.name, **target.settings, "state": target.state, **result.row()}
-        for target, result in results
-    ]
-    pd.DataFrame(rows).to_csv(path, index=False)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,12 @@ def run(composed: DictConfig) -> float | None:
 def _run(composed: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf import OmegaConf
 
     from walle.config import as_typed, resumed_config, stored_config, validate
     from walle.errors import DISK_FIXES
     from walle.system.forkserver import keep_processes, start_fork_server, without_collector
+    from walle.system.identity import comparable_leaves, config_hash
     from walle.system.signals import SAVING, blocked_signals
 
     keep_processes()
@@ -78,7 +80,14 @@ def _run(composed: DictConfig) -> float | None:
         )
     elif launched and read_status(directory).get("resume"):
         resumed = earlier_state(directory, print)
-    identity = None if launched or resumed else _identity(composed)
+    identity = None
+    if not (launched or resumed):  # the hash that a sweep would give to a job of these settings
+        resolved, written = (
+            cast(Any, OmegaConf.to_container(composed, resolve=resolve, enum_to_str=True))
+            for resolve in (True, False)
+        )
+        ignore = hydra.launcher.get("hash_ignore") or ()
+        identity = config_hash(comparable_leaves(resolved, written, ignore))
     shown = os.path.relpath(directory)
     try:
         result = train(config, directory, typed, resumed, launched=launched, identity=identity)
@@ -104,21 +113,6 @@ def _how_to_resume(directory: str) -> str:
     from walle.system.commands import command_of
 
     return f"resume with: {command_of('run')} resume={shlex.quote(directory)}"
-
-
-def _identity(composed: DictConfig) -> str:
-    """The hash that a sweep would give to a job with this configuration."""
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
-
-    from walle.system.identity import comparable_leaves, config_hash
-
-    resolved, written = (
-        cast(Any, OmegaConf.to_container(composed, resolve=resolve, enum_to_str=True))
-        for resolve in (True, False)
-    )
-    ignore = HydraConfig.get().launcher.get("hash_ignore") or ()
-    return config_hash(comparable_leaves(resolved, written, ignore))
 
 
 def main() -> None:
@@ -200,7 +194,12 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
         stored = stored_config(Path(directory))
     except ConfigError as error:
         sys.exit(_report(error, 2))
-    if _needs_workers(stored, arguments):
+    special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
+    try:
+        workers = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
+    except (KeyError, TypeError):  # a damaged run.json is refused later
+        workers = False
+    if workers and not special:  # else Hydra may change the workers' environment
         from walle.system.forkserver import keep_processes, start_fork_server
 
         keep_processes()
@@ -208,18 +207,8 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     # Hydra takes a backslash literally unless a quote follows it.
     escaped = re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), directory)
     index = arguments.index(resume)
-    own = [f"resume='{escaped}'", f"hydra.run.dir='{escaped}'", "hydra.output_subdir=null"]
-    return [*arguments[:index], *own, *arguments[index + 1 :]]
-
-
-def _needs_workers(stored: dict[str, Any], arguments: list[str]) -> bool:
-    """Whether a resumed run surely starts workers, and Hydra leaves their environment alone."""
-    special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
-    try:
-        workers = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
-    except (KeyError, TypeError):  # a damaged run.json is refused later
-        return False
-    return workers and not special
+    words = [f"resume='{escaped}'", f"hydra.run.dir='{escaped}'", "hydra.output_subdir=null"]
+    return [*arguments[:index], *words, *arguments[index + 1 :]]
 
 
 def _report(error: object, code: int) -> int:

@@ -70,7 +70,7 @@ def evaluation_noise(seed: int, lane: int, evaluation: int) -> np.random.Generat
 
 
 def seed_anew(seed: int, round_: int) -> int:
-    """A seed of 32 bits for environments that cannot go on, and begin anew before a round."""
+    """A seed of 32 bits for environments that cannot continue, and start anew before a round."""
     return _word(_sequence(seed, _ANEW, round_))
 
 

@@ -32,10 +32,7 @@ def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
     """Reads the state and the progress of every job of the sweep.
 
     A job in state `running` is shown as `lost` when neither a launcher nor a worker runs it: the
-    job died with it.
-
-    Raises:
-        ValueError: the directory holds no sweep.
+    job died with it. Raises `ValueError` where the directory holds no sweep.
     """
     manifest, launcher = read_manifest(sweep), has_launcher(sweep)
     held = (worker_status(sweep) if workers is None else workers).alive
@@ -56,11 +53,7 @@ def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
 
 
 def show_status(sweep: Path) -> None:
-    """Prints the table of the sweep's jobs, the workers, and how to resume it.
-
-    Raises:
-        ValueError: the directory holds no sweep.
-    """
+    """Prints the table of the sweep's jobs, the workers, and how to resume it."""
     from rich.console import Console
 
     manifest, workers = read_manifest(sweep), worker_status(sweep)
@@ -78,20 +71,12 @@ def show_status(sweep: Path) -> None:
 
 
 def rebuild_index(sweep: Path) -> None:
-    """Rebuilds index.csv from the jobs' files.
-
-    Raises:
-        ValueError: the directory holds no sweep.
-    """
+    """Rebuilds index.csv from the jobs' files."""
     print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
 
 
 def newest_sweep(root: Path) -> Path:
-    """The sweep below `root` that was started or resumed last.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The sweep below `root` that was started or resumed last; raises `ValueError` without one."""
     sweeps = [path.parent for path in root.rglob(MANIFEST)]
     if not sweeps:
         raise ValueError(f"there is no sweep below {root}/; give the directory of one")

@@ -11,15 +11,8 @@ from typing import Any, NamedTuple
 
 SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
 AGENT_SECTIONS = (
-    "compile",
-    "wait_experience",
-    "update",
-    "publish",
-    "evaluate",
-    "checkpoint",
-    "callbacks",
-    "log",
-    "other",
+    *("compile", "wait_experience", "update", "publish", "evaluate", "checkpoint", "callbacks"),
+    *("log", "other"),
 )
 
 
@@ -59,9 +52,6 @@ class Timer:
     section inside another one suspends the outer one.
 
     The clock is `time.monotonic_ns`, which all processes of one machine share.
-
-    Attributes:
-        start_ns: the start on that clock, earlier by the time that earlier processes took.
     """
 
     def __init__(
@@ -72,14 +62,10 @@ class Timer:
         board: Any = None,
         earlier_s: float = 0.0,
     ) -> None:
-        """Starts the clock in section `other`.
+        """Starts the clock in section `other`, `earlier_s` after the start of a resumed run.
 
-        Args:
-            sections: the names of all sections; must contain `other`.
-            trace: whether to keep every span, for a timeline.
-            board: two integers in shared memory, which show other processes the number of the
-                current section and the clock at its beginning in nanoseconds; None for no board.
-            earlier_s: seconds that earlier processes of a resumed run took.
+        `trace` keeps every span, for a timeline. `board` is two integers in shared memory, which
+        show other processes the number of the current section and the clock at its start.
         """
         if "other" not in sections:
             raise ValueError(f"sections must contain 'other', got {sections}")
@@ -143,9 +129,7 @@ class TraceFile:
 
     def __init__(self, path: Path, process: str, zero_ns: int) -> None:
         """`zero_ns` is the run's start on the monotonic clock."""
-        self._file = path
-        self._process = process
-        self._zero_ns = zero_ns
+        self._file, self._process, self._zero_ns = path, process, zero_ns
 
     @staticmethod
     def create(path: Path) -> None:
@@ -154,13 +138,9 @@ class TraceFile:
 
     def write(self, spans: list[Span]) -> None:
         """Appends a row for each span, in one write."""
-        rows = [
-            f"{self._process},{span.section},{self._seconds(span.start_ns)},"
-            f"{self._seconds(span.end_ns)}\n"
-            for span in spans
-        ]
+        rows = []
+        for section, *ends_ns in spans:
+            start_s, end_s = (f"{(ns - self._zero_ns) * 1e-9:.6f}" for ns in ends_ns)
+            rows.append(f"{self._process},{section},{start_s},{end_s}\n")
         with self._file.open("a") as file:
             file.write("".join(rows))
-
-    def _seconds(self, clock_ns: int) -> str:
-        return f"{(clock_ns - self._zero_ns) * 1e-9:.6f}"

@@ -98,7 +98,13 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
-        _refuse_another_run(without_removed(resumed["config"]), settings, directory)
+        then = without_removed(resumed["config"])
+        for key in ("seed", "batch_size", "env", "algo", "net"):
+            if then[key] != settings[key]:
+                raise ConfigError(
+                    f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, "
+                    f"and run.json has {settings[key]}; put the run's own checkpoint back"
+                )
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
     timer = Timer(AGENT_SECTIONS, trace=config.trace, earlier_s=earlier_s)
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
@@ -171,7 +177,7 @@ def _run(
             TraceFile.create(trace)
 
         shape = partial(rollout_shape, config, problem, environment)
-        blocks = [LaneBlock.loaded(each) for each in resumed["lanes"]] if resumed else []
+        blocks = [LaneBlock.loaded(block) for block in resumed["lanes"]] if resumed else []
         spans = (trace, timer.start_ns) if trace else None
         tasks = make_tasks(config, problem, environment, algorithm, blocks, spans)
         sampling = make_sampling(
@@ -197,15 +203,6 @@ def _run(
         return RunResult(
             *agent.returns, agent.env_steps, timer.wall_s, signals.received, stopped_by
         )
-
-
-def _refuse_another_run(then: dict[str, Any], now: dict[str, Any], directory: Path) -> None:
-    for key in ("seed", "batch_size", "env", "algo", "net"):
-        if then[key] != now[key]:
-            raise ConfigError(
-                f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, and "
-                f"run.json has {now[key]}; put the run's own checkpoint back"
-            )
 
 
 def make_problem(config: Config) -> tuple[Problem, Probe]:
@@ -482,25 +479,15 @@ def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:
 
 
 class RunResult(NamedTuple):
-    """The result of a run.
+    """The result of a run."""
 
-    Attributes:
-        eval_mean: mean return of the last evaluation; None without evaluations.
-        best: the highest mean return of an evaluation; None without evaluations.
-        return_mean: mean return of the last episodes; None if no episode ended.
-        env_steps: environment steps learned from.
-        wall_s: seconds from start to end.
-        signal: number of the signal that interrupted the run; None without a signal.
-        stopped_by: the callback that stopped the run; None without one.
-    """
-
-    eval_mean: float | None
-    best: float | None
-    return_mean: float | None
-    env_steps: int
-    wall_s: float
-    signal: int | None
-    stopped_by: str | None = None
+    eval_mean: float | None  # mean return of the last evaluation; None without evaluations
+    best: float | None  # the highest mean return of an evaluation; None without evaluations
+    return_mean: float | None  # mean return of the last episodes; None if no episode ended
+    env_steps: int  # environment steps learned from
+    wall_s: float  # seconds from start to end
+    signal: int | None  # number of the signal that interrupted the run; None without a signal
+    stopped_by: str | None = None  # the callback that stopped the run; None without one
 
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""

@@ -21,11 +21,8 @@ ActionSpace = (
 
 STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
 LANE_FIELDS = ("lane", "policy_version", "state", "begins")
-
-
 NO_LANE: BoolArray = np.zeros(0, np.bool_)
-
-
+SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
 LEAST_PIXELS = 36  # a side of an image, which three convolutions leave with one pixel
 
 
@@ -90,34 +87,23 @@ class Rollout(NamedTuple):
     `obs[t + 1]` is the next observation of the policy. If an episode ended at step t, it is the
     first observation of the next episode, and `final_obs[t]` is the true successor of step t;
     `successors` combines the two. `final_obs` is undefined where no episode ended.
-
-    Attributes:
-        obs: [T+1, L, *O] raw observations, not normalised.
-        final_obs: [T, L, *O] the last observation of an episode, where one ended.
-        action: [T, L, *A] as the policy drew them, before clipping or rescaling.
-        reward: [T, L] raw rewards.
-        terminated: [T, L] the episode reached a terminal state, whose value is zero.
-        truncated: [T, L] the episode was cut; the successor's value still counts.
-        log_prob: [T, L] of `action` under the policy that drew it.
-        lane: [L] the number of each lane in the whole run.
-        policy_version: [L] the version of the policy that acted.
-        state: [L, S] the policy's memory before the first step; S = 0 without a memory.
-        begins: [L] an episode begins with the first step, though the one before has not ended;
-            empty if there is no such lane.
-        lag: [L] the learning policy's version minus `policy_version`; the agent fills it in.
     """
 
-    obs: AnyArray
-    final_obs: AnyArray
-    action: AnyArray
-    reward: FloatArray
-    terminated: BoolArray
-    truncated: BoolArray
-    log_prob: FloatArray
-    lane: IntArray
-    policy_version: IntArray
+    obs: AnyArray  # [T+1, L, *O] raw observations, not normalised
+    final_obs: AnyArray  # [T, L, *O] the last observation of an episode, where one ended
+    action: AnyArray  # [T, L, *A] as the policy drew them, before clipping or rescaling
+    reward: FloatArray  # [T, L] raw rewards
+    terminated: BoolArray  # [T, L] the episode reached a terminal state, whose value is zero
+    truncated: BoolArray  # [T, L] the episode was cut; the successor's value still counts
+    log_prob: FloatArray  # [T, L] of `action` under the policy that drew it
+    lane: IntArray  # [L] the number of each lane in the whole run
+    policy_version: IntArray  # [L] the version of the policy that acted
+    # [L, S] the policy's memory before the first step; S = 0 without a memory
     state: FloatArray = np.zeros((0, 0), np.float32)
+    # [L] an episode begins with the first step, though the one before has not ended; empty if there
+    # is no such lane
     begins: BoolArray = NO_LANE
+    # [L] the learning policy's version minus `policy_version`; the agent fills it in
     lag: IntArray = np.zeros(0, np.int64)
 
     @property
@@ -147,19 +133,12 @@ class Rollout(NamedTuple):
         return np.where(ended.reshape(shape), self.final_obs, self.obs[1:])
 
 
-SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
-
-
 class Filled(NamedTuple):
-    """The filled part of a rollout's arrays.
+    """The filled part of a rollout's arrays."""
 
-    Attributes:
-        steps: T, the steps of every column.
-        lane_steps: the steps of each lane if the lanes are packed into one column, one after the
-            other; empty if each lane has a column.
-    """
-
-    steps: int
+    steps: int  # T, the steps of every column
+    # the steps of each lane if the lanes are packed into one column, one after the other; empty if
+    # each lane has a column
     lane_steps: IntArray
 
 
@@ -167,13 +146,8 @@ def unique_lane_groups(lane: IntArray) -> list[IntArray]:
     """Splits columns into groups so that no lane appears twice in a group.
 
     A free-running round may hold two rollouts of one sampler. State that is kept for each lane must
-    process these rollouts one after the other, so earlier columns come in earlier groups.
-
-    Args:
-        lane: [L] the lane of each column.
-
-    Returns:
-        the column numbers of each group; a single group unless a lane appears twice.
+    process these rollouts one after the other, so earlier columns come in earlier groups. Returns
+    the column numbers of each group; a single group unless a lane appears twice.
     """
     seen: dict[int, int] = {}
     groups: list[list[int]] = []
@@ -187,32 +161,20 @@ def unique_lane_groups(lane: IntArray) -> list[IntArray]:
 
 
 class PolicySnapshot(NamedTuple):
-    """A policy for the samplers: its version, one flat vector, and the amount to collect.
+    """A policy for the samplers: its version, one flat vector, and the amount to collect."""
 
-    Attributes:
-        version: 0 for the initial policy, one more after every update; counted by the agent.
-        vector: [P + 2 O] float32: the policy's P parameters, then the frozen normaliser.
-        rollout_steps: T of the rollouts to collect; None for as many steps as a slot can hold.
-        episodes: number of episodes of the round, over all lanes, if rounds have whole episodes;
-            else None.
-    """
-
-    version: int
-    vector: FloatArray
+    version: int  # 0 for the initial policy, one more after every update; counted by the agent
+    vector: FloatArray  # [P + 2 O] float32: the policy's P parameters, then the frozen normaliser
+    # T of the rollouts to collect; None for as many steps as a slot can hold
     rollout_steps: int | None = None
+    # number of episodes of the round, over all lanes, if rounds have whole episodes; else None
     episodes: int | None = None
 
     @classmethod
     def of(
         cls, parameters: Sequence[AnyArray], mean: FloatArray, inv_std: FloatArray
     ) -> PolicySnapshot:
-        """Builds a snapshot with version 0; the agent sets the version.
-
-        Args:
-            parameters: parts of the policy's parameters, [P] in all.
-            mean: [O] the normaliser's mean.
-            inv_std: [O] the normaliser's 1 / std.
-        """
+        """Builds a snapshot with version 0 from parts of the parameters and the normaliser."""
         return cls(0, np.concatenate((*parameters, mean, inv_std), dtype=np.float32))
 
     @classmethod
@@ -229,13 +191,9 @@ class PolicySnapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class Lag:
-    """The allowed lag of the samplers in policy versions, as `sampler.max_lag` sets it.
+    """The allowed lag of the samplers in policy versions, as `sampler.max_lag` sets it."""
 
-    Attributes:
-        most: 0 is lock-step, k allows k overlapping rounds, None is free-running.
-    """
-
-    most: int | None
+    most: int | None  # 0 is lock-step, k allows k overlapping rounds, None is free-running
 
     @property
     def lock_step(self) -> bool:

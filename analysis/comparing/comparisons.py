@@ -71,12 +71,9 @@ def compare(
 ) -> list[Comparison]:
     """Compares a quantity in each pairing that has it on both sides, and overall.
 
-    Args:
-        quantity: the quantity.
-        pairings: the runs that are compared with each other.
-        blocks: whether runs with the same seed ran in the same block of time, as in one sweep:
-            then their times are paired. What is learned is paired where `Pairing.same_start`.
-        starts: the return with which each run began, for `scaled`.
+    With `blocks`, runs with the same seed ran in the same block of time, as in one sweep, and their
+    times are paired. What is learned is paired where `Pairing.same_start`. `starts` holds the
+    return with which each run began, for `scaled`.
     """
     samples = _samples(quantity, pairings)
     tasks = {

@@ -92,10 +92,6 @@ def match(sweep: Sweep, asked: Question) -> list[Pairing]:
     Runs are compared that agree in all keys which both sides have. A key of one side alone, such as
     PPO's clip beside A2C, makes a pairing for each of its values, all with the same other side.
 
-    Args:
-        sweep: the runs of both sides, see `restricted`.
-        asked: the key and its two values.
-
     Raises:
         BadInputError: no pairing has both sides.
     """

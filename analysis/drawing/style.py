@@ -200,15 +200,9 @@ def point(
     hollow: bool = False,
     dots: Iterable[float] = (),
 ) -> None:
-    """Draws a marker with its error bar; hollow where the machine had too few cores.
+    """Draws a marker with its error bar, `hollow` where the machine had too few cores.
 
-    Args:
-        axes: the axes.
-        x: the place.
-        interval: the estimate; its bar does not set the axis, see `draw_interval`.
-        look: the colour and the marker.
-        hollow: whether the marker is white inside.
-        dots: the values of the seeds, drawn small beside the marker.
+    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, stand small beside it.
     """
     from matplotlib.transforms import ScaledTranslation
 
@@ -277,14 +271,10 @@ def axis_places(values: Iterable[Scalar]) -> dict[Scalar, float]:
 def scale_axes(
     axes: Axes, places: Mapping[Scalar, float], *, log: bool, hollow: bool, base: int = 10
 ) -> None:
-    """Sets the ticks and scales of a figure whose points lie at `places` of the x axis.
+    """Sets the scales of axes with everything drawn, and ticks at `places` of the x axis.
 
-    Args:
-        axes: the axes, with everything drawn.
-        places: the places of the ticks, by label.
-        log: both axes logarithmic; otherwise the y axis starts at zero.
-        hollow: explain the hollow markers of `point` in the legend.
-        base: of the y axis' logarithm.
+    With `log` both are logarithmic, y to this base; otherwise the y axis starts at zero. `hollow`
+    explains the hollow markers of `point` in the legend.
     """
     names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
     if log:

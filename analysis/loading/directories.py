@@ -37,23 +37,14 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run's directory, and what its files say of it.
-
-    Attributes:
-        path: the directory.
-        name: the directory relative to its sweep; unique among the runs loaded together.
-        config: every leaf of the configuration under its dotted key, such as `sampler.n`.
-        provenance: the content of run.json.
-        status: the content of status.json; empty when the run has no such file.
-        block: the repeat of the sweep in which the run was measured; '' where jobs had no blocks.
-    """
+    """A run's directory, and what its files say of it."""
 
     path: Path
-    name: str
-    config: Mapping[str, Scalar]
-    provenance: Mapping[str, Any] = field(repr=False)
-    status: Mapping[str, Any] = field(repr=False)
-    block: Scalar = ""
+    name: str  # the directory relative to its sweep; unique among the runs loaded together
+    config: Mapping[str, Scalar]  # every leaf under its dotted key, such as `sampler.n`
+    provenance: Mapping[str, Any] = field(repr=False)  # the content of run.json
+    status: Mapping[str, Any] = field(repr=False)  # that of status.json; empty without this file
+    block: Scalar = ""  # the repeat of the sweep in which it was measured; '' without blocks
 
     @property
     def state(self) -> str:
@@ -154,12 +145,7 @@ def is_run(path: Path) -> bool:
 def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") -> Run | LeftOut:
     """Reads a run's directory; returns the reason where the run cannot be used.
 
-    Args:
-        directory: the run's directory.
-        name: the name under which the run appears in frames and sentences.
-        sweep: a value for the additional configuration key `sweep`, which distinguishes the runs of
-            several sweeps; None leaves the key out.
-        block: the repeat of its sweep in which the run was measured; '' where that is unknown.
+    `sweep` becomes a configuration key, which distinguishes the runs of several sweeps.
     """
     try:
         status = read_json(directory / "status.json")

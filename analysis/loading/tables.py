@@ -18,17 +18,11 @@ OLD_COLUMNS = dict.fromkeys(("minibatches", "updates", "epochs"), "gradient_step
 
 
 class Tables(NamedTuple):
-    """The rows that `read_tables` found.
+    """The rows that `read_tables` found."""
 
-    Attributes:
-        frame: all rows of all files; where a file lacks a column, its rows are empty there.
-        file: [rows] the index of each row's file in the list of files.
-        dropped: the number of broken rows, by the index of the file that has them.
-    """
-
-    frame: pd.DataFrame
-    file: npt.NDArray[np.int64]
-    dropped: dict[int, int]
+    frame: pd.DataFrame  # of all files; where a file lacks a column, its rows are empty there
+    file: npt.NDArray[np.int64]  # [rows] the index of each row's file in the list of files
+    dropped: dict[int, int]  # the number of broken rows, by the index of the file that has them
 
 
 def read_tables(files: Sequence[Path]) -> Tables:

@@ -70,16 +70,13 @@ class Cell:
 
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
-        return stats.Interval(self.mean, *(self.own or self._bounds(positive)))
+        own = stats.mean_bounds(self.values, positive=positive, size=self.independent)
+        return stats.Interval(self.mean, *(self.own or map(float, own)))
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
-        low, high = self.own or self._bounds(positive=True)
-        return stats.Interval(1 / self.mean, 1 / high, 1 / low)
-
-    def _bounds(self, positive: bool) -> tuple[float, float]:
-        low, high = stats.mean_bounds(self.values, positive=positive, size=self.independent)
-        return float(low), float(high)
+        value, low, high = self.interval(positive=True)
+        return stats.Interval(1 / value, 1 / high, 1 / low)
 
     @property
     def per_run(self) -> FloatArray:
@@ -216,14 +213,7 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
         alike = [other for other in cells if other.oversubscribed == cell.oversubscribed]
         own = _spreads(alike, blocks)
         spreads = own if min(own.total.dof, own.within.dof) >= FEWEST else whole
-        enough = min(spreads.total.dof, spreads.within.dof) >= 1
-        paired = replace(
-            cell,
-            centre=centre,
-            paired=paired_s,
-            blocks=tuple(blocks[name] for name in cell.names if blocks),
-        )
-        if not enough:
+        if min(spreads.total.dof, spreads.within.dof) < 1:
             found.append(cell)
             continue
         median = cell.runs > 2 and spreads.total != spreads.within
@@ -232,10 +222,13 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
         normal = spreads.within.deviation / shrink * stats.normal_draws(rng)
         found.append(
             replace(
-                paired,
+                cell,
+                centre=centre,
+                paired=paired_s,
+                blocks=tuple(blocks[name] for name in cell.names if blocks),
                 freedom=spreads.within.dof,
-                draws=paired.compared * np.exp(normal),
-                own=(paired.mean / reach, paired.mean * reach),
+                draws=paired_s * np.exp(normal),
+                own=(centre / reach, centre * reach),
             )
         )
     return found

@@ -71,12 +71,7 @@ class Law(NamedTuple):
 
 
 def fit_law(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> Law:
-    """The law with the least sum of squared relative errors of the times, s and k >= 0.
-
-    Args:
-        n: [points] numbers of workers.
-        time: [points] the measured time of each number of workers.
-        coherence: fit k too; otherwise k = 0 (Amdahl).
+    """The law of least squared relative errors of [points] times, s and k >= 0; k = 0 by default.
 
     Raises:
         ValueError: there are fewer different n than parameters of the law.
@@ -124,10 +119,6 @@ def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
     """The parts with the least sum of squared relative errors of the seconds, all >= 0.
 
     What a share that never varies would divide is in the serial part.
-
-    Args:
-        shares: of each measurement.
-        seconds: of a round in each measurement.
 
     Raises:
         ValueError: there are fewer different shares than parts to separate.
@@ -183,6 +174,12 @@ def fit_cells(cells: list[Cell], fit: Callable[[FloatArray], T]) -> Fit[T]:
     return Fit(fit(centres), [fit(seconds) for seconds in draws], cells)
 
 
+def within_cores(cells: list[Cell], *, fit_all: bool) -> list[Cell]:
+    """The cells to fit: those within the machine's cores, or all when fewer than two are."""
+    inside = [cell for cell in cells if not cell.oversubscribed]
+    return cells if fit_all or len(inside) < 2 else inside
+
+
 def fit_law_of(cells: list[Cell], *, coherence: bool = False) -> Fit[Law] | None:
     """Fits the law to the cells; None for fewer than two cells, or four with `coherence`."""
     n = [float(cell.by) for cell in cells]
@@ -203,16 +200,25 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
 
     law, serial = amdahl.value, with_range(amdahl.interval(lambda law: law.serial, most=1), percent)
     points = "two points only" if len(cells) == 2 else f"{len(cells)} points"
+    universal = []
+    if usl is not None:
+        contention = with_range(usl.interval(lambda law: law.serial, most=1), percent)
+        coherence = with_range(usl.interval(lambda law: law.coherence), percent)
+        best = usl.value.best_n
+        peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}{beyond(best)}"
+        universal.append(
+            f"Universal scalability law: contention {contention}, coherence {coherence}; {peak}."
+        )
     if law.serial >= 1:
         return [
             f"Amdahl ({points}): more samplers collect no faster here, so the serial fraction is "
             f"at its bound, {serial}, and no law is drawn.",
-            *([] if usl is None else [_usl_sentence(usl, beyond)]),
+            *universal,
         ]
     limit = f"at most {law.limit:.3g}x" if law.serial > 0 else "no limit in sight"
     sentences = [
         f"Amdahl ({points}): serial fraction {serial}, so {limit}{beyond(law.limit)}.",
-        *([] if usl is None else [_usl_sentence(usl, beyond)]),
+        *universal,
     ]
     if learn_s is None:
         return sentences
@@ -225,17 +231,6 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
     elif math.isinf(n.value):
         where = "less than the serial part of collection, so never the bottleneck"
     return [*sentences, f"Learning takes {learn_s:.3g} s per {unit}: {where}."]
-
-
-def _usl_sentence(fit: Fit[Law], beyond: Callable[[float], str]) -> str:
-    contention = fit.interval(lambda law: law.serial, most=1)
-    coherence = fit.interval(lambda law: law.coherence)
-    best = fit.value.best_n
-    peak = "no peak" if math.isinf(best) else f"fastest at N = {best:.3g}{beyond(best)}"
-    return (
-        f"Universal scalability law: contention {with_range(contention, percent)}, "
-        f"coherence {with_range(coherence, percent)}; {peak}."
-    )
 
 
 class RoundFit(NamedTuple):
@@ -274,8 +269,7 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
         groups.setdefault(str(lines[cell.names[0]]), []).append(cell)
     found = []
     for line, group in groups.items():
-        inside = [cell for cell in group if not cell.oversubscribed]
-        chosen = group if fit_all or len(inside) < 2 else inside
+        chosen = within_cores(group, fit_all=fit_all)
         known = [_shares(runs[cell.names[0]]) for cell in chosen]
         shares = [each[1] for each in known if each]
         taking_turns = all(

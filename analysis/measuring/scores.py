@@ -35,9 +35,7 @@ def final_returns(
 ) -> dict[str, FloatArray]:
     """The `return_mean` of each run in the last tenth of its environment steps, at least one.
 
-    Args:
-        rows: those of iterations.csv or of eval.csv.
-        ends: the environment steps at which each run ends; by default those of its last row.
+    A run ends at the environment steps in `ends`, or else at those of its last row.
     """
     full = rows.dropna(subset=["return_mean"])
     steps = column_per_run(full, "env_steps")

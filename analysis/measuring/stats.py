@@ -262,12 +262,9 @@ def pooled_log_ratios(
     """`log_ratio` of every task, where all runs share one relative variance, as speeds do.
 
     The variance of a run is pooled over all tasks and both sides; its degrees of freedom are the
-    sum over them. Where all tasks are paired it is the variance of the pairs' differences.
-
-    Args:
-        tasks: the two samples of each task.
-        like: samples whose variance is taken in place of that of `tasks`; their runs may depend
-            on each other, so the degrees of freedom are at most those of `tasks`.
+    sum over them. Where all tasks are paired it is the variance of the pairs' differences. That of
+    `like` is taken in its place; runs of these samples may depend on each other, so the degrees of
+    freedom are at most those of `tasks`.
     """
     paired = all(both.paired for both in (*tasks, *(like or ())))
     deviations = _deviations(like or tasks, paired=paired)
@@ -319,11 +316,8 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
     score interval of Newcombe (2006, "Confidence intervals for an effect size measure based on the
     Mann-Whitney statistic, part 2", method 5), with Student's t for few runs and p on every task.
     Unlike a bootstrap's it does not shrink to a point where one side wins every pair. A single
-    run a side has no interval, and neither have identical sides.
-
-    Args:
-        tasks: the two samples of each task; all pairs of their runs count, paired or not.
-        higher: whether higher is better; otherwise lower is, as for seconds.
+    run a side has no interval, and neither have identical sides. All pairs of runs of a task count,
+    paired or not; without `higher`, lower is better, as for seconds.
     """
     sign = 1 if higher else -1
     won = [(np.sign(both.b[:, None] - both.a) * sign + 1).mean() / 2 for both in tasks]
@@ -347,9 +341,6 @@ def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Int
     The reported returns are taken as normal: a run of ours with return x is above one of them with
     the probability Φ((x - mean) / spread); without a spread it is above, below, or equal (1/2). The
     interval is that of `improvement`.
-
-    Args:
-        tasks: for each task the returns of our runs, and what was reported.
     """
     from scipy.special import ndtr
 

@@ -112,12 +112,8 @@ def timing_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -
 
     A sampler's row starts where its last rollout was handed over, so its first rows after the
     warm-up still include waiting for the warm-up's end, and of waiting for the compiler: one row in
-    lock-step, one more for each round of lag or free slot. They are left out.
-
-    Args:
-        sweep: the runs.
-        warmup: the number of iterations that are left out; 0 leaves in every row.
-        compiling: leave the compiler's time in.
+    lock-step, one more for each round of lag or free slot. They are left out. With `compiling`
+    the compiler's time stays in.
     """
     frame = sweep.timing
     if not len(frame):
@@ -200,11 +196,8 @@ def seconds_per_run(
 ) -> dict[str, FloatArray]:
     """The seconds of `unit_of(sweep)` steps in each iteration of each run; their mean is exact.
 
-    Args:
-        sweep: the runs.
-        frame: the rows of sweep.iterations that count.
-        column: `iteration_s`, `learn_s` or `collect_s`, see `_collection`.
-        busy: of `collect_s`, leave out what free-running samplers wait.
+    `frame` holds the rows of sweep.iterations that count. Of `collect_s`, `busy` leaves out what
+    free-running samplers wait, see `_collection`.
 
     The mean of the values is the run's seconds over its steps: R = sum(seconds) / sum(steps). An
     iteration's value is R plus what its seconds differ from R times its steps, over the mean steps.

@@ -25,19 +25,12 @@ BASELINE = {"type": Path, "metavar": "DIR", "help": "draw these runs in grey too
 
 
 class Study(NamedTuple):
-    """The result of a script.
+    """The result of a script."""
 
-    Attributes:
-        figure: the figure, drawn but not written.
-        table: the numbers behind the figure; a column `x` may have `x_low` and `x_high` beside it.
-        sentences: the findings.
-        points: every point of the figure, where the table is only a summary; else None.
-    """
-
-    figure: style.Figure
-    table: pd.DataFrame
-    sentences: list[str]
-    points: pd.DataFrame | None = None
+    figure: style.Figure  # drawn but not written
+    table: pd.DataFrame  # the numbers; a column `x` may have `x_low` and `x_high` beside it
+    sentences: list[str]  # the findings
+    points: pd.DataFrame | None = None  # of the figure, where the table is only a summary
 
 
 def parser(
@@ -48,10 +41,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """A parser with the flags that all scripts share, and with a script's own `flags`.
 
-    Args:
-        description: the text above the flags.
-        flags: the arguments of `add_argument` for each flag; for a switch its help is enough.
-        formats: the endings of the file to write.
+    These hold the arguments of `add_argument` by flag; for a switch its help is enough.
     """
     raw = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(
@@ -96,12 +86,8 @@ def command(
 ) -> Callable[..., int]:
     """The `main` of a script that draws a figure: a function of the arguments, or of sys.argv.
 
-    Args:
-        name: the script's name, which stands before an error.
-        study: the script's work; its keywords are flags, and the runs of `baseline` are loaded.
-        doc: the text above the flags.
-        flags: the script's own flags, see `parser`.
-        figure: returns the name of the figure's file without its ending; by default `name`.
+    The keywords of `study` are flags, and the runs of `baseline` are loaded. `name` stands before
+    an error, and names the figure's file unless `figure` returns another name.
     """
 
     def main(argv: list[str] | None = None) -> int:

@@ -88,7 +88,6 @@ class WalleLauncher(Launcher):
     """Gives each job a process and cores of its own; `WalleLauncherConf` lists the settings."""
 
     def __init__(self, **settings: Any) -> None:
-        """Takes the keys of `WalleLauncherConf`; Hydra passes them."""
         slurm = SlurmConf(**settings.pop("slurm", {}))
         ray = RayConf(**settings.pop("ray", {}))
         self.settings = WalleLauncherConf(**settings, slurm=slurm, ray=ray)
@@ -102,12 +101,7 @@ class WalleLauncher(Launcher):
         self._launch = Launch(self.settings, hydra_context, task_function, config)
 
     def watch(self, stop_rule: StopRule) -> None:
-        """Stops jobs before their ends, for sweepers that prune.
-
-        Args:
-            stop_rule: gets a `Job` before it starts, and again and again while it runs; returns why
-                the job need not run to its end, or None.
-        """
+        """Stops jobs before their ends, for sweepers that prune."""
         self._launch.stop_rule = stop_rule
 
     def launch(

@@ -24,7 +24,6 @@ class WalleOptuna(Sweeper):
     """Searches for the best settings with Optuna; `WalleOptunaConf` lists the settings."""
 
     def __init__(self, **settings: Any) -> None:
-        """Takes the keys of `WalleOptunaConf`; Hydra passes them."""
         self.settings = WalleOptunaConf(**settings)
 
     def setup(

@@ -9,7 +9,7 @@ from walle.algos import load
 from walle.algos.on_policy.base import RoundData
 from walle.algos.on_policy.trpo import TRPO
 from walle.config import compose
-from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
 from walle.nets.factory import NetSettings
 from walle.training import make_problem
 

@@ -9,7 +9,7 @@ from tests.learning.sharing.test_team import in_threads, nothing
 from walle import algos
 from walle.algos.off_policy.base import Draw
 from walle.config import compose
-from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
 from walle.learning.trees import leaves
 from walle.nets.factory import NetSettings
 from walle.training import make_problem

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from benchmarks import off_policy, off_policy_worker
-from walle.learning.sharing.team import SharedTeam
+from walle.learning.sharing.shared_team import SharedTeam
 
 SMALL = ("--minibatch", "8", "--width", "8", "--updates", "4", "--repeats", "3")
 

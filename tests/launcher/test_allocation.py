@@ -1,9 +1,26 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from walle.launcher.allocation import Allocator, Need, need
-from walle.launcher.resources import Resources
+from walle.launcher.allocation import (
+    Allocator,
+    Need,
+    Resources,
+    job_environment,
+    need,
+    parse_cpu_list,
+    read_siblings,
+    spread,
+    sweep_cores,
+    thread_settings,
+    visible_gpus,
+)
+from walle.system.machine import THREAD_VARIABLES
+
+KERNEL_LIST = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
 
 
 @pytest.mark.parametrize(
@@ -149,3 +166,105 @@ def test_an_allocator_tells_whether_it_was_stopped():
     assert allocator.stopped is False
     allocator.stop()
     assert allocator.stopped is True
+
+
+def test_the_sweeps_threads_replace_the_users_and_nothing_binds_them():
+    inherited = {"HOME": "/", "OMP_NUM_THREADS": "9", "KMP_AFFINITY": "compact"}
+    environ = job_environment(inherited, thread_settings(2))
+    assert environ["OMP_NUM_THREADS"] == environ["MKL_NUM_THREADS"] == "2"
+    assert environ["OMP_PROC_BIND"] == "false"
+    assert environ["HOME"] == "/"
+    assert "KMP_AFFINITY" not in environ
+
+
+def test_gpu_slots():
+    assert visible_gpus(["3", "3"], {"CUDA_VISIBLE_DEVICES": "0"}) == ["3", "3"]
+    assert visible_gpus(None, {"CUDA_VISIBLE_DEVICES": "0, GPU-ab"}) == ["0", "GPU-ab"]
+    assert visible_gpus(None, {"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+def test_every_physical_core_before_any_second_thread():
+    siblings = {0: [0, 4], 4: [0, 4], 1: [1, 5], 5: [1, 5]}
+    assert spread([0, 1, 4, 5], siblings) == [0, 1, 4, 5]
+    siblings = {0: [0, 1], 1: [0, 1], 2: [2, 3], 3: [2, 3]}
+    assert spread([0, 1, 2, 3], siblings) == [0, 2, 1, 3]
+    assert spread([1, 2], siblings) == [1, 2]  # a sibling the sweep may not use does not count
+
+
+def test_the_kernels_lists():
+    assert parse_cpu_list("0-2,8\n") == [0, 1, 2, 8]
+    assert parse_cpu_list("3") == [3]
+
+
+def test_only_cores_this_process_has_are_handed_out():
+    assert sorted(sweep_cores(None)) == sorted(os.sched_getaffinity(0))
+    with pytest.raises(ValueError, match="names \\[100000\\]"):
+        sweep_cores([100000])
+    with pytest.raises(ValueError, match="none twice"):
+        sweep_cores([min(os.sched_getaffinity(0))] * 2)
+    with pytest.raises(ValueError, match="at least one core"):
+        sweep_cores([])
+
+
+def test_a_core_without_known_siblings_is_a_physical_core():
+    assert spread([1, 0], {0: [0]}) == [0, 1]
+    assert spread([3, 1, 2], {}) == [1, 2, 3]
+
+
+def test_siblings_are_read_where_the_kernel_lists_them(tmp_path):
+    for core, text in ((0, "0,4\n"), (2, "2-3\n")):
+        folder = tmp_path / f"cpu{core}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(text)
+    assert read_siblings([0, 1, 2], tmp_path) == {0: [0, 4], 2: [2, 3]}
+
+
+@pytest.mark.skipif(not KERNEL_LIST.exists(), reason="this kernel lists no siblings")
+def test_a_core_is_among_its_own_siblings():
+    assert 0 in read_siblings([0])[0]
+
+
+@pytest.fixture
+def nvidia_smi(monkeypatch, tmp_path):
+    """Puts a tool of NVIDIA's driver, and nothing else, on the path."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def write(script):
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+
+    return write
+
+
+def test_gpus_are_counted_by_the_driver_if_nothing_else_names_them(nvidia_smi):
+    assert visible_gpus(None, {}) == []
+    nvidia_smi('[ "$1" = -L ] && echo "GPU 0: H200 (UUID: GPU-1)" && echo "GPU 1: H200"')
+    assert visible_gpus(None, {}) == ["0", "1"]
+    nvidia_smi('echo "GPU 0: not to be reached"; exit 9')
+    assert visible_gpus(None, {}) == []
+
+
+def test_every_library_of_a_job_has_its_threads_fixed():
+    settings = thread_settings(3)
+    assert {settings.pop(name) for name in THREAD_VARIABLES} == {"3"}
+    assert settings == {"OMP_PROC_BIND": "false", "OMP_DYNAMIC": "false", "MKL_DYNAMIC": "FALSE"}
+
+
+def test_nothing_binds_a_jobs_threads_to_cores():
+    inherited = dict.fromkeys(("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "HOME"), "0")
+    assert job_environment(inherited, {}) == {"HOME": "0"}
+
+
+def test_a_core_that_may_not_be_used_is_named_with_those_that_may():
+    usable = sorted(os.sched_getaffinity(0))
+    with pytest.raises(ValueError, match="may only run on") as caught:
+        sweep_cores([100000, usable[0], 99999])
+    assert str(caught.value).startswith("hydra.launcher.cores names [99999, 100000], ")
+    cure = "name some of these, or leave it null for all"
+    assert str(caught.value).endswith(f"may only run on {usable}: {cure}")
+
+
+def test_cores_are_handed_out_in_the_order_of_their_siblings():
+    usable = sorted(os.sched_getaffinity(0))
+    assert sweep_cores(usable[::-1]) == sweep_cores(None) == spread(usable, read_siblings(usable))

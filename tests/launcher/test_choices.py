@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from walle.launcher.choices import ChoiceSettings
 from walle.launcher.composing import PlanError, swept_keys
+from walle.launcher.planning import ChoiceSettings
 
 ALGORITHMS = {
     "ppo": {"name": "ppo", "clip": 0.2, "epochs": 10},

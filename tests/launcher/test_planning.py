@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from walle.launcher.allocation import Need
+from walle.launcher.allocation import Need, Resources
 from walle.launcher.composing import Composed, Job
 from walle.launcher.identity import Identity
 from walle.launcher.planning import (
@@ -19,7 +19,6 @@ from walle.launcher.planning import (
     repeat_numbers,
 )
 from walle.launcher.records import Manifest
-from walle.launcher.resources import Resources
 
 
 def test_a_plan_in_words():

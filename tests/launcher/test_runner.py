@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from walle.launcher.allocation import Allocator, Need
+from walle.launcher.allocation import Allocator, Need, Resources
 from walle.launcher.composing import Job
 from walle.launcher.identity import Identity
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
-from walle.launcher.resources import Resources
 from walle.launcher.runner import Runner
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf

@@ -10,7 +10,7 @@ import torch
 
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle.learning.adam import AdamSettings, AdamState, TrainState
-from walle.learning.sharing.team import SharedTeam, TeamMemory
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory
 from walle.learning.step import Optimizer, Stage, Updates, compiled, minibatches
 
 

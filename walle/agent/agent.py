@@ -26,12 +26,6 @@ class Agent:
     """The agent owns the algorithm and counts the policy's versions.
 
     An iteration lasts from the publication of a policy to the publication of the next one.
-
-    Attributes:
-        recorder: writes the files of the run.
-        callbacks: the user's own hooks.
-        env_steps: environment steps learned from.
-        iteration: rounds learned from.
     """
 
     def __init__(
@@ -50,18 +44,9 @@ class Agent:
     ) -> None:
         """Starts with version 0 of the policy.
 
-        Args:
-            algorithm: learns from rounds.
-            sampling: the samplers, which collect rounds.
-            recorder: writes the files of the run.
-            evaluations: evaluate the policy now and then.
-            checkpoints: the files from which a run is resumed.
-            callbacks: the user's own hooks.
-            timer: runs since the run started; start-up counts as `other`.
-            lag: the allowed lag of the samplers.
-            quota: decides the number of episodes of a round, if rounds have whole episodes.
-            undo: whether to keep the state before each update, so that an update which the death of
-                a worker interrupts can be undone.
+        `timer` runs since the run started; start-up counts as `other`. `quota` decides the number
+        of episodes of a round, if rounds have whole episodes. `undo` keeps the state before each
+        update, so that an update which the death of a worker interrupts can be undone.
         """
         self._algorithm, self._sampling, self.recorder = algorithm, sampling, recorder
         self._evaluations, self._checkpoints, self.callbacks = evaluations, checkpoints, callbacks
@@ -71,8 +56,7 @@ class Agent:
         self._live: deque[PolicySnapshot] = deque(maxlen=lag.depth)
         self._first_iteration = 1
         self._state_to_save: Callable[[], dict[str, Any] | None] = self.state_dict
-        self.env_steps = 0
-        self.iteration = 0
+        self.env_steps = self.iteration = 0  # learned from; an iteration is a round
         sampling.events.listen(recorder.news)
 
     @property
@@ -89,12 +73,16 @@ class Agent:
             Interrupted: a signal arrived while the agent compiled or waited for a round.
         """
         try:
-            self._publish_first()  # samplers collect while this process compiles
+            # Version 0, or those that samplers may still act under; they collect during warm-up.
+            for snapshot in list(self._live) or [self._next_snapshot()]:
+                self._publish(snapshot)
             self._warm_up(signals)
             self._sampling.wait_ready()
             if self._evaluations.unfinished:  # an earlier process was interrupted in it
                 self._evaluate(signals)
-            while self.env_steps < total_steps and not self._must_end(signals):
+            while self.env_steps < total_steps:
+                if signals.arrived() or self.callbacks.stopped_by is not None:
+                    break
                 self._iterate(total_steps, signals)
                 if signals.take_save_request():
                     with self._timer.section("checkpoint"):
@@ -104,14 +92,6 @@ class Agent:
             raise
         self.save_last()
         self.callbacks.end(self._evaluations.best, interrupted=signals.arrived())
-
-    def _must_end(self, signals: Signals) -> bool:
-        return signals.arrived() or self.callbacks.stopped_by is not None
-
-    def _publish_first(self) -> None:
-        """Publishes version 0, or the versions that samplers may still act under."""
-        for snapshot in list(self._live) or [self._next_snapshot()]:
-            self._publish(snapshot)
 
     def _warm_up(self, signals: Signals) -> None:
         """Compiles in the section `compile`, so that it never counts as learning time."""
@@ -132,7 +112,14 @@ class Agent:
         failed: Exception | None = None
         with self._transaction(before):
             lag = self._version - round_.rollout.policy_version
-            metrics = self._learn(round_._replace(rollout=round_.rollout._replace(lag=lag)))
+            self._timer.switch("update")
+            with self._sampling.busy():
+                for rollout in round_.dropped or ():
+                    self._algorithm.skip(rollout)
+                metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
+            self._timer.switch("other")
+            if self._quota is not None:
+                self._quota.observe(round_.rollout)
             self.env_steps += round_.rollout.env_steps
             self.iteration += 1
             try:
@@ -180,17 +167,6 @@ class Agent:
                 self._checkpoints.save_last(state)
         except OSError as disk:
             error.add_note(f"no checkpoint could be written: {disk}")
-
-    def _learn(self, round_: Round) -> dict[str, float]:
-        self._timer.switch("update")
-        with self._sampling.busy():
-            for rollout in round_.dropped or ():
-                self._algorithm.skip(rollout)
-            metrics = self._algorithm.update(round_.rollout)
-        self._timer.switch("other")
-        if self._quota is not None:
-            self._quota.observe(round_.rollout)
-        return metrics
 
     def _collection(self, round_: Round) -> Collection:
         """In lock-step seconds from publication to the last rollout, else the busy times."""

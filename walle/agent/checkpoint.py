@@ -32,12 +32,7 @@ _ROWS_A_FILE = 65_536
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Writes `state` to `path`; a crash or a full disk leaves the previous file unchanged.
-
-    Args:
-        path: where to write.
-        state: nested mappings, sequences, arrays, tensors and plain values.
-    """
+    """Writes `state` to `path`; a crash or a full disk leaves the previous file unchanged."""
     from walle.system.files import write_atomically
 
     path.parent.mkdir(exist_ok=True)
@@ -52,20 +47,16 @@ def save_last(directory: Path, state: Mapping[str, Any]) -> None:
     kept.unlink(missing_ok=True)
     try:
         if last.exists():
-            _link_or_copy(last, kept)  # so that there is a last.pt at every moment
+            try:
+                os.link(last, kept)  # so that there is a last.pt at every moment
+            except OSError:  # not every file system has links
+                shutil.copyfile(last, kept)
         save(last, state)
     except BaseException:
         kept.unlink(missing_ok=True)
         raise
     if kept.exists():
         os.replace(kept, directory / PREVIOUS)
-
-
-def _link_or_copy(path: Path, other: Path) -> None:
-    try:
-        os.link(path, other)
-    except OSError:  # not every file system has links
-        shutil.copyfile(path, other)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -78,7 +69,11 @@ def load(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise ConfigError(f"no checkpoint at {path}: give the path of a {LAST} or {BEST}")
     try:
-        state = _content(path)
+        with zipfile.ZipFile(path) as file:  # torch.load does not compare the checksums
+            damaged = file.testzip()
+        if damaged:
+            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")  # noqa: TRY301
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise ConfigError(f"{path} holds more than data, so it is not loaded") from error
     except Exception as error:  # damaged bytes may raise anything
@@ -93,23 +88,11 @@ def load(path: Path) -> dict[str, Any]:
     return dict(state)
 
 
-def _content(path: Path) -> Any:
-    """The content of a file whose checksums are right: torch.load would not compare them."""
-    with zipfile.ZipFile(path) as file:
-        damaged = file.testzip()
-    if damaged:
-        raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
 def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
-    """Removes from `directory` what a killed save left, and sets a damaged last.pt aside.
+    """Removes from `directory` what a killed save left, and moves a damaged last.pt aside.
 
     The next `save_last` would keep the damaged file as previous.pt, in place of a good one.
-
-    Args:
-        directory: the checkpoints of a run whose directory this process has locked.
-        resumed: the state that `load_last` gave.
+    This process must have locked the run's directory; `resumed` is what `load_last` returned.
     """
     for name in (LAST, BEST):
         for path in directory.glob(f".{name}.*"):
@@ -131,10 +114,7 @@ def newest(directory: Path) -> Path | None:
 def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
     """The error of a run in `directory` that could not write, with what remains and the fix.
 
-    Args:
-        error: from the operating system; its number must be in `DISK_FIXES`.
-        directory: the run's directory.
-        shown: its path as a user would type it.
+    The number of `error` must be in `DISK_FIXES`; `shown` is the path as a user would type it.
     """
     fix, kept = DISK_FIXES[error.errno or 0], newest(directory / "checkpoints")
     if kept is None:
@@ -167,22 +147,14 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 class CheckpointFiles:
-    """The checkpoints of a run, with the rows of a replay buffer beside them.
-
-    Attributes:
-        are_due: whether to write a checkpoint after so many environment steps.
-    """
+    """The checkpoints of a run, with the rows of a replay buffer beside them."""
 
     def __init__(
         self, directory: Path, replay: Replay | None, stored: Mapping[str, Any], are_due: Every
     ) -> None:
-        """Writes nothing yet.
+        """Writes nothing yet; `directory` is made with the first checkpoint.
 
-        Args:
-            directory: where to write; it is made with the first checkpoint.
-            replay: the replay buffer; None without one.
-            stored: what every checkpoint holds besides: configuration and policy as plain values.
-            are_due: whether to write after so many environment steps.
+        Every checkpoint holds `stored` too: configuration and policy as plain values.
         """
         self._directory, self._replay, self._stored = directory, replay, stored
         self._rows = ReplayFiles(directory / "replay")
@@ -225,14 +197,12 @@ class ReplayFiles:
     def __init__(self, directory: Path) -> None:
         """Creates `directory` with the first rows."""
         self._directory = directory
-        self._written = 0
-        self._oldest = 0
-        self._needed = 0
+        self._written = self._oldest = self._needed = 0
 
     def append(self, replay: Replay) -> None:
         """Writes the rows that came since the last call."""
-        for each in (self._directory.parent, self._directory):  # not the run's, were it deleted
-            each.mkdir(exist_ok=True)
+        for path in (self._directory.parent, self._directory):  # not the run's, were it deleted
+            path.mkdir(exist_ok=True)
         self._oldest = replay.inserted - len(replay)
         self._written = max(self._written, self._oldest)
         while self._written < replay.inserted:
@@ -249,7 +219,9 @@ class ReplayFiles:
 
     def forget(self) -> None:
         """Removes what neither the checkpoint written since `append` nor the one before needs."""
-        self._forget_before(self._needed)
+        for path in self._directory.glob("*.rows"):
+            if int(path.stem) + _ROWS_A_FILE <= self._needed:
+                path.unlink()
         self._needed = self._oldest
 
     def load(self, replay: Replay, inserted: int, size: int) -> None:
@@ -260,7 +232,7 @@ class ReplayFiles:
         """
         start = max(inserted - size, inserted - replay.capacity)
         first = start // _ROWS_A_FILE * _ROWS_A_FILE
-        parts = [self._rows(place, replay) for place in range(first, inserted, _ROWS_A_FILE)]
+        parts = [self._rows(number, replay) for number in range(first, inserted, _ROWS_A_FILE)]
         nothing = np.empty((0, replay.width), replay.dtype)
         rows = np.concatenate([nothing, *parts])[start - first :][: inserted - start]
         if len(rows) < inserted - start:
@@ -277,11 +249,6 @@ class ReplayFiles:
         size = replay.width * np.dtype(replay.dtype).itemsize
         whole = data[: len(data) // size * size]
         return np.frombuffer(whole, replay.dtype).reshape(-1, replay.width)
-
-    def _forget_before(self, row: int) -> None:
-        for path in self._directory.glob("*.rows"):
-            if int(path.stem) + _ROWS_A_FILE <= row:
-                path.unlink()
 
     def _path(self, start: int) -> Path:
         return self._directory / f"{start:012}.rows"
@@ -335,12 +302,6 @@ def earlier_state(
     callbacks: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """The newest state of the run in `directory`; None if it never wrote a checkpoint.
-
-    Args:
-        directory: the run's directory.
-        say: prints a line.
-        total_steps: environment steps that the run must not have reached; None for no limit.
-        callbacks: names of callbacks that must not have stopped the run.
 
     Raises:
         ConfigError: the checkpoint cannot be read, the run has reached `total_steps`, or one of

@@ -27,10 +27,7 @@ class CsvFile:
     ) -> None:
         """Creates the file with its header as soon as the columns are known.
 
-        Args:
-            path: where to write.
-            columns: names of the columns, if they are known already.
-            length: bytes of an earlier file to continue; it is cut there. None or 0: a new file.
+        With a `length` above 0 it continues an earlier file, which is cut there.
 
         Raises:
             ConfigError: the earlier file is missing or shorter.
@@ -59,10 +56,10 @@ class CsvFile:
                     f"{self._path}: byte {length}, where the checkpoint ends, is within a row, so "
                     "the file or the checkpoint is another run's; put the run's own file back"
                 )
+            file.seek(0)
+            header = file.readline().rstrip(b"\n")
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         os.ftruncate(self._descriptor, length)
-        with self._path.open("rb") as file:
-            header = file.readline().rstrip(b"\n")
         try:
             self._columns = tuple(header.decode().split(","))
         except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from walle.agent.csv_file import Value
-from walle.algos.episodes import FinishedEpisode, LaneReturns
+from walle.algos.episodes import LaneReturns
 from walle.types import Rollout
 
 
@@ -46,30 +46,25 @@ class EpisodeTracker:
 
     def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
         """Adds a rollout; returns the episodes that ended in it, by step and then by lane."""
-        episodes = [
-            self._episode(rollout, finished, steps_before, wall_s)
-            for finished in self._lanes.add(rollout)
-        ]
+        episodes = []
+        for finished in self._lanes.add(rollout):
+            step, column = finished.step, finished.column
+            lane = int(rollout.lane[column])
+            episode = Episode(
+                env_steps=steps_before + (step + 1) * rollout.reward.shape[1],
+                wall_s=wall_s,
+                sampler=self._sampler[lane],
+                lane=lane,
+                policy_version=int(rollout.policy_version[column]),
+                episode_return=finished.episode_return,
+                length=finished.length,
+                end="terminated" if rollout.terminated[step, column] else "truncated",
+            )
+            episodes.append(episode)
         self._recent.extend(episode.episode_return for episode in episodes)
         self._recent_lengths.extend(episode.length for episode in episodes)
         self.count += len(episodes)
         return episodes
-
-    def _episode(
-        self, rollout: Rollout, finished: FinishedEpisode, steps_before: int, wall_s: float
-    ) -> Episode:
-        step, column = finished.step, finished.column
-        lane = int(rollout.lane[column])
-        return Episode(
-            env_steps=steps_before + (step + 1) * rollout.reward.shape[1],
-            wall_s=wall_s,
-            sampler=self._sampler[lane],
-            lane=lane,
-            policy_version=int(rollout.policy_version[column]),
-            episode_return=finished.episode_return,
-            length=finished.length,
-            end="terminated" if rollout.terminated[step, column] else "truncated",
-        )
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""

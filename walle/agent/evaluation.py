@@ -19,16 +19,11 @@ from walle.types import AnyArray, PolicySnapshot, layout_of
 
 
 class Evaluation(NamedTuple):
-    """The returns and the lengths (in steps) of E episodes.
+    """The returns and the lengths (in steps) of E episodes."""
 
-    Attributes:
-        returns: [E] undiscounted.
-        lengths: [E].
-        stochastic: the same episodes with actions that the policy drew; None if there are none.
-    """
-
-    returns: list[float]
-    lengths: list[int]
+    returns: list[float]  # [E] undiscounted
+    lengths: list[int]  # [E]
+    # the same episodes with actions that the policy drew; None if there are none
     stochastic: Evaluation | None = None
 
     @property
@@ -91,10 +86,7 @@ class Evaluator:
         return None if drawn is None else evaluation._replace(stochastic=drawn)
 
     def _run(
-        self,
-        number: int,
-        act: Callable[[AnyArray], AnyArray],
-        interrupted: Callable[[], bool],
+        self, number: int, act: Callable[[AnyArray], AnyArray], interrupted: Callable[[], bool]
     ) -> Evaluation | None:
         n, seed = len(self._lanes), self._seed
         seeds = None if seed is None else [evaluation_seed(seed, i, number) for i in range(n)]
@@ -109,25 +101,14 @@ class Evaluator:
 
 
 class Evaluations:
-    """The evaluations of a run: which are due, which one comes next, and the best so far.
-
-    Attributes:
-        best: the highest mean return; None before the first evaluation.
-        unfinished: whether one was interrupted, so that a resumed run repeats it.
-    """
+    """The evaluations of a run: which are due, which one comes next, and the best so far."""
 
     def __init__(self, evaluator: Evaluator | None, are_due: Every, watchdog: Watchdog) -> None:
-        """Starts with number 0.
-
-        Args:
-            evaluator: runs the episodes; None for a run without evaluations.
-            are_due: whether to evaluate after so many environment steps.
-            watchdog: ends an evaluation that hangs.
-        """
+        """Starts with number 0; without an evaluator it never evaluates."""
         self._evaluator, self.are_due, self._watchdog = evaluator, are_due, watchdog
         self._number = 0
-        self.best: float | None = None
-        self.unfinished = False
+        self.best: float | None = None  # the highest mean return
+        self.unfinished = False  # whether one was interrupted, so that a resumed run repeats it
 
     def run(self, snapshot: PolicySnapshot, signals: Signals) -> Evaluation | None:
         """The next evaluation; None if there is no evaluator, or a signal interrupted it.
@@ -180,11 +161,8 @@ def run_episodes(
 ) -> Evaluation | None:
     """Runs an episode in every lane; returns None if interrupted.
 
-    Args:
-        lanes: L lanes.
-        seeds: of the episodes, one a lane; None where the lanes take no new seeds.
-        act: raw observations [L, O] to actions [L, *A].
-        interrupted: called before every step.
+    `seeds` is None where the lanes take no new seeds. `act` takes raw observations [L, O] to
+    actions [L, *A]; `interrupted` is called before every step.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)

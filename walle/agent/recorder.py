@@ -25,27 +25,19 @@ _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
 
 
 class Filming(NamedTuple):
-    """Videos of the policy while it learns.
+    """Videos of the policy while it learns."""
 
-    Attributes:
-        is_due: whether to film an episode after so many environment steps.
-        film: films an episode of a snapshot after so many environment steps; returns the file.
-    """
-
-    is_due: Callable[[int], bool]
+    is_due: Callable[[int], bool]  # whether to film an episode after so many environment steps
+    # films an episode of a snapshot after so many environment steps; returns the file
     film: Callable[[PolicySnapshot, int], Path]
 
 
 class Collection(NamedTuple):
-    """The seconds in which a round was collected.
+    """The seconds in which a round was collected."""
 
-    Attributes:
-        mean_s: in lock-step from publication to the last rollout, else the mean over the rollouts.
-        max_s: the same in lock-step, else the longest rollout's: unequal samplers differ here.
-    """
-
+    # in lock-step from publication to the last rollout, else the mean over the rollouts
     mean_s: float
-    max_s: float
+    max_s: float  # the same in lock-step, else the longest rollout's: unequal samplers differ here
 
     @classmethod
     def of(cls, rollouts_s: Sequence[float]) -> Collection:
@@ -54,35 +46,20 @@ class Collection(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """The facts about one iteration.
+    """The facts about one iteration."""
 
-    Attributes:
-        number: the iteration's number, from 1.
-        env_steps: environment steps learned from so far, including this iteration.
-        round: the experience.
-        version: the policy's version before the update.
-        lag: [L] the lag of each lane's policy behind `version`.
-        collection: seconds of collection.
-        seconds: seconds of each of the agent's sections.
-        metrics: the algorithm's metrics.
-    """
-
-    number: int
-    env_steps: int
-    round: Round
-    version: int
-    lag: IntArray
-    collection: Collection
-    seconds: dict[str, float]
-    metrics: dict[str, float]
+    number: int  # the iteration's number, from 1
+    env_steps: int  # environment steps learned from so far, including this iteration
+    round: Round  # the experience
+    version: int  # the policy's version before the update
+    lag: IntArray  # [L] the lag of each lane's policy behind `version`
+    collection: Collection  # seconds of collection
+    seconds: dict[str, float]  # seconds of each of the agent's sections
+    metrics: dict[str, float]  # the algorithm's metrics
 
 
 class Recorder:
-    """A recorder writes iterations and evaluations into all outputs.
-
-    Attributes:
-        eval_mean: mean return of the last evaluation; None before the first one.
-    """
+    """A recorder writes iterations and evaluations into all outputs."""
 
     def __init__(
         self,
@@ -97,19 +74,7 @@ class Recorder:
         filming: Filming | None = None,
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
-        """Creates the files, or continues those of an earlier process.
-
-        Args:
-            directory: the run's directory.
-            timer: its start is the zero of `wall_s`.
-            tracker: finds the episodes.
-            lock_step: whether collecting and learning take turns.
-            sinks: TensorBoard or W&B; may be empty.
-            progress: the display on the terminal.
-            trace: the file of spans; None without a trace.
-            filming: makes videos; None for a run without them.
-            earlier: the `state_dict` to resume from; None for a new run.
-        """
+        """Creates the files; continues those of an earlier process whose state is `earlier`."""
         self._directory, self._timer, self._tracker = directory, timer, tracker
         self._lock_step, self._sinks, self._progress = lock_step, sinks, progress
         self._trace, self._filming = trace, filming
@@ -154,16 +119,16 @@ class Recorder:
         self.say(event.line)
         if isinstance(event, NodesInUse):
             add_nodes(self._directory, event._asdict())
-            return
-        before = read_status(self._directory).get("replacements") or []
-        update_status(self._directory, replacements=[*before, event._asdict()])
+        else:
+            before = read_status(self._directory).get("replacements") or []
+            update_status(self._directory, replacements=[*before, event._asdict()])
 
     def iteration(self, iteration: Iteration, spans: list[Span]) -> None:
         """Writes an iteration's rows, and the agent's `spans` into the trace."""
         wall_s, seconds, round_ = self.wall_s, iteration.seconds, iteration.round
         steps_before = iteration.env_steps - round_.rollout.env_steps
         episodes: list[Episode] = []
-        for rollout in round_.dropped or ():  # each is older than its lanes in the round
+        for rollout in round_.dropped or ():  # older than their lanes in the round
             episodes += self._tracker.add(rollout, steps_before, wall_s)
         for rollout in round_.lanes:
             episodes += self._tracker.add(rollout, steps_before, wall_s)
@@ -179,10 +144,15 @@ class Recorder:
             "policy_version": iteration.version,
             "lag_mean": float(iteration.lag.mean()),
             "lag_max": int(iteration.lag.max()),
-            **_dropped(round_),
-            **self._returns(episodes),
-            **iteration.metrics,
         }
+        if round_.dropped is not None:  # no cells where rollouts are never dropped
+            row["dropped_rollouts"] = len(round_.dropped)
+            row["dropped_steps"] = sum(rollout.env_steps for rollout in round_.dropped)
+        in_round = spread([episode.episode_return for episode in episodes], "return_round")
+        row["return_mean"] = self.return_mean
+        for name in ("mean", "min", "max", "std"):
+            row[f"return_round_{name}"] = in_round[f"return_round_{name}"]
+        row |= {"length_mean": self._tracker.length_mean, **iteration.metrics}
         self._files["iterations"].append([row])
         timings = [("agent", seconds), *round_.sections_s]
         self._files["timing"].append(
@@ -193,15 +163,6 @@ class Recorder:
         for sink in self._sinks:
             sink.iteration(row)
         self._progress.show(row, self.eval_mean)
-
-    def _returns(self, episodes: list[Episode]) -> dict[str, Value]:
-        in_round = spread([episode.episode_return for episode in episodes], "return_round")
-        order = ("mean", "min", "max", "std")
-        return {
-            "return_mean": self._tracker.return_mean,
-            **{f"return_round_{name}": in_round[f"return_round_{name}"] for name in order},
-            "length_mean": self._tracker.length_mean,
-        }
 
     def evaluation(self, env_steps: int, evaluation: Evaluation) -> None:
         """Writes an evaluation's row."""
@@ -273,14 +234,6 @@ def durations(
         "collect_share": collect_s / iteration_s,
         "learn_share": learn_s / iteration_s,
     }
-
-
-def _dropped(round_: Round) -> dict[str, Value]:
-    """The cells dropped_rollouts and dropped_steps; no cells where none is ever dropped."""
-    if round_.dropped is None:
-        return {}
-    steps = sum(rollout.env_steps for rollout in round_.dropped)
-    return {"dropped_rollouts": len(round_.dropped), "dropped_steps": steps}
 
 
 def _timing_row(process: str, iteration: int, seconds: dict[str, float]) -> dict[str, Value]:

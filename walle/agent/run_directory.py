@@ -47,13 +47,8 @@ class Status:
         """Writes the state `running`.
 
         A launcher of sweeps has written the file before the run starts. Its fields are kept then,
-        `config_hash` among them, as the launcher finds completed jobs by it.
-
-        Args:
-            directory: the run's directory, which this process has locked.
-            config_hash: identifies the configuration of a run without a launcher.
-            again: whether an earlier run was set aside, or is resumed; counts one more attempt.
-            resumed: whether the run continues the files of an earlier attempt.
+        `config_hash` among them, as the launcher finds completed jobs by it. `again` counts one
+        more attempt: an earlier run was set aside, or is resumed.
         """
         self._directory = directory
         before = read_status(directory.path)

@@ -20,18 +20,13 @@ ROWS_VARY = "rounds differ in their number of steps, and a gradient step uses a 
 
 
 class Part(NamedTuple):
-    """A part of learning that can leave eager PyTorch.
+    """A part of learning that can leave eager PyTorch."""
 
-    Attributes:
-        name: the name for messages: "learning", "policy" or "value function".
-        steps: gradient steps of the run.
-        load: takes all later steps in C++; None if the library does not have the networks.
-        compile: compiles all later steps by `torch.compile`; None if they differ in their rows.
-    """
-
-    name: str
-    steps: int
+    name: str  # the name for messages: "learning", "policy" or "value function"
+    steps: int  # gradient steps of the run
+    # takes all later steps in C++; None if the library does not have the networks
     load: Callable[[], None] | None
+    # compiles all later steps by `torch.compile`; None if they differ in their rows
     compile: Callable[[], None] | None
 
 

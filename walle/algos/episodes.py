@@ -10,19 +10,12 @@ from walle.types import Rollout, unique_lane_groups
 
 
 class FinishedEpisode(NamedTuple):
-    """An episode that ended in a rollout.
+    """An episode that ended in a rollout."""
 
-    Attributes:
-        step: t, the last step of the episode.
-        column: the lane's column in the rollout.
-        episode_return: the sum of the rewards.
-        length: the number of steps.
-    """
-
-    step: int
-    column: int
-    episode_return: float
-    length: int
+    step: int  # t, the last step of the episode
+    column: int  # the lane's column in the rollout
+    episode_return: float  # the sum of the rewards
+    length: int  # the number of steps
 
 
 class LaneReturns:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from walle.algos.problem import Problem
-from walle.learning.adam import AdamSettings
 from walle.learning.native.library import ACTIVATIONS, ints, widths
 from walle.learning.native.passes import KINDS, Loss, Passes
 from walle.learning.native.replay_updates import ActorCritic
@@ -33,9 +32,7 @@ def has_policy(algorithm: Any) -> bool:
     return has and type(algorithm.policy) in KINDS
 
 
-def passes(
-    algorithm: Any, critic: Critic | None, loss: Loss, adam: AdamSettings, shards: int
-) -> Passes:
+def passes(algorithm: Any, critic: Critic | None, loss: Loss) -> Passes:
     """Passes that improve the policy of an on-policy algorithm, and its critic if there is one."""
     s, activation = algorithm.settings, algorithm.net.activation
     loss = loss._replace(
@@ -44,7 +41,8 @@ def passes(
         correction=s.correction,
         normalize_advantages=s.normalize_advantages,
     )
-    return Passes(algorithm.policy, critic, activation, loss, adam, shards)
+    shards = algorithm.problem.shards
+    return Passes(algorithm.policy, critic, activation, loss, algorithm.adam_settings, shards)
 
 
 def actor_critic(algorithm: Any, critics: int) -> Any:

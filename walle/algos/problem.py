@@ -12,33 +12,20 @@ from walle.types import ActionSpace, ObsLayout, layout_of
 
 
 class Problem(NamedTuple):
-    """The spaces, sizes and seed of a run, from which an algorithm builds its parts.
+    """The spaces, sizes and seed of a run, from which an algorithm builds its parts."""
 
-    Attributes:
-        observation_space: of one lane.
-        action_space: of one lane.
-        lanes: how many lanes the run has in all.
-        total_steps: environment steps the run will take.
-        schedule_steps: environment steps after which a falling step size is 0.
-        batch_size: environment steps a round.
-        seed: the run's seed.
-        device: where the agent computes.
-        longest_episode: steps of the longest episode; None if episodes have no limit.
-        rounds_vary: whether rounds differ in their number of steps.
-        shards: into how many parts a minibatch is divided, see `learning.step`.
-    """
-
-    observation_space: gym.spaces.Box
-    action_space: ActionSpace
-    lanes: int
-    total_steps: int
-    schedule_steps: int
-    batch_size: int
-    seed: int
-    device: str
+    observation_space: gym.spaces.Box  # of one lane
+    action_space: ActionSpace  # of one lane
+    lanes: int  # how many lanes the run has in all
+    total_steps: int  # environment steps the run will take
+    schedule_steps: int  # environment steps after which a falling step size is 0
+    batch_size: int  # environment steps a round
+    seed: int  # the run's seed
+    device: str  # where the agent computes
+    # steps of the longest episode; None if episodes have no limit
     longest_episode: int | None = None
-    rounds_vary: bool = False
-    shards: int = 1
+    rounds_vary: bool = False  # whether rounds differ in their number of steps
+    shards: int = 1  # into how many parts a minibatch is divided, see `learning.step`
 
     @property
     def rounds(self) -> int:

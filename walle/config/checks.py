@@ -18,12 +18,8 @@ if TYPE_CHECKING:
     from walle.algos.base import Capabilities
 
 CALLBACK_METHODS = (
-    "on_round",
-    "on_evaluation",
-    "on_checkpoint",
-    "on_end",
-    "state_dict",
-    "load_state_dict",
+    *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
+    *("state_dict", "load_state_dict"),
 )
 _MODE_FIXES = {
     "serial": "sampler=serial",
@@ -40,11 +36,20 @@ def checked(config: Config) -> Config:
         ConfigError: a value or a combination of values is wrong; only the first is reported.
     """
     _check_machine(config)
-    _check_callbacks(config.callbacks)
-    _check_steps(config)
+    for name in config.callbacks:
+        if config.callbacks.count(name) > 1:
+            raise ConfigError(f"callbacks has {name} twice; name each callback once")
+        imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
+    if config.objective == "best" and config.eval.every is None:
+        raise ConfigError("objective=best with eval.every=null: none is best; use objective=return")
+    starts = config.algo.random_steps
+    if starts >= config.total_steps:
+        raise ConfigError(
+            f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "
+            "act at random and never learn; use a smaller algo.learning_starts, or more total_steps"
+        )
     config = _checked_learners(_checked_sampler(config))
     _check_mode(config)
-    _check_staleness(config)
     _check_net(config)
     return config
 
@@ -64,30 +69,9 @@ def _check_machine(config: Config) -> None:
     threads, cores = config.learner.threads, os.cpu_count() or 1
     if threads > cores:
         raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")
-    _check_device(config.device)
-
-
-def _check_callbacks(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"callbacks has {name} twice; name each callback once")
-        imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
-
-
-def _check_steps(config: Config) -> None:
-    starts = config.algo.random_steps
-    if config.objective == "best" and config.eval.every is None:
-        raise ConfigError("objective=best with eval.every=null: none is best; use objective=return")
-    if starts >= config.total_steps:
-        raise ConfigError(
-            f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "
-            "act at random and never learn; use a smaller algo.learning_starts, or more total_steps"
-        )
-
-
-def _check_device(device: str) -> None:
     import torch
 
+    device = config.device
     unknown = ConfigError(f"device={device!r} is unknown; use cpu, cuda or cuda:N")
     try:
         chosen = torch.device(device)
@@ -196,7 +180,9 @@ def _checked_learners(config: Config) -> Config:
                 f"algo.{key}={size} cannot be divided evenly into learner.shards={shards}; "
                 f"the nearest value that fits: {_nearest_multiples(size, shards)}"
             )
-    n = learner.n or min(shards, _idle_cores(config))
+    busy = 0 if config.sampler.lag.lock_step else config.n  # samplers, while the agent learns
+    idle = max(1, (len(usable_cores()) - busy) // learner.threads)
+    n = learner.n or min(shards, idle)
     if not divides and max(n, shards) > 1:
         setting = f"learner.n={n}" if n > 1 else f"learner.shards={shards}"
         raise ConfigError(
@@ -210,7 +196,16 @@ def _checked_learners(config: Config) -> Config:
             f"learner.n={n} is more than learner.shards={shards}{reason}: each learner needs a part"
             f" of a minibatch; set learner.shards={n}, or learner.n={shards} at most"
         )
-    _check_gpus(config.device, n)
+    if config.device.startswith("cuda") and n > 1:
+        import torch
+
+        gpus = torch.cuda.device_count()
+        if config.device != "cuda" or n > gpus:
+            raise ConfigError(
+                f"learner.n={n} with device={config.device!r}: each learner needs a separate GPU, "
+                f"and this machine has {gpus}; use device=cuda and learner.n={max(1, gpus)} at "
+                "most"
+            )
     return replace(config, learner=replace(learner, n=n, shards=shards))
 
 
@@ -226,27 +221,6 @@ def default_shards(minibatch: int, steps: int = 1, rows: int = 512, most: int = 
     return shards
 
 
-def _idle_cores(config: Config) -> int:
-    """The cores that no sampler uses while the agent learns; at least 1."""
-    cores, sampler = len(usable_cores()), config.sampler
-    busy = 0 if sampler.lag.lock_step else config.n
-    return max(1, (cores - busy) // config.learner.threads)
-
-
-def _check_gpus(device: str, n: int) -> None:
-    if not device.startswith("cuda") or n == 1:
-        return
-    import torch
-
-    gpus = torch.cuda.device_count()
-    if device != "cuda" or n > gpus:
-        raise ConfigError(
-            f"learner.n={n} with device={device!r}: each learner needs a separate GPU, "
-            f"and this machine has {gpus}; use device=cuda and learner.n={max(1, gpus)} at "
-            "most"
-        )
-
-
 def _nearest_multiples(size: int, n: int) -> str:
     """The multiples of `n` next to `size`, in words."""
     below, above = size // n * n, -(-size // n) * n
@@ -255,9 +229,7 @@ def _nearest_multiples(size: int, n: int) -> str:
 
 def mode(config: Config) -> str:
     """The mode of the run: a member of `walle.algos.base.ALL_MODES`."""
-    if config.sampler.name == "serial":
-        return "serial"
-    return config.sampler.lag.mode
+    return "serial" if config.sampler.name == "serial" else config.sampler.lag.mode
 
 
 def _capabilities(config: Config) -> Capabilities:
@@ -282,6 +254,13 @@ def _check_mode(config: Config) -> None:
             " not episodes; use sampler.collect=fixed"
         )
     check_allowed(config.algo.name, mode(config))
+    bound = config.algo.staleness_bound
+    if bound is not None and mode(config) != "free":
+        raise ConfigError(
+            f"algo.max_staleness={bound} with sampler.max_lag={config.sampler.max_lag}, under which"
+            " all rollouts have the same age, so that none or all would be dropped; use "
+            "sampler.max_lag=null, or leave algo.max_staleness out"
+        )
 
 
 def check_allowed(algorithm: str, mode: str) -> None:
@@ -293,18 +272,6 @@ def check_allowed(algorithm: str, mode: str) -> None:
             f"algo={algorithm} cannot run with {_MODE_FIXES[mode]}: {capabilities.reason}; "
             f"use {fixes}"
         )
-
-
-def _check_staleness(config: Config) -> None:
-    """Refuses a bound on the age of rollouts where all rollouts have the same age."""
-    bound = config.algo.staleness_bound
-    if bound is None or mode(config) == "free":
-        return
-    raise ConfigError(
-        f"algo.max_staleness={bound} with sampler.max_lag={config.sampler.max_lag}, under which all"
-        " rollouts have the same age, so that none or all would be dropped; use "
-        "sampler.max_lag=null, or leave algo.max_staleness out"
-    )
 
 
 def _check_net(config: Config) -> None:
@@ -328,17 +295,12 @@ def _check_net(config: Config) -> None:
             f" steps, but a memory needs sequences of steps; use net=mlp, or"
             f" algo={' or '.join(others)}"
         )
-    _check_sequences(config, config.net.sequence)
-
-
-def _check_sequences(config: Config, sequence: int) -> None:
-    """Checks that sequences divide rollouts, and that each shard has whole sequences."""
     if config.whole_episodes:
         raise ConfigError(
             "sampler.collect=episodes with net=gru, which learns from sequences of one length; "
             "use sampler.collect=fixed"
         )
-    steps = config.batch_size // config.lanes
+    sequence, steps = config.net.sequence, config.batch_size // config.lanes
     if steps % sequence:
         fits = ", ".join(str(d) for d in range(1, steps + 1) if steps % d == 0)
         raise ConfigError(

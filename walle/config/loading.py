@@ -19,16 +19,7 @@ from walle import algos
 from walle.config.checks import check_allowed, checked
 from walle.config.did_you_mean import cannot_have, explain, misplaced
 from walle.config.files import algorithms, config_directory
-from walle.config.schemas import (
-    GROUPS,
-    LACKS,
-    NETS,
-    REMOVED,
-    VARIANTS,
-    Config,
-    NetConfig,
-    TopLevel,
-)
+from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
 from walle.system import identity
 
@@ -40,9 +31,8 @@ _TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's na
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
     """Composes and validates a configuration of a new run, for notebooks and tests.
 
-    Args:
-        overrides: the words of a command line, such as `["env=hopper", "seed=3"]`.
-        config_name: the file of settings or of a sweep.
+    `overrides` are the words of a command line, such as `["env=hopper", "seed=3"]`; `config_name`
+    is the file of settings or of a sweep.
 
     Raises:
         ConfigError: a word is wrong, or only the command knows what to do with it.
@@ -57,23 +47,19 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
             composed = hydra_compose(config_name, overrides=list(overrides))
         except HydraException as error:
             raise ConfigError(explain(error)) from error
-    _refuse_of_hydra(overrides)
+    for word in overrides:
+        key = word.lstrip("+").partition("=")[0]
+        if key.startswith("hydra.") and key != "hydra.searchpath":
+            raise ConfigError(
+                f"{word} is for the command line: from Python walle.train(config, directory) gets "
+                "the directory, and a sweep is a loop"
+            )
     if composed.resume is not None:
         raise ConfigError(
             f"resume={composed.resume}: a composed configuration starts a new run; to resume "
             f"that one type `walle run resume={composed.resume}`"
         )
     return validate(composed)
-
-
-def _refuse_of_hydra(overrides: Sequence[str]) -> None:
-    for one in overrides:
-        key = one.lstrip("+").partition("=")[0]
-        if key.startswith("hydra.") and key != "hydra.searchpath":
-            raise ConfigError(
-                f"{one} is for the command line: from Python walle.train(config, directory) gets "
-                "the directory, and a sweep is a loop"
-            )
 
 
 def validate(composed: DictConfig) -> Config:
@@ -90,7 +76,9 @@ def validate(composed: DictConfig) -> Config:
 
 def _validated(composed: DictConfig) -> Config:
     _refuse_unknown("", composed, Config)
-    _refuse_missing(composed)
+    for field in fields(Config):
+        if field.name not in composed:
+            raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
     algo = _typed("algo", composed.algo, _algorithm_schema(composed))
     if composed.sampler.get("name") == "serial":  # before it refuses the algorithm's own max_lag
         check_allowed(algo.name, "serial")
@@ -141,14 +129,7 @@ def _schema(group: str, composed: DictConfig) -> type:
     if OmegaConf.is_missing(composed[group], "name"):
         raise ConfigError(f"{group}.name has no value; give one: {group}.name=module:Class")
     name = str(composed[group].get("name", ""))
-    if group == "net":
-        return _net_schema(name)
-    return VARIANTS.get((group, name), GROUPS[group])
-
-
-def _net_schema(name: str) -> type:
-    """The settings of a net; those of the user's own net are named by its class."""
-    if ":" in name:
+    if group == "net" and ":" in name:
         schema = getattr(algos.load_net(name), "settings", NetConfig)
         if isinstance(schema, type) and issubclass(schema, NetConfig):
             return schema
@@ -156,12 +137,12 @@ def _net_schema(name: str) -> type:
             f"net.name={name!r}: its settings must be a dataclass derived from "
             "walle.config.schemas.NetConfig"
         )
-    if name not in NETS:
+    if group == "net" and name not in NETS:
         near = nearest(name, NETS)
         raise ConfigError(
             f"net.name={name!r} is unknown; {near} (a class of your own: module:Class)"
         )
-    return VARIANTS.get(("net", name), NetConfig)
+    return VARIANTS.get((group, name), GROUPS[group])
 
 
 def _algorithm_schema(composed: DictConfig) -> type:
@@ -185,12 +166,6 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
                 raise ConfigError(f"{dot}{key} is no longer a setting: {removed.instead}")
             near = nearest(f"{dot}{key}", {dot + name for name in known})
             raise ConfigError(f"{dot}{key} is not a setting; {near}")
-
-
-def _refuse_missing(composed: DictConfig) -> None:
-    for field in fields(Config):
-        if field.name not in composed:
-            raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
 
 
 def _typed(prefix: str, node: DictConfig, schema: type) -> Any:

@@ -72,10 +72,7 @@ def resumed_config(
 ) -> Config:
     """The stored configuration with the changes that `overrides` ask for.
 
-    Args:
-        stored: the run's configuration as plain values.
-        composed: what Hydra composed from `overrides` and defaults.
-        overrides: what the user typed.
+    `composed` is what Hydra made of `overrides` and defaults.
 
     Raises:
         ConfigError: an override contradicts the run.
@@ -100,8 +97,8 @@ def _choose(settings: DictConfig, composed: DictConfig, group: str) -> None:
     if group not in _MAY_CHANGE_WHOLE:
         raise _contradiction(group, typed, before)
     kept = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
-    own = {key: settings[group][key] for key in kept.get(group, ()) if key in settings[group]}
-    settings[group] = OmegaConf.merge(OmegaConf.to_container(composed[group]), own)
+    carried = {key: settings[group][key] for key in kept.get(group, ()) if key in settings[group]}
+    settings[group] = OmegaConf.merge(OmegaConf.to_container(composed[group]), carried)
 
 
 def _change(settings: DictConfig, composed: DictConfig, key: str) -> None:

@@ -271,8 +271,6 @@ VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("sampler", "serial"): SerialSampler,
     ("sampler", "ray"): RaySampler,
 }
-
-
 LACKS = {  # settings of other samplers that this one cannot have, and why
     "serial": {
         "n": "has one sampler; drop it, or use sampler=process",
@@ -290,15 +288,11 @@ LACKS = {  # settings of other samplers that this one cannot have, and why
 
 
 class Removed(NamedTuple):
-    """A setting of earlier versions.
+    """A setting of earlier versions."""
 
-    Attributes:
-        usual: the values under which it changed nothing, so that a run that has it can be resumed.
-        instead: why it is gone, and what to use.
-    """
-
+    # the values under which it changed nothing, so that a run that has it can be resumed
     usual: tuple[Any, ...]
-    instead: str
+    instead: str  # why it is gone, and what to use
 
 
 _OF_2016 = "it belongs to examples/parallel_trpo_2016 now (algo=parallel_trpo_2016)"

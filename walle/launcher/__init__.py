@@ -4,11 +4,8 @@
     launch.py        a launch from start to end
     planning.py      which jobs run, in which order, which are complete, which are refused
     composing.py     the jobs' configs
-    fast_compose.py  composes jobs that differ only in values from one config in common
-    choices.py       settings of single choices of a group, such as `ppo.clip=0.1`
     identity.py      recognises a job by its config
-    resources.py     the cores, GPUs and threads of a sweep
-    allocation.py    what each job needs and gets
+    allocation.py    the cores, GPUs and threads of a sweep: what each job needs and gets
     machine_check.py how fast and how quiet the cores are
     runner.py        the loop that starts jobs, waits for their ends, stops them
     jobs/            the processes: the fork server, a job's supervisor, the job

@@ -45,11 +45,7 @@ def common_part(configs: Sequence[Flat]) -> Flat:
 def assign_numbers(
     known: Sequence[Identity], wanted: Sequence[Identity], first_free: int = 0
 ) -> list[int]:
-    """Gives every wanted job the number of the known job that it equals, or a new number.
-
-    Raises:
-        ConfigChangedError: a known job has the same overrides and another config.
-    """
+    """Gives every wanted job the number of the known job that it equals, or a new number."""
     by_hash = {job.config_hash: job for job in known}
     by_overrides = {frozenset(job.overrides): job for job in known}
     free = max([first_free - 1, *(job.num for job in known)]) + 1
@@ -70,12 +66,9 @@ def assign_numbers(
 def refuse_other_base(
     known: Sequence[Identity], wanted: Sequence[Identity], swept: Collection[str]
 ) -> None:
-    """Checks that the wanted jobs extend the known sweep.
+    """Raises `ConfigChangedError` where a key that is not swept has changed.
 
     `swept` names the overrides along which the sweep's jobs differ, now or earlier.
-
-    Raises:
-        ConfigChangedError: a key that is not swept has changed. The text shows the difference.
     """
     if not known or not wanted:
         return

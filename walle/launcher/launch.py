@@ -17,8 +17,7 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, se
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from walle.launcher.composing import Composed, Job, StopRule, distinct, task_config
-from walle.launcher.fast_compose import fast_loader
+from walle.launcher.composing import Composed, Job, StopRule, distinct, fast_loader, task_config
 from walle.launcher.identity import ConfigChangedError
 from walle.launcher.jobs.fork_server import preparation
 from walle.launcher.jobs.job import HydraState
@@ -88,11 +87,7 @@ class Launch:
         return Path(str(self._config.hydra.sweep.dir))
 
     def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
-        """Runs the jobs.
-
-        Args:
-            overrides: of each job.
-            first_num: the number of the first job in a directory without jobs.
+        """Runs the jobs, numbered from `first_num` in a directory without jobs.
 
         Raises:
             SystemExit: with code 2 when nothing could be started, 128 + signal when the sweep was
@@ -145,7 +140,7 @@ class Launch:
             remove_empty(self._sweep_dir)
 
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
-        self._planner.confirm(plan)
+        self._planner.manifest = plan.manifest  # the next batch extends it
         write_manifest(self._sweep_dir, plan.manifest)
         done = f", {len(plan.done)} done already" if plan.done else ""
         resumed = f", {len(plan.resumed)} resume from a checkpoint" if plan.resumed else ""
@@ -198,11 +193,7 @@ class Launch:
 
 
 def make_backend(settings: WalleLauncherConf) -> LocalBackend | WorkersBackend:
-    """The backend of `hydra.launcher.backend`.
-
-    Raises:
-        ValueError: it cannot work with the settings, or on this system.
-    """
+    """The backend of the settings; raises `ValueError` where it cannot work."""
     if sys.platform != "linux":
         raise ValueError(
             f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "

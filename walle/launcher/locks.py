@@ -18,11 +18,7 @@ class LockedError(LauncherError):
 
 @contextmanager
 def launcher_locked(sweep: Path) -> Iterator[None]:
-    """Locks the sweep's directory for this launcher; the lock ends with the launcher.
-
-    Raises:
-        LockedError: another launcher uses the directory.
-    """
+    """Locks the sweep's directory for this launcher, or raises `LockedError`."""
     refusal = LockedError(
         f"another launcher is running the sweep in {sweep}: wait for it or end it, or use another "
         "name"
@@ -37,13 +33,8 @@ def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> Iterator
     """Locks the sweep's directory for the jobs of this launcher; the lock ends with the last job.
 
     The jobs of a launcher that was killed end a moment later than the launcher: waits for that up
-    to `wait_s` seconds. Workers share the lock.
-
-    Yields:
-        a file descriptor. A process that inherits it keeps the lock until it ends.
-
-    Raises:
-        LockedError: jobs of an earlier launcher do not end.
+    to `wait_s` seconds, then raises `LockedError`. Workers share the lock. A process that inherits
+    the yielded file descriptor keeps the lock until it ends.
     """
     refusal = LockedError(
         f"jobs of a launcher that was killed are still running in {sweep}: end them"
@@ -55,7 +46,7 @@ def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> Iterator
 
 @contextmanager
 def locked(sweep: Path, wait_s: float) -> Iterator[int]:
-    """Locks the sweep's directory for this launcher and its jobs; see above."""
+    """Locks the sweep's directory for this launcher and its jobs."""
     with launcher_locked(sweep), jobs_locked(sweep, wait_s) as jobs:
         yield jobs
 

@@ -81,11 +81,7 @@ def core_speeds(
     time_one: Callable[[int], float] = time_on,
     clock: Callable[[Sequence[int]], OthersClock] = OthersClock,
 ) -> CoreSpeeds | None:
-    """Times the same work on one core after the other, several times round.
-
-    Returns:
-        The speeds; None if it ended early.
-    """
+    """Times the same work on one core after the other, several times round; None if stopped."""
     times_s: dict[int, list[float]] = {core: [] for core in cores}
     allowed = os.sched_getaffinity(0)
     others, own_s = clock(cores), time.thread_time()
@@ -157,58 +153,48 @@ def machine_notes(
     number of its cores.
     """
     checks = [("before the first job", before), ("after the last job", after)]
-    return [
-        *(note for when, speeds in checks if speeds for note in _unequal(speeds, when)),
-        *(_changed(before, after) if before and after else ()),
-        *(note for when, speeds in checks if speeds for note in _busy(speeds, when)),
-        *_busy_jobs(others, cores),
-    ]
+    notes: list[str] = []
+    disturbed: list[str] = []
+
+    def named(cores: Collection[int]) -> str:
+        return f"{'core' if len(cores) == 1 else 'cores'} {ranges_text(cores)}"
+
+    for when, speeds in checks:
+        if speeds is None:
+            continue
+        fastest_s, slowest_s = min(speeds.work_s.values()), max(speeds.work_s.values())
+        limit_s = fastest_s * (1 + UNEQUAL)
+        if slow := [core for core, seconds in speeds.work_s.items() if seconds > limit_s]:
+            notes.append(
+                f"The cores were unequal {when}: {named(slow)} took up to "
+                f"{slowest_s / fastest_s - 1:.0%} longer than the fastest core for the same work."
+            )
+        if is_busy(speeds.others_busy, len(speeds.work_s)):
+            disturbed.append(
+                f"The machine was not quiet {when}: other programs kept {speeds.others_busy:.2f} "
+                f"of its {count_text(len(speeds.work_s), 'core')} busy."
+            )
+    if before and after:
+        common = before.work_s.keys() & after.work_s.keys()
+        ratios = {core: after.work_s[core] / before.work_s[core] for core in common}
+        changed = {c: r for c, r in ratios.items() if not 1 / (1 + UNEQUAL) <= r <= 1 + UNEQUAL}
+        if changed:
+            span = dict.fromkeys(f"{end(changed.values()):.2f}" for end in (min, max))
+            notes.append(
+                f"The speed of cores changed during the sweep: after the last job {named(changed)} "
+                f"took {' to '.join(span)} times as long as before the first."
+            )
+    notes += disturbed
+    busy = {job: number or 0.0 for job, number in others.items() if is_busy(number, cores[job])}
+    if busy:
+        notes.append(
+            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(others)} ran "
+            f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
+            "job's cores busy."
+        )
+    return notes
 
 
 def is_busy(others_busy: float | None, cores: int) -> bool:
     """True when other programs took more of the cores than a quiet machine's do."""
     return others_busy is not None and others_busy > BUSY_CORES + BUSY_SHARE * cores
-
-
-def _unequal(speeds: CoreSpeeds, when: str) -> Iterator[str]:
-    fastest_s, slowest_s = min(speeds.work_s.values()), max(speeds.work_s.values())
-    slow = [core for core, seconds in speeds.work_s.items() if seconds > fastest_s * (1 + UNEQUAL)]
-    if slow:
-        yield (
-            f"The cores were unequal {when}: {_named(slow)} took up to "
-            f"{slowest_s / fastest_s - 1:.0%} longer than the fastest core for the same work."
-        )
-
-
-def _changed(before: CoreSpeeds, after: CoreSpeeds) -> Iterator[str]:
-    common = before.work_s.keys() & after.work_s.keys()
-    ratios = {core: after.work_s[core] / before.work_s[core] for core in common}
-    changed = {c: r for c, r in ratios.items() if not 1 / (1 + UNEQUAL) <= r <= 1 + UNEQUAL}
-    if changed:
-        span = dict.fromkeys(f"{end(changed.values()):.2f}" for end in (min, max))
-        yield (
-            f"The speed of cores changed during the sweep: after the last job {_named(changed)} "
-            f"took {' to '.join(span)} times as long as before the first."
-        )
-
-
-def _busy(speeds: CoreSpeeds, when: str) -> Iterator[str]:
-    if is_busy(speeds.others_busy, len(speeds.work_s)):
-        yield (
-            f"The machine was not quiet {when}: other programs kept {speeds.others_busy:.2f} of "
-            f"its {count_text(len(speeds.work_s), 'core')} busy."
-        )
-
-
-def _busy_jobs(others: Mapping[int, float | None], cores: Mapping[int, int]) -> Iterator[str]:
-    busy = {job: number or 0.0 for job, number in others.items() if is_busy(number, cores[job])}
-    if busy:
-        yield (
-            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(others)} ran "
-            f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
-            "job's cores busy."
-        )
-
-
-def _named(cores: Collection[int]) -> str:
-    return f"{'core' if len(cores) == 1 else 'cores'} {ranges_text(cores)}"

@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
+from walle.errors import nearest
 from walle.launcher import composing
-from walle.launcher.choices import ChoiceSettings
-from walle.launcher.composing import Composed, Job, PlanError
-from walle.launcher.fast_compose import fast_loader
+from walle.launcher.allocation import Resources, thread_settings
+from walle.launcher.composing import Composed, Job, PlanError, fast_loader
 from walle.launcher.identity import assign_numbers, refuse_other_base
 from walle.launcher.messages import job_label
 from walle.launcher.records import MANIFEST, JobRecord, Manifest, is_done, read_manifest
-from walle.launcher.resources import Resources, thread_settings
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
@@ -36,6 +35,7 @@ from walle.system.run_files import has_checkpoint, read_status
 from walle.timing import timestamp
 
 PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what needs no quotation marks in an override
+CHOICE_SETTING = re.compile(r"(\+{0,2})([\w-]+)\.([^=]+)=(.*)", re.DOTALL)
 SHUFFLE_SEED = 0
 # Jobs that differ in one of these keys differ in how fast they are.
 KEYS_OF_SPEED = ("sampler.n", "sampler.max_lag", "learner.n", "learner.threads")
@@ -57,6 +57,86 @@ class Plan(NamedTuple):
         return [self.jobs[index].num for index in self.order]
 
 
+class ChoiceSettings:
+    """Settings of single choices of a group: `ppo.clip=0.1` in a sweep over `algo=ppo,a2c`.
+
+    Such an override becomes `algo.clip=0.1` in the jobs with algo=ppo, and is dropped from all
+    others. Records, hashes and figures therefore hold only the settings that a job has in the end.
+    """
+
+    def __init__(self, context: HydraContext, master: DictConfig, group: str | None) -> None:
+        # A choice with the name of a key of the sweep's config has no settings of its own.
+        self._context, self._master, self._group = context, master, group
+        self._choices: set[str] = set()
+        self._requested: set[str] = set()  # the words in the values of the group
+        if group is not None:
+            requested = composing.requested_overrides(context, master)
+            texts = [str(override.input_line) for override in requested]
+            added = {text.partition(".")[0].lstrip("+") for text in texts if text.startswith("+")}
+            options = context.config_loader.get_group_options(group)
+            self._choices = set(options) - ({str(key) for key in master} - added)
+            of_group = (override for override in requested if override.key_or_group == group)
+            values = (str(override.input_line).partition("=")[2] for override in of_group)
+            self._requested = {word for text in values for word in re.findall(r"[\w-]+", text)}
+
+    def resolved(self, overrides: Sequence[str]) -> list[str]:
+        """The overrides of a job with those of its own choice in their final form.
+
+        Raises:
+            PlanError: the job's choice has no such setting.
+        """
+        matches = {text: match for text in overrides if (match := self._match(text))}
+        plain = [text for text in overrides if text not in matches]
+        if not matches:
+            return plain
+        config = self._context.config_loader.load_sweep_config(self._master, plain)
+        choice = self._choice(config)
+        for signs, name, setting, value in (match.groups() for match in matches.values()):
+            if name == choice:
+                added = "+" if signs == "+" else ""
+                key = self._key(config, name, setting, f"{added}{name}.{setting}={value}")
+                plain = [text for text in plain if text.lstrip("+").partition("=")[0] != key]
+                plain.append(f"{added}{key}={value}")
+        return plain
+
+    def refuse_absent(self, jobs: Sequence[Sequence[str]], configs: Sequence[DictConfig]) -> None:
+        """Checks that every override of a single choice concerns some job of the sweep.
+
+        Raises:
+            PlanError: no job has the choice.
+        """
+        present = {choice for config in configs if (choice := self._choice(config))}
+        for text in dict.fromkeys(text for job in jobs for text in job):
+            match = self._match(text)
+            # An adaptive sweeper may choose later what the command line asks for.
+            if match is not None and match[2] not in present | self._requested:
+                shown = text.removeprefix("++")
+                raise PlanError(
+                    f"{shown}: no job of this sweep has {self._group}={match[2]}; the sweep has "
+                    f"{self._group}={','.join(sorted(present))}: add {match[2]} or drop {shown}"
+                )
+
+    def _choice(self, config: DictConfig) -> str | None:
+        choices = config.hydra.runtime.choices
+        return None if self._group is None else str(choices.get(self._group))
+
+    def _match(self, override: str) -> re.Match[str] | None:
+        """Signs, choice, key and value of an override of a single choice; None for any other."""
+        match = CHOICE_SETTING.fullmatch(override)
+        return match if match is not None and match[2] in self._choices else None
+
+    def _key(self, config: DictConfig, choice: str, setting: str, shown: str) -> str:
+        """The key of the config that an override sets: one of the group's, or of the top level."""
+        first = setting.partition(".")[0]
+        node = config[str(self._group)]
+        if shown.startswith("+") or first in node.keys():  # noqa: SIM118 - `in` skips empty keys
+            return f"{self._group}.{setting}"
+        if first in config and first != "hydra":
+            return setting
+        near = nearest(f"{choice}.{setting}", {f"{choice}.{key}" for key in node})
+        raise PlanError(f"{shown}: {choice} has no setting {setting}; {near}")
+
+
 class Planner:
     """Plans the batches of one launch; an adaptive sweeper sends more than one."""
 
@@ -68,19 +148,15 @@ class Planner:
         resources: Resources,
         moved_to: str | None,
     ) -> None:
-        """Keeps what all batches share; `moved_to` is the sweep's directory if it is a new one."""
+        # `moved_to` is the sweep's directory if it is a new one.
         self._settings, self._context, self._config = settings, context, config
         self._resources, self._moved_to = resources, moved_to
         self._sweep = Path(str(config.hydra.sweep.dir))
-        self._manifest: Manifest | None = None  # of this launch's earlier batches
+        self.manifest: Manifest | None = None  # of this launch's earlier batches
 
     @without_collector()
     def compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
-        """Composes and checks the jobs.
-
-        Raises:
-            PlanError: some jobs cannot run with their configs.
-        """
+        """Composes and checks the jobs; raises `PlanError` for configs that cannot run."""
         context, config, ignore = self._context, self._config, self._settings.hash_ignore
         settings = ChoiceSettings(context, config, self._settings.own_settings)
         resolved = [settings.resolved(job) for job in overrides]
@@ -97,14 +173,22 @@ class Planner:
             ValueError: a job cannot run, or does not belong to the recorded sweep.
         """
         before = Manifest((), {}, (), ())
-        if self._manifest is not None:
-            before = self._manifest
+        if self.manifest is not None:
+            before = self.manifest
         elif self._resumes and (self._sweep / MANIFEST).exists():
             before = read_manifest(self._sweep)
         overrides = [job.identity.overrides for job in composed]
         swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
-        jobs = self._numbered(composed, before, swept, first_num)
-        recorded = {job.identity.num for job in before.jobs}
+        known = [job.identity for job in before.jobs]
+        wanted = [job.identity for job in composed]
+        if self.manifest is None:  # a later batch is always a part of this sweep
+            refuse_other_base(known, wanted, swept)
+        jobs = [
+            composing.numbered(job, num, job_label(job.identity.overrides, swept), self._moved_to)
+            for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
+        ]
+        composing.check_jobs(jobs, self._resources.gpus)
+        recorded = {identity.num for identity in known}
         done, resumed = {}, []
         for index, job in enumerate(jobs):
             if job.num in recorded:
@@ -131,36 +215,14 @@ class Planner:
         manifest = self._merged(before, jobs, order, tuple(sorted(swept)), settings)
         return Plan(jobs, done, order, [i for i in order if i in resumed], manifest, exclusive)
 
-    def confirm(self, plan: Plan) -> None:
-        """Records that the plan is carried out: the next batch extends it."""
-        self._manifest = plan.manifest
-
     @property
     def _resumes(self) -> bool:
         """Whether this launch skips what the directory holds already."""
         resume = self._settings.resume
         return bool(self._config.get("name")) if resume is None else resume
 
-    def _numbered(
-        self, composed: Sequence[Composed], before: Manifest, swept: set[str], first_num: int
-    ) -> list[Job]:
-        known = [job.identity for job in before.jobs]
-        wanted = [job.identity for job in composed]
-        if self._manifest is None:  # a later batch is always a part of this sweep
-            refuse_other_base(known, wanted, swept)
-        jobs = [
-            composing.numbered(job, num, job_label(job.identity.overrides, swept), self._moved_to)
-            for job, num in zip(composed, assign_numbers(known, wanted, first_num), strict=True)
-        ]
-        composing.check_jobs(jobs, self._resources.gpus)
-        return jobs
-
     def _repeats(self, jobs: Sequence[Job], before: Manifest) -> list[int]:
-        """The number of each job's repeat; a repeat of an earlier launch keeps its number.
-
-        Raises:
-            PlanError: no job has the key that should distinguish the repeats.
-        """
+        """The number of each job's repeat; a repeat of an earlier launch keeps its number."""
         key, configs = self._settings.repeat, [job.identity.config for job in jobs]
         if key != DEFAULT_REPEAT and not any(key in config for config in configs):
             raise PlanError(
@@ -208,11 +270,7 @@ class Planner:
 
 
 def can_resume(job: Job) -> bool:
-    """Whether the job's directory holds a checkpoint of a run with its config that did not end.
-
-    It does not matter why the run did not complete: it was interrupted or killed, ran past its
-    limit of time, or failed.
-    """
+    """Whether the job's directory holds a checkpoint of a run with its config, however it ended."""
     status = read_status(job.directory)
     if status.get("config_hash") != job.identity.config_hash or status.get("state") == "completed":
         return False
@@ -260,18 +318,14 @@ def oversubscribed_warning(plan: Plan, resources: Resources) -> str | None:
 
 
 def _is_oversubscribed(job: Job, resources: Resources) -> bool:
-    """Whether it needs more cores than there are; a worker elsewhere has cores for its jobs."""
+    # Without cores the jobs run elsewhere, in workers that have enough.
     return bool(resources.cores) and (job.need.cores or 0) > len(resources.cores)
 
 
 def measures_time(
     jobs: Sequence[Composed], needs: Sequence[int | None], swept: Collection[str]
 ) -> bool:
-    """True when the times of the jobs are worth comparing, so that each job has to run alone.
-
-    They are when the jobs differ in a key that changes their speed, now or in an earlier launch,
-    and when each of several jobs takes all cores.
-    """
+    """Whether each job has to run alone: the jobs differ in a key of speed, or take all cores."""
     if len(jobs) > 1 and all(need is None for need in needs):
         return True
     configs = [flatten(job.values) for job in jobs]
@@ -313,13 +367,9 @@ def in_repeats(
 
 
 def in_order(repeats: Sequence[int], order: str) -> list[int]:
-    """Indices of the jobs in the order to run them.
+    """Indices of the jobs in the order to run them; `WalleLauncherConf.order` names the orders.
 
-    Args:
-        repeats: the number of each job's repeat, in the order given by the sweeper.
-        order: `given`; `interleaved`, all jobs of the first repeat, then all jobs of the second,
-            as given; `blocks`, the same with the jobs of every repeat in an order of its own;
-            `shuffled`, a random order. Random orders are the same in every launch.
+    `repeats` has the number of each job's repeat, in the order given by the sweeper.
     """
 
     def shuffled(indices: Sequence[int], seed: int) -> list[int]:

@@ -69,11 +69,7 @@ def write_manifest(sweep: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(sweep: Path) -> Manifest:
-    """Reads manifest.json.
-
-    Raises:
-        RecordError: the file is missing or damaged.
-    """
+    """Reads manifest.json; raises `RecordError` if it is missing or damaged."""
 
     def job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
         config = common | entry["config"]
@@ -134,14 +130,7 @@ def is_recordable(value: Any) -> bool:
 
 
 def write_index(sweep: Path) -> Manifest:
-    """Rebuilds index.csv, a row a job, from the manifest and the jobs' files.
-
-    Returns:
-        the manifest.
-
-    Raises:
-        RecordError: the manifest is missing or damaged.
-    """
+    """Rebuilds index.csv, a row a job, from the jobs' files and the manifest, which it returns."""
     manifest = read_manifest(sweep)
     rows = [_index_row(sweep, manifest, job) for job in manifest.jobs]
     text = io.StringIO()

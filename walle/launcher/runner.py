@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from walle.errors import cause_text
-from walle.launcher.allocation import Allocator, Grant
+from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.fork_server import Ended, ForkServer, Preparation, RunningJob
+from walle.launcher.jobs.fork_server import ForkServer, Preparation, RunningJob
 from walle.launcher.jobs.job import Request
 from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
 from walle.launcher.machine_check import OthersClock
 from walle.launcher.messages import start_text
 from walle.launcher.planning import Plan, can_resume
 from walle.launcher.records import LOG, is_done, is_recordable, last_lines, python_scalar, size_of
-from walle.launcher.resources import job_environment, thread_settings
 from walle.launcher.screen import Screen, open_screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.commands import COMMAND_VARIABLE, command_line
@@ -66,11 +65,7 @@ class Runner:
         screen: Screen,
         stop_rule: StopRule | None = None,
     ) -> None:
-        """Prepares the loop.
-
-        `allocator` holds the jobs to run by their index in `plan.jobs`. `stop_rule` is called with
-        each job before it starts, and once a second while it runs.
-        """
+        # The stop rule is called with each job before it starts, and once a second while it runs.
         self._stop_rule, self._stop_rule_at = stop_rule, 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
         self._start, self._screen = start, screen
@@ -110,15 +105,12 @@ class Runner:
         reason = None if self._stop_rule is None else self._stop_rule(job)
         if reason is not None:
             update_status(job.directory, state="pruned", error=reason)
-        elif not (grant.again and is_done(read_status(job.directory), job.identity.config_hash)):
-            self._start_job(job, grant)
+        completed = grant.again and is_done(read_status(job.directory), job.identity.config_hash)
+        if reason is not None or completed:  # the latter just before its worker was killed
+            verdict = Verdict("completed") if reason is None else Verdict("pruned", reason)
+            self._allocator.release(grant.job)
+            self._conclude(grant.job, verdict)
             return
-        # Nothing runs: the job was pruned, or completed just before its worker was killed.
-        verdict = Verdict("completed") if reason is None else Verdict("pruned", reason)
-        self._allocator.release(grant.job)
-        self._conclude(grant.job, verdict)
-
-    def _start_job(self, job: Job, grant: Grant) -> None:
         again = grant.again or grant.job in self._plan.resumed or self._tries[grant.job] > 0
         record = start_attempt(job, grant, resume=again and can_resume(job))
         self._screen.started(job, grant, start_text(record["attempts"], resumed=record["resume"]))
@@ -153,15 +145,6 @@ class Runner:
         )
         verdict = judge(ended, circumstances)
         tail = [] if verdict.state in ("completed", "pruned") else last_lines(log, active.log_start)
-        self._record(active, verdict, tail, ended)
-        self._allocator.release(index)
-        self._screen.ended(job, verdict, tail)
-        if ended.survivors:
-            self._screen.warn(f"processes {ended.survivors} of #{job.num} cannot be killed")
-        self._conclude(index, verdict)
-
-    def _record(self, active: Active, verdict: Verdict, tail: list[str], ended: Ended) -> None:
-        """Writes the job's end into status.json, over what the job itself wrote."""
         if verdict.state != "completed":
             last: dict[str, Any] = {"log_tail": tail}
         elif is_recordable(value := python_scalar(verdict.value)):
@@ -169,14 +152,14 @@ class Runner:
         else:
             last = {}
             self._screen.warn(
-                f"#{active.job.num} returned a {type(value).__name__}, which JSON cannot hold: the "
-                "job will run again when the sweep is resumed"
+                f"#{job.num} returned a {type(value).__name__}, which JSON cannot hold: the job "
+                "will run again when the sweep is resumed"
             )
         others = None
         if active.others is not None and ended.cpu_s is not None:
             others = active.others.others_busy(ended.cpu_s)
-        update_status(
-            active.job.directory,
+        update_status(  # over what the job itself wrote
+            job.directory,
             state=verdict.state,
             **active.record,
             exit_code=verdict.exit_code,
@@ -189,6 +172,11 @@ class Runner:
             others_busy=None if others is None else round(others, 3),
             **last,
         )
+        self._allocator.release(index)
+        self._screen.ended(job, verdict, tail)
+        if ended.survivors:
+            self._screen.warn(f"processes {ended.survivors} of #{job.num} cannot be killed")
+        self._conclude(index, verdict)
 
     def _conclude(self, index: int, verdict: Verdict) -> None:
         """Tries a failed job again, or counts the failure; stops the sweep after too many."""

@@ -41,7 +41,6 @@ class SweepClock:
     """Counts the jobs that have ended, and estimates the time until the sweep ends."""
 
     def __init__(self, total: int, done: int) -> None:
-        """Starts before the first job; an earlier launch has completed `done` jobs of `total`."""
         self.total, self._done_before = total, done
         self.stopped = False
         self._ended: set[int] = set()
@@ -88,7 +87,6 @@ class Screen:
     """Prints a line when a job starts and when it ends."""
 
     def __init__(self, total: int, done: int) -> None:
-        """Starts a sweep of `total` jobs, `done` of which are complete."""
         self._clock = SweepClock(total, done)
 
     def started(self, job: Job, grant: Grant, how: str) -> None:
@@ -126,7 +124,6 @@ class LiveScreen(Screen):
     """Shows a table of the running jobs and of the last jobs that ended."""
 
     def __init__(self, total: int, done: int) -> None:
-        """Takes over the terminal until `close`, which leaves the last table there."""
         from rich.live import Live
 
         super().__init__(total, done)

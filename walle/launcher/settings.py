@@ -156,11 +156,7 @@ class WalleLauncherConf:
 
 
 def check_settings(settings: WalleLauncherConf) -> None:
-    """Refuses impossible and contradictory values.
-
-    Raises:
-        ValueError: with the key, its value and its possible values.
-    """
+    """Raises `ValueError` for impossible and contradictory values."""
     for key, choices in CHOICES.items():
         if getattr(settings, key) not in choices:
             named = ", ".join("null" if choice is None else choice for choice in choices)
@@ -195,11 +191,7 @@ def check_settings(settings: WalleLauncherConf) -> None:
 
 
 def check_worker_settings(settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
-    """Refuses settings with which workers on other machines cannot run.
-
-    Raises:
-        ValueError: with the key and what to use instead.
-    """
+    """Raises `ValueError` for settings with which workers on other machines cannot run."""
     name = settings.backend
     for key in ("cores", "gpus"):
         if getattr(settings, key) is not None:

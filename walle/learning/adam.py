@@ -1,4 +1,4 @@
-"""Adam on one flat parameter vector, as pure functions."""
+"""Adam on one flat parameter vector, as pure functions, and the results of passes with it."""
 
 from __future__ import annotations
 
@@ -50,6 +50,26 @@ class TrainState(NamedTuple):
     def start(cls, vector: Tensor) -> TrainState:
         """The state before the first step on `vector` [P]."""
         return cls(vector, AdamState.zeros_like(vector))
+
+
+class Result(NamedTuple):
+    """The result of passes over rows: `Optimizer.minimise`, or `Passes.minimise` in C++."""
+
+    vector: Tensor  # [P] the new parameters
+    state: AdamState
+    # `loss`, `grad_norm` and the entries of the loss's info, averaged over all minibatches,
+    # including the one at which the stop criterion held.
+    info: dict[str, float]
+    gradient_steps: int
+    stopped: bool  # whether the stop criterion ended the passes early
+
+
+class Learned(NamedTuple):
+    """The result of the passes over a round, and the first critic's estimates and targets, [N]."""
+
+    result: Result
+    value: Tensor
+    target: Tensor
 
 
 def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:

@@ -17,21 +17,13 @@ from walle.types import AnyArray, Rollout
 
 
 class Transitions(NamedTuple):
-    """Single steps, with any leading shape [...].
+    """Single steps, with any leading shape [...]."""
 
-    Attributes:
-        obs: [..., O] observation before the step.
-        action: [..., A].
-        next_obs: [..., O] true successor, also where an episode was truncated.
-        reward: [...].
-        continues: [...] 0 after a terminal state, else 1; a truncated episode counts as 1.
-    """
-
-    obs: Tensor
-    action: Tensor
-    next_obs: Tensor
-    reward: Tensor
-    continues: Tensor
+    obs: Tensor  # [..., O] observation before the step
+    action: Tensor  # [..., A]
+    next_obs: Tensor  # [..., O] true successor, also where an episode was truncated
+    reward: Tensor  # [...]
+    continues: Tensor  # [...] 0 after a terminal state, else 1; a truncated episode counts as 1
 
     @classmethod
     def split(cls, rows: Tensor, obs_dim: int) -> Transitions:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.learning.adam import AdamSettings, AdamState, TrainState, adam_step
+from walle.learning.adam import AdamSettings, AdamState, Result, TrainState, adam_step
 from walle.learning.sharing.team import ALONE, Team, dealt
 from walle.learning.trees import leaves, map_leaves, rebuild
 from walle.system.files import cache_directory
@@ -34,28 +34,20 @@ Stop = Callable[[Mapping[str, float]], bool]
 
 
 class Stage(NamedTuple):
-    """A gradient step in two parts, between which learners exchange gradients.
+    """A gradient step in two parts, between which learners exchange gradients."""
 
-    Attributes:
-        gradient: (state, batch) -> (gradient [P], numbers [I]): means over the batch's rows.
-        apply: (state, gradient [P], numbers [I]) -> (the state after the step, numbers to log).
-        minibatch: the number of its minibatch in a block of updates, from 0.
-    """
-
+    # (state, batch) -> (gradient [P], numbers [I]): means over the batch's rows
     gradient: Callable[[Any, Batch], tuple[Tensor, Tensor]]
+    # (state, gradient [P], numbers [I]) -> (the state after the step, numbers to log)
     apply: Callable[[Any, Tensor, Tensor], tuple[Any, Tensor]]
-    minibatch: int = 0
+    minibatch: int = 0  # the number of its minibatch in a block of updates, from 0
 
 
 class Minibatch(NamedTuple):
-    """A minibatch as one learner sees it.
+    """A minibatch as one learner sees it."""
 
-    Attributes:
-        shards: this learner's shards.
-        weights: each shard's fraction of the minibatch's rows, for the shards of all learners.
-    """
-
-    shards: Sequence[Batch]
+    shards: Sequence[Batch]  # this learner's shards
+    # each shard's fraction of the minibatch's rows, for the shards of all learners
     weights: Sequence[float]
 
 
@@ -156,39 +148,6 @@ def minibatches(
         own_rows = [index[begin[s] : max(begin[s + 1], begin[s] + 1)] for s in own]
         weights = [(begin[s + 1] - begin[s]) / rows for s in range(shards)]
         yield Minibatch([taken(data, each) for each in own_rows], weights)
-
-
-class Result(NamedTuple):
-    """The result of `Optimizer.minimise` and `Optimizer.step`.
-
-    Attributes:
-        vector: [P] the new parameters.
-        state: Adam's new state.
-        info: `loss`, `grad_norm` and the entries of the loss's info, averaged over all minibatches,
-            including the one at which the stop criterion held.
-        gradient_steps: number of steps taken.
-        stopped: whether the stop criterion ended the passes early.
-    """
-
-    vector: Tensor
-    state: AdamState
-    info: dict[str, float]
-    gradient_steps: int
-    stopped: bool
-
-
-class Learned(NamedTuple):
-    """The result of the passes over a round.
-
-    Attributes:
-        result: new parameters, Adam's state and the numbers.
-        value: [N] the first critic's estimates.
-        target: [N] the first critic's targets.
-    """
-
-    result: Result
-    value: Tensor
-    target: Tensor
 
 
 class Divisible(Protocol):

@@ -60,19 +60,12 @@ def hessian_product(function: Scalar, vector: Tensor, damping: float) -> Product
 
 
 class LineSearchResult(NamedTuple):
-    """The result of a line search.
+    """The result of a line search."""
 
-    Attributes:
-        vector: [P] the new parameters; the old parameters if no step was accepted.
-        fraction: the accepted fraction of the full step; 0 if no step was accepted.
-        loss: the loss at `vector`.
-        kl: the KL divergence at `vector`.
-    """
-
-    vector: Tensor
-    fraction: float
-    loss: float
-    kl: float
+    vector: Tensor  # [P] the new parameters; the old parameters if no step was accepted
+    fraction: float  # the accepted fraction of the full step; 0 if no step was accepted
+    loss: float  # the loss at `vector`
+    kl: float  # the KL divergence at `vector`
 
 
 def line_search(

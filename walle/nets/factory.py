@@ -57,28 +57,17 @@ class Memory(NamedTuple):
 
 
 class NetSettings(NamedTuple):
-    """The `net` group.
+    """The `net` group."""
 
-    Attributes:
-        policy_hidden: widths of the policy's hidden layers.
-        critic_hidden: widths of the critic's hidden layers.
-        activation: the function between layers.
-        log_std: initial log standard deviation of a Gaussian policy.
-        memory: the memory that policy and critic share; None without one.
-        scale: "constant" makes a Gaussian's standard deviation a parameter, "state" a function
-            of the state.
-        own: makes a net of the user's own, see `nets.own`; None without one.
-        image_features: features of each image, if the observations have images; else 0.
-    """
-
-    policy_hidden: tuple[int, ...]
-    critic_hidden: tuple[int, ...]
-    activation: str
-    log_std: float
-    memory: Memory | None = None
+    policy_hidden: tuple[int, ...]  # widths of the policy's hidden layers
+    critic_hidden: tuple[int, ...]  # widths of the critic's hidden layers
+    activation: str  # the function between layers
+    log_std: float  # initial log standard deviation of a Gaussian policy
+    memory: Memory | None = None  # the memory that policy and critic share; None without one
+    # "constant" makes a Gaussian's standard deviation a parameter, "state" a function of the state
     scale: str = "constant"
-    own: OwnFactory | None = None
-    image_features: int = 0
+    own: OwnFactory | None = None  # makes a net of the user's own, see `nets.own`; None without one
+    image_features: int = 0  # features of each image, if the observations have images; else 0
 
     @classmethod
     def of(cls, net: Any) -> NetSettings:
@@ -229,22 +218,15 @@ class NetSettings(NamedTuple):
 
 
 class PolicySpec(NamedTuple):
-    """A policy as plain values and spaces; calling it makes the policy. Picklable.
+    """A policy as plain values and spaces; calling it makes the policy. Picklable."""
 
-    Attributes:
-        kind: "stochastic" for on-policy learning; "squashed" (SAC) and "deterministic" (DDPG, TD3)
-            for continuous actions in [-1, 1]; "epsilon_greedy" (DQN) for discrete ones.
-        net: settings of the networks.
-        observation_space: of one lane.
-        action_space: of the policy.
-        exploration: standard deviation of a deterministic policy's noise.
-    """
-
+    # "stochastic" for on-policy learning; "squashed" (SAC) and "deterministic" (DDPG, TD3) for
+    # continuous actions in [-1, 1]; "epsilon_greedy" (DQN) for discrete ones
     kind: str
-    net: NetSettings
-    observation_space: gym.spaces.Box
-    action_space: ActionSpace
-    exploration: float = 0.0
+    net: NetSettings  # settings of the networks
+    observation_space: gym.spaces.Box  # of one lane
+    action_space: ActionSpace  # of the policy
+    exploration: float = 0.0  # standard deviation of a deterministic policy's noise
 
     @property
     def obs_dim(self) -> int:

@@ -48,17 +48,11 @@ class OwnNetworks(Protocol):
 
 @dataclass(frozen=True)
 class OwnFactory:
-    """Makes a net of the user's own from the width of an observation; picklable.
+    """Makes a net of the user's own from the width of an observation; picklable."""
 
-    Attributes:
-        path: "module:Class", for messages.
-        cls: the class.
-        settings: the first argument of the class.
-    """
-
-    path: str
-    cls: Callable[[Any, int], Any]
-    settings: Any
+    path: str  # "module:Class", for messages
+    cls: Callable[[Any, int], Any]  # the class
+    settings: Any  # the first argument of the class
 
     @classmethod
     def from_values(cls, path: str, settings: Mapping[str, Any]) -> OwnFactory:

@@ -20,19 +20,12 @@ Action = AnyArray | np.generic
 
 
 class Origin(NamedTuple):
-    """Where a policy comes from.
+    """Where a policy comes from."""
 
-    Attributes:
-        checkpoint: the file.
-        algorithm: the name of the algorithm that learned it.
-        env_steps: environment steps that it had learned from.
-        seed: the seed of its run.
-    """
-
-    checkpoint: Path
-    algorithm: str
-    env_steps: int
-    seed: int
+    checkpoint: Path  # the file
+    algorithm: str  # the name of the algorithm that learned it
+    env_steps: int  # environment steps that it had learned from
+    seed: int  # the seed of its run
 
 
 class Spaces(NamedTuple):

@@ -77,23 +77,14 @@ def digits(value: float) -> str:
 
 
 class Result(NamedTuple):
-    """The returns and the lengths of E episodes, and what determined them.
+    """The returns and the lengths of E episodes, and what determined them."""
 
-    Attributes:
-        origin: where the policy comes from.
-        env_id: the environment.
-        seed: the seed of the episodes.
-        deterministic: whether the likeliest actions were taken.
-        returns: [E] the undiscounted return of each episode.
-        lengths: [E] the actions of each episode.
-    """
-
-    origin: Origin
-    env_id: str
-    seed: int
-    deterministic: bool
-    returns: list[float]
-    lengths: list[int]
+    origin: Origin  # where the policy comes from
+    env_id: str  # the environment
+    seed: int  # the seed of the episodes
+    deterministic: bool  # whether the likeliest actions were taken
+    returns: list[float]  # [E] the undiscounted return of each episode
+    lengths: list[int]  # [E] the actions of each episode
 
     @property
     def mean(self) -> MeanReturn:

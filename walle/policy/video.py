@@ -40,16 +40,11 @@ _GIF_LEVELS = ((1, 64, 1.0), (2, 32, 1.0), (2, 16, 0.75), (4, 16, 0.75), (4, 8, 
 
 
 class Video(NamedTuple):
-    """A video before it is written.
+    """A video before it is written."""
 
-    Attributes:
-        pictures: [H, W, 3] each.
-        fps: pictures a second.
-        strips: left, top, width and height of the areas with text, which must stay readable.
-    """
-
-    pictures: Iterator[Picture]
-    fps: float
+    pictures: Iterator[Picture]  # [H, W, 3] each
+    fps: float  # pictures a second
+    # left, top, width and height of the areas with text, which must stay readable
     strips: Sequence[tuple[int, int, int, int]] = ()
 
 

@@ -33,9 +33,6 @@ def make_sampler(
     A trial's random numbers follow from the seed and the trial's number. A search that was
     interrupted therefore resumes with the trials that it would have had, and no two launchers that
     share a study draw the same numbers.
-
-    Raises:
-        ConfigError: there is no such sampler or option, or it needs another package.
     """
     sampler, options = _class(setting, "sampler")
     parameters = inspect.signature(sampler).parameters
@@ -51,11 +48,7 @@ def make_sampler(
 
 
 def make_pruner(setting: Any) -> BasePruner:
-    """Makes the pruner of the setting `pruner`; one that prunes nothing for None.
-
-    Raises:
-        ConfigError: there is no such pruner or option.
-    """
+    """Makes the pruner of the setting `pruner`; one that prunes nothing for None."""
     if setting is None:
         return NopPruner()
     pruner, options = _class(setting, "pruner")

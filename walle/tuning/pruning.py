@@ -22,7 +22,6 @@ class TrialPruner:
     """
 
     def __init__(self, trials: Mapping[tuple[str, ...], Trial]) -> None:
-        """Takes the trial of each job, by the job's overrides."""
         self._trials = trials
         self._jobs: dict[int, dict[int, Job]] = {}
         # An earlier launch may have reported some evaluations of a trial.

@@ -30,7 +30,6 @@ class Results:
     def __init__(
         self, study: Study, sweep: Path, context: HydraContext, config: DictConfig
     ) -> None:
-        """Writes nothing yet."""
         self._study, self._sweep = study, sweep
         self._context, self._config = context, config
         self._written: int | None = None
@@ -57,7 +56,6 @@ class Results:
 
 
 def _table(study: Study) -> str:
-    """A row for each trial."""
     rows = [
         {
             "trial": trial.number,

@@ -48,11 +48,7 @@ class WalleOptunaConf:
 
 
 def check_settings(settings: WalleOptunaConf) -> None:
-    """Refuses impossible values.
-
-    Raises:
-        ConfigError: with the key, its value and its possible values.
-    """
+    """Raises `ConfigError` for impossible values."""
     for key in ("n_trials", "n_jobs"):
         if getattr(settings, key) < 1:
             raise ConfigError(f"hydra.sweeper.{key}={getattr(settings, key)}: it must be 1 or more")
@@ -66,11 +62,7 @@ def check_settings(settings: WalleOptunaConf) -> None:
 
 
 def seeds_of(setting: Any, first: int) -> list[int] | None:
-    """The seeds of every trial, from a list or their number; None for the seed of the config.
-
-    Raises:
-        ConfigError: it is neither, or names a seed twice.
-    """
+    """The seeds of every trial, from a list or their number; None for the seed of the config."""
     if setting is None:
         return None
     if isinstance(setting, int) and not isinstance(setting, bool) and setting > 0:

@@ -87,10 +87,7 @@ def distribution(override: Override) -> BaseDistribution:
 
     `a,b` and `choice(a,b)` are categories; `range(1,10,3)` is 1, 4, 7; `interval(0,1)` is any
     number from 0 to 1, and `int(interval(1,9))` a whole number from 1 to 9. `tag(log, ...)`
-    searches a range on a logarithmic scale.
-
-    Raises:
-        ConfigError: it has no meaning in a search, with the reason and the fix.
+    searches a range on a logarithmic scale. Raises `ConfigError` where it has no meaning.
     """
     sweep, line = override.value(), override.input_line
     if not isinstance(sweep, Sweep):

@@ -42,11 +42,7 @@ class JobEnd(NamedTuple):
 
 @contextmanager
 def only_search(sweep: Path) -> Iterator[None]:
-    """Keeps every other search out of a sweep's directory in the body.
-
-    Raises:
-        ConfigError: there is one.
-    """
+    """Keeps every other search out of a sweep's directory in the body, or raises `ConfigError`."""
     sweep.mkdir(parents=True, exist_ok=True)
     error = ConfigError(
         f"another search is running in {sweep}: wait for it or end it; to share its study, use "
@@ -86,7 +82,7 @@ class Study:
         self._home = journal.absolute().parent
         self._sweep = os.path.relpath(sweep.absolute(), self._home)
         self._home.mkdir(parents=True, exist_ok=True)
-        with self._asking():
+        with locked_file(Path(f"{journal}{ASKING}")):
             self.study = _opened(journal, name, direction, pruner)
             self._refuse_other(json.loads(json.dumps({**search, "direction": direction})))
             running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
@@ -96,12 +92,6 @@ class Study:
             ]
         self._interrupted = [Trial(self.study, trial._trial_id) for trial in mine]
         self.resumed = len(self._interrupted)
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Lets one launcher at a time count the trials and ask for the next one."""
-        with locked_file(Path(f"{self.journal}{ASKING}")):
-            yield
 
     def _refuse_other(self, search: dict[str, Any]) -> None:
         recorded = self.study.user_attrs.get(SEARCH)
@@ -123,7 +113,7 @@ class Study:
         Each has a value for every key of the search space; a trial keeps those that it has.
         """
         trials = [self._interrupted.pop(0) for _ in range(min(count, len(self._interrupted)))]
-        with self._asking():
+        with locked_file(Path(f"{self.journal}{ASKING}")):  # one launcher at a time counts and asks
             for trial in trials:  # it was interrupted before it had a value for every key
                 _suggest(trial, self._space)
             # Somebody may have put trials into the queue, to be asked for first.

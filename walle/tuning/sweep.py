@@ -58,11 +58,6 @@ class Search:
         task_function: TaskFunction,
         config: DictConfig,
     ) -> None:
-        """Checks the settings and makes the launcher.
-
-        Raises:
-            SystemExit: with code 2, when a setting is wrong.
-        """
         self._settings, self._context, self._config = settings, context, config
         self._failures = 0
         with _refusing():
@@ -168,11 +163,7 @@ class Search:
         log.info(f"best: trial {best.number} with {best.value:.6g}; see {self._sweep}")
 
     def _run(self, study: Study, trials: Sequence[Trial]) -> None:
-        """Launches the jobs of some trials, and records in the study how they ended.
-
-        Raises:
-            SystemExit: too many jobs have failed.
-        """
+        """Launches the jobs of some trials, and records in the study how they ended."""
         possible = [trial for trial in trials if not self._refuse(study, trial)]
         jobs = {trial.number: self._jobs(trial.params) for trial in possible}
         if jobs:
@@ -240,11 +231,7 @@ def job_end(result: JobReturn, sweep: Path) -> JobEnd:
 
 
 def read_seeds(settings: WalleOptunaConf, space: Space, config: DictConfig) -> list[int] | None:
-    """The seeds of each trial; None for jobs with the seed that they have.
-
-    Raises:
-        ConfigError: `seed` is searched, or given besides a list of seeds.
-    """
+    """The seeds of each trial; None for jobs with the seed that they have."""
     if "seed" in space.distributions:
         raise ConfigError(
             f"seed={space.written['seed']}: the best seed says nothing about settings; for the "
@@ -299,22 +286,20 @@ def check_ends(
     refused = [_refusal(job, config) for job in jobs]
     if all(refused):
         raise ConfigError(f"no end of the search space can run: {refused[0]}")
-    if prunes and not any(map(_evaluated_before_its_end, jobs)):
+    for job in jobs if prunes else ():
+        settings = job.identity.config
+        if not {"eval.every", "total_steps"} <= settings.keys():
+            return  # another application: unknown
+        every = settings["eval.every"]
+        if every is not None and float(every) < float(settings["total_steps"]):
+            return
+    if prunes:
         settings = jobs[0].identity.config
         raise ConfigError(
             f"hydra.sweeper.pruner would prune nothing: the only evaluation of a job is at its end,"
             f" by eval.every={settings['eval.every']} and total_steps={settings['total_steps']};"
             " use a smaller eval.every, or leave the pruner out"
         )
-
-
-def _evaluated_before_its_end(job: Composed) -> bool:
-    """Whether a pruner will see an evaluation; unknown, and so true, in another application."""
-    settings = job.identity.config
-    if not {"eval.every", "total_steps"} <= settings.keys():
-        return True
-    every = settings["eval.every"]
-    return every is not None and float(every) < float(settings["total_steps"])
 
 
 def refusal(context: HydraContext, config: DictConfig, overrides: Sequence[str]) -> str | None:

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from walle.launcher.allocation import Need
-from walle.launcher.resources import Resources
+from walle.launcher.allocation import Need, Resources
 from walle.launcher.workers.claims import (
     RELEASED,
     Claim,

@@ -11,7 +11,8 @@ from walle.algos.on_policy.ppo_kl import PPOKLBatch
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, AdamState
 from walle.learning.native.passes import Columns, Loss, Passes
-from walle.learning.sharing.team import ALONE, SharedTeam, TeamMemory
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory
+from walle.learning.sharing.team import ALONE
 from walle.nets.critics import Critic
 from walle.nets.policies import (
     BernoulliPolicy,

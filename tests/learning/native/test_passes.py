@@ -18,7 +18,7 @@ from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, passes
 from walle.learning.sharing.learners import draw_ahead
-from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

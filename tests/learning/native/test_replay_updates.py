@@ -12,7 +12,7 @@ from walle import algos
 from walle.config import compose
 from walle.errors import WorkerDeathError
 from walle.learning.native.replay_updates import NativeUpdates
-from walle.learning.sharing.team import SharedTeam, TeamMemory, get, put
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
 from walle.learning.trees import leaves
 from walle.nets.factory import NetSettings
 from walle.training import make_problem

@@ -14,7 +14,7 @@ from walle.learning.sharing.learners import (
     _learn,
     checksum,
 )
-from walle.learning.sharing.team import SharedTeam, TeamMemory, put
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, put
 
 LIMIT_S = 20
 

@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from walle.learning.sharing import team as team_module
-from walle.learning.sharing.team import (
-    ALONE,
-    Barrier,
-    SharedTeam,
-    TeamMemory,
-    dealt,
-    get,
-    map_rows,
-    put,
-)
+from walle.learning.sharing import shared_team
+from walle.learning.sharing.shared_team import Barrier, SharedTeam, TeamMemory, get, put
+from walle.learning.sharing.team import ALONE, dealt, map_rows
 from walle.system.shared_memory import SharedMemory
 from walle.types import Rollout
 
@@ -134,7 +126,7 @@ def test_a_barrier_holds_until_the_last_one_comes():
 
 
 def test_a_learner_that_waits_in_vain_asks_whether_the_team_is_whole(monkeypatch):
-    monkeypatch.setattr(team_module, "_SLEEP_S", 0.001)
+    monkeypatch.setattr(shared_team, "_SLEEP_S", 0.001)
 
     def died():
         raise EOFError("the team is broken")
@@ -187,7 +179,7 @@ def test_memory_leaves_no_descriptor_open():
 
 
 def test_the_agents_end_reaches_a_learner_that_waits(monkeypatch):
-    monkeypatch.setattr(team_module, "_SLEEP_S", 0.001)
+    monkeypatch.setattr(shared_team, "_SLEEP_S", 0.001)
     ours, theirs = Pipe()
     ours.close()
 

@@ -28,50 +28,35 @@ def make_callbacks(names: Sequence[str]) -> dict[str, Callback]:
         ConfigError: one cannot be imported or made.
     """
     made = {}
+    hooks = [hook for hook in vars(Callback) if hook.startswith("on_")]
     for name in names:
         try:
             made[name] = imported("callbacks", name)()
-            _check_hooks(name, type(made[name]))
         except ConfigError:
             raise
         except Exception as error:
             raise ConfigError(f"callbacks={name!r}: {what_went_wrong(error)}") from error
+        # Nobody would call a method whose name only looks like a hook's.
+        for method in dir(type(made[name])):
+            if method.startswith("on_") and method not in hooks:
+                raise ConfigError(
+                    f"callbacks={name!r} has a method {method}, which is no hook; "
+                    f"{nearest(method, hooks)}"
+                )
     return made
 
 
-def _check_hooks(name: str, kind: type) -> None:
-    """Refuses a method whose name looks like a hook's, since nobody would call it."""
-    hooks = [hook for hook in vars(Callback) if hook.startswith("on_")]
-    for method in dir(kind):
-        if method.startswith("on_") and method not in hooks:
-            raise ConfigError(
-                f"callbacks={name!r} has a method {method}, which is no hook; "
-                f"{nearest(method, hooks)}"
-            )
-
-
 class Callbacks:
-    """Calls the hooks of all callbacks, in the section `callbacks` of the agent's timer.
-
-    Attributes:
-        stopped_by: the name of the first callback that stopped the run; None before.
-    """
+    """Calls the hooks of all callbacks, in the section `callbacks` of the agent's timer."""
 
     def __init__(
         self, callbacks: Mapping[str, Callback], timer: Timer, directory: Path, recorder: Recorder
     ) -> None:
-        """Calls nothing yet.
-
-        Args:
-            callbacks: the callbacks by name.
-            timer: the agent's.
-            directory: the run's.
-            recorder: knows the clock and the returns of the run.
-        """
+        """Calls nothing yet; `recorder` knows the clock and the returns of the run."""
         self._callbacks, self._timer = callbacks, timer
         self._directory, self._recorder = directory, recorder
         self._at: dict[str, int] = {"iteration": 0, "env_steps": 0}
-        self.stopped_by: str | None = None
+        self.stopped_by: str | None = None  # the first callback that stopped the run
 
     def round(self, iteration: Iteration) -> None:
         """Calls `on_round` after that round."""

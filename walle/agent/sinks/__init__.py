@@ -22,15 +22,7 @@ def make_sinks(
     options: Mapping[str, Any],
     resumed_at: int | None = None,
 ) -> list[Sink]:
-    """The sinks of `logger.name`.
-
-    Args:
-        kind: "files" for none, "tensorboard" or "wandb".
-        directory: the run's directory, with its run.json and status.json.
-        config: the configuration as plain values.
-        options: arguments of `wandb.init`.
-        resumed_at: environment steps of the checkpoint from which a run is resumed.
-    """
+    """The sinks of `logger.name`; `options` are arguments of `wandb.init`."""
     if kind == "tensorboard":
         return [TensorBoardSink(directory / "tensorboard", describe(directory, config), resumed_at)]
     if kind == "wandb":

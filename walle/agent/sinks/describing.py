@@ -17,19 +17,12 @@ _FOLLOWING = ("sampler.lanes", "sampler.slots", "schedule_steps")
 
 
 class Description(NamedTuple):
-    """A run as a sink shows it among other runs.
+    """A run as a sink shows it among other runs."""
 
-    Attributes:
-        name: the settings that distinguish the run, such as `sampler.n=4 seed=1`.
-        tags: the algorithm and the environment.
-        sweep: name of the sweep's directory; None for a single run.
-        settings: the configuration without what follows from other settings, nested.
-    """
-
-    name: str
-    tags: tuple[str, ...]
-    sweep: str | None
-    settings: dict[str, Any]
+    name: str  # the settings that distinguish the run, such as `sampler.n=4 seed=1`
+    tags: tuple[str, ...]  # the algorithm and the environment
+    sweep: str | None  # name of the sweep's directory; None for a single run
+    settings: dict[str, Any]  # the configuration without what follows from other settings, nested
 
 
 def describe(directory: Path, config: Mapping[str, Any]) -> Description:
@@ -49,23 +42,18 @@ def describe(directory: Path, config: Mapping[str, Any]) -> Description:
 
 
 def settings(config: Mapping[str, Any], typed: Sequence[str]) -> dict[str, Any]:
-    """The nested settings, without those that follow from others and that nobody typed.
-
-    Args:
-        config: the whole configuration, nested.
-        typed: the overrides, such as `sampler.lanes=32`.
-    """
+    """The nested settings, without those that follow from others and that nobody typed."""
     keys = {override.lstrip("+").partition("=")[0] for override in typed}
     left_out = {*_NOT_OF_THE_EXPERIMENT, *_FOLLOWING} - keys.intersection(_FOLLOWING)
-    return _without(config, left_out, "")
 
+    def kept(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        return {
+            key: kept(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+            for key, value in node.items()
+            if prefix + key not in left_out
+        }
 
-def _without(node: Mapping[str, Any], left_out: set[str], prefix: str) -> dict[str, Any]:
-    return {
-        key: _without(value, left_out, f"{prefix}{key}.") if isinstance(value, Mapping) else value
-        for key, value in node.items()
-        if prefix + key not in left_out
-    }
+    return kept(config, "")
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:

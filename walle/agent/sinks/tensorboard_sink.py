@@ -33,11 +33,8 @@ class TensorBoardSink:
     ) -> None:
         """Writes event files into `directory`, the settings of the run first.
 
-        Args:
-            directory: of the event files.
-            described: the run's settings.
-            resumed_at: environment steps of the checkpoint; TensorBoard drops what earlier files
-                hold for later steps, which the resumed run repeats.
+        TensorBoard drops what earlier files hold for steps after `resumed_at`, the steps of the
+        checkpoint, which the resumed run repeats.
         """
         from torch.utils import tensorboard
         from torch.utils.tensorboard import summary as summaries

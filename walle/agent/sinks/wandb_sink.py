@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from walle.agent.csv_file import Row
-from walle.agent.sinks.describing import (
-    Description,
-    Speed,
-    by_section,
-    of_evaluation,
-    summary,
-)
+from walle.agent.sinks.describing import Description, Speed, by_section, of_evaluation, summary
 from walle.system.run_files import read_status, update_status
 
 
@@ -24,10 +18,7 @@ class WandbSink:
     def __init__(self, directory: Path, described: Description, options: Mapping[str, Any]) -> None:
         """Starts a W&B run, or continues the one that status.json of a resumed run names.
 
-        Args:
-            directory: the run's directory.
-            described: name, tags and settings of the run.
-            options: arguments of `wandb.init`; their tags are added to those of the run.
+        `options` are arguments of `wandb.init`; their tags are added to those of the run.
         """
         import wandb
 

@@ -17,10 +17,11 @@ from walle.algos import engines, native
 from walle.algos.base import Capabilities, CompilableSettings
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, positive, within
+from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step
 from walle.learning.replay import Replay, Transitions, row_width
 from walle.learning.sharing.team import ALONE, Team
-from walle.learning.step import Divisible, Stage, Updates
+from walle.learning.step import Divisible, Stage, Updates, gradient_of
 from walle.learning.trees import leaves, rebuild
 from walle.nets.factory import NetSettings
 from walle.nets.normalize import ObservationNormalizer
@@ -54,15 +55,10 @@ class OffPolicySettings(CompilableSettings):
 
 
 class Draw(NamedTuple):
-    """The arguments of `OffPolicy.learn`: the inputs of N blocks of updates.
+    """The arguments of `OffPolicy.learn`: the inputs of N blocks of updates."""
 
-    Attributes:
-        minibatches: [N, K, B, W] rows of the replay buffer.
-        noise: [N, K, M, B, A] standard normal.
-    """
-
-    minibatches: Tensor
-    noise: Tensor
+    minibatches: Tensor  # [N, K, B, W] rows of the replay buffer
+    noise: Tensor  # [N, K, M, B, A] standard normal
 
 
 class Sample(NamedTuple):
@@ -317,7 +313,8 @@ def _check_memory(settings: Any, capacity: int, problem: Problem, actions: int) 
 class ContinuousOffPolicy(OffPolicy):
     """Base of the off-policy algorithms with a policy that the gradient of its critics improves.
 
-    A subclass adds `start`, `stages` and `summary`; its state has a `policy` with a `vector`.
+    A subclass adds `start`, `target`, `stages` and `summary`; its state has the `TrainState`s
+    `policy` and `critic`.
     """
 
     def __init__(
@@ -364,6 +361,24 @@ class ContinuousOffPolicy(OffPolicy):
             policy: [P] the policy's parameters.
             critic: [Q] the parameters of all critics.
         """
+
+    @abstractmethod
+    def target(self, state: Any, batch: Sample) -> Tensor:
+        """The critics' target, [B]."""
+
+    def critic_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
+        """The gradient of the critics' loss, [Q]; the loss, and the critics' mean value."""
+        x, target = batch.transitions, self.target(state, batch)
+
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            q = self.critic(vector, x.obs, x.action)
+            return losses.critic_loss(q, target), [q.mean()]
+
+        return gradient_of(loss, state.critic.vector)
+
+    def critic_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
+        """Moves the critics along the gradient [Q]."""
+        return state._replace(critic=self.adam_step(state.critic, grad)), numbers
 
     @property
     def policy_vector(self) -> Tensor:

@@ -16,6 +16,7 @@ Departures from the paper:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import byref
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -34,7 +35,7 @@ from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.learning import losses
 from walle.learning.adam import TrainState
-from walle.learning.native.replay_updates import NativeUpdates, ddpg_updates
+from walle.learning.native.replay_updates import NativeUpdates, Smoothing
 from walle.learning.step import Stage, gradient_of
 from walle.nets.factory import NetSettings
 
@@ -86,7 +87,9 @@ class DDPG(ContinuousOffPolicy):
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
         parts = native.actor_critic(self, self.critics)
-        return ddpg_updates(parts, self.updates_per_block, self.smoothing)
+        block, smoothing = self.updates_per_block, self.smoothing
+        noise = smoothing and byref(Smoothing(*smoothing))
+        return NativeUpdates("ddpg", parts, block, noise, block=block, metrics=3)
 
     def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
         """The state before the first update; the targets are copies of the networks."""
@@ -101,28 +104,12 @@ class DDPG(ContinuousOffPolicy):
         critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
         return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
 
-    def critic_gradient(self, state: DDPGState, batch: Sample) -> tuple[Tensor, Tensor]:
-        """The gradient of the critic's loss, [Q]; the loss, and the critic's mean value."""
-        x, target = batch.transitions, self.target(state, batch)
-
-        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
-            q = self.critic(vector, x.obs, x.action)
-            return losses.critic_loss(q, target), [q.mean()]
-
-        return gradient_of(loss, state.critic.vector)
-
     def target(self, state: DDPGState, batch: Sample) -> Tensor:
         """The critic's target y = r + γ c Q'(s', π'(s')), [B]."""
         x = batch.transitions
         action = self.policy.act(state.policy_target, x.next_obs)
         q = self.critic(state.critic_target, x.next_obs, action)
         return losses.td_target(x.reward, x.continues, q, self.settings.gamma)
-
-    def critic_step(
-        self, state: DDPGState, grad: Tensor, numbers: Tensor
-    ) -> tuple[DDPGState, Tensor]:
-        """Moves the critic along the gradient [Q]."""
-        return state._replace(critic=self.adam_step(state.critic, grad)), numbers
 
     def policy_gradient(self, state: DDPGState, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the policy's loss, [P], and the loss."""

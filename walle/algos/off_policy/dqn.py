@@ -40,7 +40,7 @@ from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState
 from walle.learning.native.library import ACTIVATIONS, ints, widths
-from walle.learning.native.replay_updates import ActionValues, NativeUpdates, dqn_updates
+from walle.learning.native.replay_updates import ActionValues, NativeUpdates
 from walle.learning.step import Stage, gradient_of
 from walle.nets.factory import NetSettings
 from walle.nets.replay_policies import EpsilonGreedyPolicy
@@ -143,7 +143,7 @@ class DQN(OffPolicy):
             is_double=s.double,
             target_interval=s.target_interval,
         )
-        return dqn_updates(parts)
+        return NativeUpdates("dqn", parts, metrics=2)
 
     @property
     def policy_vector(self) -> Tensor:

@@ -30,7 +30,7 @@ from walle.algos.off_policy.base import (
 from walle.algos.problem import Problem
 from walle.learning import losses
 from walle.learning.adam import TrainState
-from walle.learning.native.replay_updates import NativeUpdates, sac_updates
+from walle.learning.native.replay_updates import NativeUpdates
 from walle.learning.step import Stage, gradient_of
 from walle.nets.factory import NetSettings
 
@@ -67,7 +67,8 @@ class SAC(ContinuousOffPolicy):
 
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        return sac_updates(native.actor_critic(self, self.critics), self.target_entropy)
+        parts = native.actor_critic(self, self.critics)
+        return NativeUpdates("sac", parts, self.target_entropy, metrics=5)
 
     def start(self, policy: Tensor, critic: Tensor) -> SACState:
         """The state before the first update; the target is a copy of the critics, and α is 1."""
@@ -85,16 +86,6 @@ class SAC(ContinuousOffPolicy):
             Stage(self.policy_gradient, self.policy_step),
         ]
 
-    def critic_gradient(self, state: SACState, batch: Sample) -> tuple[Tensor, Tensor]:
-        """The gradient of the critics' loss, [Q]; the loss, and the critics' mean value."""
-        x, target = batch.transitions, self.target(state, batch)
-
-        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
-            q = self.critic(vector, x.obs, x.action)
-            return losses.critic_loss(q, target), [q.mean()]
-
-        return gradient_of(loss, state.critic.vector)
-
     def target(self, state: SACState, batch: Sample) -> Tensor:
         """The critics' target, [B], for an action a' ~ π(s').
 
@@ -105,12 +96,6 @@ class SAC(ContinuousOffPolicy):
         q = self.critic(state.critic_target, x.next_obs, action)
         gamma = self.settings.gamma
         return losses.soft_td_target(x.reward, x.continues, q, log_prob, temperature, gamma)
-
-    def critic_step(
-        self, state: SACState, grad: Tensor, numbers: Tensor
-    ) -> tuple[SACState, Tensor]:
-        """Moves the critics along the gradient [Q]."""
-        return state._replace(critic=self.adam_step(state.critic, grad)), numbers
 
     def policy_gradient(self, state: SACState, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the policy's loss, [P]; the loss, the mean of log π(a|s), and α."""

@@ -35,10 +35,10 @@ from walle.algos.on_policy.rows import StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState, TrainState
+from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState
 from walle.learning.native.passes import Loss
 from walle.learning.sharing.team import map_rows
-from walle.learning.step import Info, Learned, Optimizer
+from walle.learning.step import Info, Optimizer
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
@@ -94,10 +94,8 @@ class A2C(OnPolicy):
 
     def load_native(self) -> None:
         """Takes all later gradient steps in C++."""
-        s, adam, shards = self.settings, self.adam_settings, self.problem.shards
-        weights = {"value_weight": s.value_weight, "entropy_weight": s.entropy_weight}
-        loss = Loss("policy_gradient", **weights)
-        self.learn_in_cpp(native.passes(self, self.critic, loss, adam, shards))
+        weights = {k: getattr(self.settings, k) for k in ("value_weight", "entropy_weight")}
+        self.learn_in_cpp(native.passes(self, self.critic, Loss("policy_gradient", **weights)))
 
     def compile(self) -> None:
         """Compiles the gradient of a round."""

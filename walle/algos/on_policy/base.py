@@ -17,10 +17,10 @@ from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import returns
-from walle.learning.adam import AdamState
+from walle.learning.adam import AdamSettings, AdamState, Learned
 from walle.learning.native.passes import Passes
 from walle.learning.sharing.team import ALONE, Team
-from walle.learning.step import Divisible, Learned
+from walle.learning.step import Divisible
 from walle.nets.critics import Critic
 from walle.nets.factory import NetSettings
 from walle.nets.policies import StochasticPolicy
@@ -60,37 +60,22 @@ _NOTHING = np.zeros(0, np.float32)
 
 
 class Estimates(NamedTuple):
-    """Estimates for the steps of a round, [T, L] each.
+    """Estimates for the steps of a round, [T, L] each."""
 
-    Attributes:
-        advantage: the action's value minus the state's value.
-        target: the value that the value function is fitted to.
-        value: the value function's estimate that the other two are computed from.
-    """
-
-    advantage: Tensor
-    target: Tensor
-    value: Tensor
+    advantage: Tensor  # the action's value minus the state's value
+    target: Tensor  # the value that the value function is fitted to
+    value: Tensor  # the value function's estimate that the other two are computed from
 
 
 class StepBatch(NamedTuple):
-    """The N = T L steps of a round as the rows of a batch.
+    """The N = T L steps of a round as the rows of a batch."""
 
-    Attributes:
-        obs: [N, O].
-        action: [N, *A].
-        log_prob: [N] of the action under the policy before the update.
-        advantage: [N].
-        target: [N] of the value function.
-        value: [N] the value function's estimate before the update.
-    """
-
-    obs: Tensor
-    action: Tensor
-    log_prob: Tensor
-    advantage: Tensor
-    target: Tensor
-    value: Tensor
+    obs: Tensor  # [N, O]
+    action: Tensor  # [N, *A]
+    log_prob: Tensor  # [N] of the action under the policy before the update
+    advantage: Tensor  # [N]
+    target: Tensor  # [N] of the value function
+    value: Tensor  # [N] the value function's estimate before the update
 
     @classmethod
     def of(cls, experience: Experience, estimates: Estimates) -> StepBatch:
@@ -122,6 +107,7 @@ class OnPolicy(ABC):
 
     capabilities: ClassVar[Capabilities]
     replay = None
+    adam_settings = AdamSettings()
     optimizer: Any
     improve: Callable[..., Learned]
 

@@ -24,29 +24,20 @@ class Experience(NamedTuple):
 
     The true successor of a step is the next observation, except for M steps: the last step of the
     rollout and each step that ended an episode. The policy never saw the successors of these steps.
-
-    Attributes:
-        states: [T L + M, O] normalised: every observation, then the M unseen successors. Of rows
-            of bytes, which hold images, only the vectors are normalised.
-        needs_final_obs: [T, L] marks the M steps.
-        action: [T, L, *A].
-        reward: [T, L] scaled.
-        continues: [T, L] 0 after a terminal state, else 1.
-        ended: [T, L] an episode ended here, terminated or truncated.
-        log_prob: [T, L] under the policy that acted.
-        state: [L, S] the policy's memory before the first step.
-        ratio: [T, L] the newest policy's probability over the acting policy's, if lag is to be
-            corrected; else None.
     """
 
+    # [T L + M, O] normalised: every observation, then the M unseen successors. Of rows of bytes,
+    # which hold images, only the vectors are normalised
     states: Tensor
-    needs_final_obs: Tensor
-    action: Tensor
-    reward: Tensor
-    continues: Tensor
-    ended: Tensor
-    log_prob: Tensor
-    state: Tensor
+    needs_final_obs: Tensor  # [T, L] marks the M steps
+    action: Tensor  # [T, L, *A]
+    reward: Tensor  # [T, L] scaled
+    continues: Tensor  # [T, L] 0 after a terminal state, else 1
+    ended: Tensor  # [T, L] an episode ended here, terminated or truncated
+    log_prob: Tensor  # [T, L] under the policy that acted
+    state: Tensor  # [L, S] the policy's memory before the first step
+    # [T, L] the newest policy's probability over the acting policy's, if lag is to be corrected;
+    # else None
     ratio: Tensor | None = None
 
     @property

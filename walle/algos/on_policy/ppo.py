@@ -42,10 +42,10 @@ from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
 from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState, TrainState
+from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState
 from walle.learning.native.passes import Loss
 from walle.learning.sharing.team import map_rows
-from walle.learning.step import Info, Learned, Optimizer
+from walle.learning.step import Info, Optimizer
 from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
@@ -87,23 +87,14 @@ TOO_FAR = 1.5  # times the target of the KL divergence
 
 
 class PPOBatch(NamedTuple):
-    """N rows, each a step or a sequence of K steps.
+    """N rows, each a step or a sequence of K steps; columns are [N] or [N, K]."""
 
-    Attributes:
-        inputs: inputs of the networks.
-        action: [N, *A]; in sequences [N, K, *A].
-        log_prob: [N] or [N, K], like all below; of the action under the policy before the update.
-        advantage: of the action.
-        target: of the value function.
-        value: the value function's estimate before the update.
-    """
-
-    inputs: StepInputs | SequenceInputs
-    action: Tensor
-    log_prob: Tensor
+    inputs: StepInputs | SequenceInputs  # of the networks
+    action: Tensor  # [N, *A] or [N, K, *A]
+    log_prob: Tensor  # of the action under the policy before the update
     advantage: Tensor
-    target: Tensor
-    value: Tensor
+    target: Tensor  # of the value function
+    value: Tensor  # the value function's estimate before the update
 
 
 class PPO(OnPolicy):
@@ -168,8 +159,7 @@ class PPO(OnPolicy):
             noise_is_learned=s.log_std_end is None,
             kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
         )
-        adam, shards = self.adam_settings, self.problem.shards
-        passes = native.passes(self, self.critic, loss, adam, shards)
+        passes = native.passes(self, self.critic, loss)
         self.learn_in_cpp(passes)
         rows = self.problem.batch_size
         if not self.problem.rounds_vary and self.rows.minibatch_size < rows:
@@ -178,8 +168,7 @@ class PPO(OnPolicy):
 
     def compile(self) -> None:
         """Compiles the gradient of a minibatch."""
-        zeros = Experience.zeros(self.problem, self.net.state_size)
-        example = self.batch(zeros, self.vector)
+        example = self.batch(Experience.zeros(self.problem, self.net.state_size), self.vector)
         state = TrainState(self.vector, self.adam)
         self.optimizer.compile(state, example, self.rows.minibatch_size)
 

@@ -46,9 +46,9 @@ from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.adam import Result, TrainState
 from walle.learning.native.passes import Loss
-from walle.learning.step import Divisible, Info, Optimizer, Result
+from walle.learning.step import Divisible, Info, Optimizer
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
@@ -78,12 +78,7 @@ class PPOKLSettings(OnPolicySettings):
 
 
 class PPOKLBatch(NamedTuple):
-    """The round's N steps, see `StepBatch`, and what the penalty needs.
-
-    Attributes:
-        dist: [N, D] the old policy's distributions.
-        beta: [] β, the penalty's weight.
-    """
+    """The round's N steps, see `StepBatch`, and what the penalty needs."""
 
     obs: Tensor
     action: Tensor
@@ -91,8 +86,8 @@ class PPOKLBatch(NamedTuple):
     advantage: Tensor
     target: Tensor
     value: Tensor
-    dist: Tensor
-    beta: Tensor
+    dist: Tensor  # [N, D] the old policy's distributions
+    beta: Tensor  # [] β, the penalty's weight
 
 
 def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, float]:
@@ -125,7 +120,7 @@ class PPOKL(OnPolicy):
             settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
         )
         self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
-        self.optimizer = Optimizer(self.loss, AdamSettings(), stop=self.too_far)
+        self.optimizer = Optimizer(self.loss, self.adam_settings, stop=self.too_far)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
 
@@ -163,7 +158,7 @@ class PPOKL(OnPolicy):
         loss = Loss(
             "kl_penalty", eta=self.settings.eta, kl_target=target, kl_limit=TOO_FAR * target
         )
-        self.learn_in_cpp(native.passes(self, None, loss, AdamSettings(), self.problem.shards))
+        self.learn_in_cpp(native.passes(self, None, loss))
 
     def compile(self) -> None:
         """Compiles the policy's gradient."""

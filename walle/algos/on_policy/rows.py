@@ -6,7 +6,7 @@ a memory they are the memory's state.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,28 +17,6 @@ from walle.nets.factory import NetSettings
 from walle.nets.mlp import Params
 from walle.nets.policies import StochasticPolicy, encoder_of, memory_of
 from walle.nets.recurrent import GRU
-
-
-class Rows(Protocol):
-    """A way to cut a round into rows."""
-
-    minibatch_size: int
-
-    def features(self, params: Params, inputs: Any) -> Tensor:
-        """Features [N, ..., F] of a minibatch of N rows; differentiable."""
-        ...
-
-    def with_features(self, params: Params, experience: Experience) -> Experience:
-        """A round with features instead of its observations."""
-        ...
-
-    def inputs(self, experience: Experience, featured: Experience) -> Any:
-        """The rows that `features` takes; `featured` is the result of `with_features`."""
-        ...
-
-    def as_rows(self, column: Tensor) -> Tensor:
-        """Cuts a field of the round, [T, L, ...], into rows."""
-        ...
 
 
 class StepInputs(NamedTuple):
@@ -54,20 +32,21 @@ class StepRows:
         """A minibatch has `minibatch_size` steps."""
         self.minibatch_size = minibatch_size
 
-    def features(self, params: Params, inputs: StepInputs) -> Tensor:  # noqa: ARG002
-        """The observations, [N, O]."""
-        return inputs.obs
+    def features(self, params: Params, inputs: Any) -> Tensor:  # noqa: ARG002
+        """Features [N, ..., F] of a minibatch of N `inputs`; differentiable."""
+        features: Tensor = inputs.obs
+        return features
 
     def with_features(self, params: Params, experience: Experience) -> Experience:  # noqa: ARG002
-        """The round itself."""
+        """The round with features instead of its observations."""
         return experience
 
-    def inputs(self, experience: Experience, featured: Experience) -> StepInputs:  # noqa: ARG002
-        """The observations, [T L, O]."""
+    def inputs(self, experience: Experience, featured: Experience) -> Any:  # noqa: ARG002
+        """The rows that `features` takes; `featured` is the result of `with_features`."""
         return StepInputs(self.as_rows(experience.obs))
 
     def as_rows(self, column: Tensor) -> Tensor:
-        """Reshapes [T, L, ...] to [T L, ...]."""
+        """Cuts a field of the round, [T, L, ...], into rows: here [T L, ...]."""
         return column.flatten(0, 1)
 
 
@@ -79,7 +58,7 @@ class ImageRows(StepRows):
         super().__init__(minibatch_size)
         self._encoder = encoder
 
-    def features(self, params: Params, inputs: StepInputs) -> Tensor:
+    def features(self, params: Params, inputs: Any) -> Tensor:
         """Features [N, F] of rows of bytes."""
         return self._encoder(params, inputs.obs)
 
@@ -89,20 +68,14 @@ class ImageRows(StepRows):
 
 
 class SequenceInputs(NamedTuple):
-    """N sequences of K steps.
+    """N sequences of K steps."""
 
-    Attributes:
-        obs: [N, K, O].
-        began: [N, K] an episode begins with this step.
-        state: [N, H] the memory before the first step.
-    """
-
-    obs: Tensor
-    began: Tensor
-    state: Tensor
+    obs: Tensor  # [N, K, O]
+    began: Tensor  # [N, K] an episode begins with this step
+    state: Tensor  # [N, H] the memory before the first step
 
 
-class SequenceRows:
+class SequenceRows(StepRows):
     """Rows of K consecutive steps of a lane, with the memory's state before the first step.
 
     The state is computed by unrolling the round from the samplers' first state, with the parameters
@@ -111,10 +84,10 @@ class SequenceRows:
 
     def __init__(self, memory: GRU, steps: int, minibatch_size: int) -> None:
         """A row has `steps` (K) steps; a minibatch has `minibatch_size` steps."""
+        super().__init__(minibatch_size // steps)
         self._memory, self._steps = memory, steps
-        self.minibatch_size = minibatch_size // steps
 
-    def features(self, params: Params, inputs: SequenceInputs) -> Tensor:
+    def features(self, params: Params, inputs: Any) -> Tensor:
         """Unrolls the memory over N sequences: [N, K, O] -> [N, K, H]."""
         obs, began = inputs.obs.transpose(0, 1), inputs.began.transpose(0, 1)
         return self._memory.unroll(params, obs, began, inputs.state).transpose(0, 1)
@@ -141,7 +114,7 @@ class SequenceRows:
         return sequences.transpose(1, 2).flatten(0, 1)
 
 
-def make_rows(policy: StochasticPolicy, net: NetSettings, minibatch_size: int) -> Rows:
+def make_rows(policy: StochasticPolicy, net: NetSettings, minibatch_size: int) -> StepRows:
     """Sequences for a policy with a memory, else single steps."""
     memory, encoder = memory_of(policy), encoder_of(policy)
     if encoder is not None:

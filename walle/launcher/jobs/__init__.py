@@ -1,6 +1,5 @@
 """The processes of a sweep's jobs.
 
-client.py        the launcher's side: starts the fork server, requests jobs
 fork_server.py   the process that every job is forked from, seen from the launcher and from
                      inside, and the jobs' supervisors
 job.py           a job inside its own process

@@ -82,8 +82,7 @@ class RunningJob:
     """A job that was started. Its `link` becomes readable when the job ends."""
 
     def __init__(self, link: Connection) -> None:
-        """Takes the launcher's end of the link to the job's supervisor."""
-        self.link = link
+        self.link = link  # the launcher's end of the link to the job's supervisor
 
     def signal(self, signum: int) -> None:
         """Sends a signal to the job's main process; does nothing once that has ended."""
@@ -136,22 +135,20 @@ class ForkServer:
             )
         self._link = Connection(ours.detach())
         try:
-            self._prepare()
-        except BaseException:
-            self.close()
-            raise
-
-    def _prepare(self) -> None:
-        try:
             self._link.send_bytes(pickle.dumps(self._wanted))
             failure: str | None = self._link.recv()
         except (EOFError, ConnectionError):
             code = self._process.wait()
+            self.close()
             raise PreparationError(
                 f"the process that starts the jobs ended with status {code} while it imported "
                 "what they need; its output above says why"
             ) from None
+        except BaseException:
+            self.close()
+            raise
         if failure:
+            self.close()
             raise PreparationError(f"the jobs' modules could not be imported:\n{failure}")
 
     def start(self, request: job.Request) -> RunningJob:
@@ -184,10 +181,8 @@ class ForkServer:
 def main(link_fd: int, lock_fd: int) -> None:
     """Serves the launcher until the link closes. In the forked jobs, runs the job and exits.
 
-    Args:
-        link_fd: this end of the socket to the launcher.
-        lock_fd: the jobs' lock on the sweep's directory. Each supervisor keeps it until its job
-            has ended, so that a launcher with the lock knows that no earlier job is running.
+    Each supervisor keeps `lock_fd`, the jobs' lock on the sweep's directory, until its job has
+    ended, so that a launcher with the lock knows that no earlier job is running.
     """
     link = Connection(link_fd)
     for number in SAVING:
@@ -225,10 +220,9 @@ def _prepare(link: Connection) -> job.HydraState | None:
 
 
 def _serve(link: Connection) -> tuple[Connection, bytes] | None:
-    """Forks a supervisor for every request.
+    """Forks a supervisor for every request; None at the end.
 
-    Returns:
-        in each supervisor, its own link and the pickled request of its job; None at the end.
+    Returns in each supervisor, with its own link and the pickled request of its job.
     """
     supervisors: dict[int, int] = {}  # process id -> a file descriptor readable once it ended
     while True:
@@ -260,8 +254,7 @@ def _serve(link: Connection) -> tuple[Connection, bytes] | None:
 def _supervise(link: Connection) -> int:
     """Starts the job, ends all its processes when it ends, and reports to the launcher.
 
-    Returns:
-        In the job's process only: the file for its result. The supervisor never returns.
+    Returns in the job's process only, with the file for its result.
     """
     adopt_orphans()
     result_fd = os.memfd_create("result")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
-from walle.launcher.allocation import Allocator, Grant
+from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
@@ -21,7 +21,6 @@ from walle.launcher.locks import jobs_locked, launcher_locked, locked
 from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
 from walle.launcher.records import LOG, last_lines
-from walle.launcher.resources import Resources, sweep_cores, visible_gpus
 from walle.launcher.runner import runner
 from walle.launcher.screen import Screen, open_screen
 from walle.launcher.settings import (
@@ -48,11 +47,6 @@ class LocalBackend:
     """Runs jobs on the cores of this machine; they end with the command that started them."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
-        """Finds the cores and GPUs.
-
-        Raises:
-            ValueError: the settings name a core that this process may not use.
-        """
         self._settings = settings
         cores = sweep_cores(settings.cores)
         self.resources = Resources(cores, visible_gpus(settings.gpus, os.environ))
@@ -98,11 +92,6 @@ class WorkersBackend(ABC):
     """
 
     def __init__(self, settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
-        """Checks the settings.
-
-        Raises:
-            ValueError: they cannot work.
-        """
         check_worker_settings(settings, workers)
         self._settings, self._heartbeat_s = settings, workers.heartbeat_s
         cores = list(range(workers.cores or 0))
@@ -110,7 +99,6 @@ class WorkersBackend(ABC):
         self._earlier: Submission | None = None
 
     def _connected(self) -> AbstractContextManager[object]:
-        """Connects to the scheduler for the body."""
         return nullcontext()
 
     @abstractmethod
@@ -123,11 +111,7 @@ class WorkersBackend(ABC):
 
     @abstractmethod
     def _submit(self, plan: Plan, sweep: Path, directory: Path) -> Submission:
-        """Starts workers for the plan that is stored in `directory`.
-
-        Raises:
-            BackendError: the jobs cannot run there.
-        """
+        """Starts workers for the plan that is stored in `directory`."""
 
     @abstractmethod
     def _how_to_end(self, submission: Submission) -> tuple[str, str]:
@@ -196,7 +180,14 @@ class WorkersBackend(ABC):
             store(directory, sweep, plan, self._settings, preparation)
             submission = self._submit(plan, sweep, directory)
         else:
-            submission.check_joined(plan.nums, self._how_to_end(submission)[0])
+            workers = ", ".join(submission.arrays)
+            if more := set(plan.nums).difference(submission.nums):
+                raise BackendError(
+                    f"workers of an earlier command ({workers}) still run jobs of this sweep, and "
+                    f"{count_text(len(more), 'job')} of this command are not theirs: wait for "
+                    f"them, or {self._how_to_end(submission)[0]}"
+                )
+            log.info(f"the workers of an earlier command ({workers}) run these jobs")
         status = shlex.join(["walle", "sweep", "status", str(sweep)])
         how = f"`{status}` shows them{self._how_to_end(submission)[1]}"
         if not self._settings.wait:
@@ -245,11 +236,7 @@ class Follower:
         stop_rule: StopRule | None = None,
         stop_rule_s: float = POLL_S,
     ) -> None:
-        """Has seen nothing yet.
-
-        `ask` asks the scheduler which workers of `Submission.arrays` it still has, and returns None
-        if it does not answer. `stop_rule` is called for every job after `stop_rule_s` seconds each.
-        """
+        # `ask` is `WorkersBackend._states`; the stop rule is applied every `stop_rule_s` seconds.
         self._plan, self._submission, self.screen = plan, submission, screen
         self._ask = ask
         self._claims, self._stops = Claims(submission.directory), Stops(submission.directory)

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from walle.launcher.allocation import Allocator, Grant, Need
-from walle.launcher.resources import Resources
+from walle.launcher.allocation import Allocator, Grant, Need, Resources
 from walle.system.files import write_atomically
 
 if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the claims and starts without Hydra
@@ -49,7 +48,7 @@ class Claims:
     """The claims of one submission, as one process sees and makes them."""
 
     def __init__(self, directory: Path, owner: str = "") -> None:
-        """Makes the directories of the worker `owner`; an observer has no name, writes nothing."""
+        # An observer has no name, and writes nothing.
         self._claims, self._alive = directory / CLAIMS, directory / ALIVE
         self._owner = owner
         for path in (self._claims, self._alive) if owner else ():
@@ -160,7 +159,6 @@ class Stops:
     def __init__(
         self, directory: Path, every_s: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Has read nothing yet; lists the submission's `directory` every `every_s` seconds."""
         self._directory, self._every_s, self._clock = directory / STOPS, every_s, clock
         self._read_at = float("-inf")
         self._reasons: dict[int, str] = {}
@@ -195,10 +193,7 @@ class Liveness:
     def __init__(
         self, claims: Claims, stale_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Has seen nothing yet; a worker has vanished after `stale_s` seconds without a change.
-
-        `clock` counts seconds of this process alone; nothing is compared with another clock.
-        """
+        # `clock` counts seconds of this process alone; nothing is compared with another clock.
         self._claims, self._stale_s, self._clock = claims, stale_s, clock
         self._seen: dict[str, _Seen] = {}
 
@@ -237,21 +232,12 @@ class ClaimedJobs(Allocator):
         max_failures: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Has looked at no claim yet.
+        """See `Allocator`; `nums` has the number of every job, by index.
 
-        Args:
-            needs: see `Allocator`, as the next three.
-            order: of the jobs of the submission.
-            resources: of this worker.
-            exclusive: run one job at a time.
-            nums: the number of every job, by index.
-            claims: of the submission.
-            stale_s: seconds without a heartbeat after which a worker has vanished. The directory is
-                listed again after a quarter of them.
-            is_locked: whether the run of a job, given by index, still holds its directory.
-            ending: signals that ask this worker to end; grows.
-            max_failures: failed jobs of all workers after which no further job starts.
-            clock: seconds of this process.
+        A worker has vanished after `stale_s` seconds without a heartbeat; the directory is listed
+        again after a quarter of them. `is_locked` takes an index: whether the job's run still holds
+        its directory. Signals that ask this worker to end grow in `ending`. No further job starts
+        after `max_failures` failed jobs of all workers.
         """
         super().__init__(needs, order, resources, exclusive=exclusive)
         self._nums, self._claims, self._is_locked = nums, claims, is_locked

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from walle.launcher.resources import parse_cpu_list
+from walle.launcher.allocation import parse_cpu_list
 from walle.launcher.settings import BackendError
 
 TIMEOUT_S = 60.0
@@ -23,11 +23,7 @@ class SlurmError(BackendError):
 
 
 def check_installed() -> None:
-    """Checks that Slurm's commands are there.
-
-    Raises:
-        SlurmError: some are not.
-    """
+    """Raises `SlurmError` unless Slurm's commands are there."""
     if absent := [name for name in NEEDED if shutil.which(name) is None]:
         raise SlurmError(
             f"hydra.launcher.backend=slurm needs Slurm's commands, and {', '.join(absent)} cannot "
@@ -36,11 +32,7 @@ def check_installed() -> None:
 
 
 def check_partition(wanted: str | None) -> None:
-    """Checks that the cluster has the partitions of `hydra.launcher.slurm.partition`.
-
-    Raises:
-        SlurmError: it does not, or Slurm does not answer.
-    """
+    """Raises `SlurmError` unless the cluster has the partitions of `slurm.partition`."""
     if wanted is None:
         return
     known = sorted(set(_call("sinfo", "-h", "-o", "%R").split()))
@@ -52,11 +44,7 @@ def check_partition(wanted: str | None) -> None:
 
 
 def max_array_size() -> int:
-    """The number of elements that one array of jobs may have.
-
-    Raises:
-        SlurmError: Slurm does not answer, or allows no arrays.
-    """
+    """The number of elements that one array of jobs may have."""
     match = re.search(r"MaxArraySize\s*=\s*(\d+)", _call("scontrol", "show", "config"))
     most = int(match[1]) if match else DEFAULT_ARRAY_SIZE
     if most == 0:
@@ -68,11 +56,7 @@ def max_array_size() -> int:
 
 
 def submit(script: str, elements: int) -> str:
-    """Submits an array of jobs with a batch script; returns its number.
-
-    Raises:
-        SlurmError: Slurm refuses.
-    """
+    """Submits an array of jobs with a batch script; returns its number."""
     output = _call("sbatch", "--parsable", f"--array=0-{elements - 1}", given=script)
     return output.strip().splitlines()[-1].partition(";")[0]
 
@@ -87,8 +71,7 @@ class InQueue(NamedTuple):
 def states(arrays: Sequence[str]) -> dict[str, InQueue] | None:
     """The state of every worker in the queue, by its name such as `12_0`, in one call.
 
-    Returns:
-        None where Slurm cannot be asked: it is not installed here, or does not answer.
+    None where Slurm cannot be asked: it is not installed here, or does not answer.
     """
     try:
         output = _call("squeue", "-h", "-r", "-o", "%i %T %r", "-j", ",".join(arrays))
@@ -116,11 +99,7 @@ def worker_name(environ: Mapping[str, str]) -> str | None:
 def requeue(name: str) -> bool:
     """Asks Slurm to start a worker again, unless its user cancelled it or Slurm does so by itself.
 
-    Returns:
-        whether Slurm was asked.
-
-    Raises:
-        SlurmError: Slurm refuses.
+    Returns whether Slurm was asked.
     """
     match = re.search(r"JobState=(\w+)", _call("scontrol", "show", "job", "-o", name))
     wanted = match is not None and match[1] in WANT_REQUEUE

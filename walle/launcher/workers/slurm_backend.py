@@ -31,11 +31,6 @@ class SlurmBackend(WorkersBackend):
     """Runs jobs in workers on the nodes of a cluster."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
-        """Asks Slurm whether the settings can work.
-
-        Raises:
-            ValueError: they cannot, or Slurm is missing.
-        """
         super().__init__(settings, settings.slurm)
         self._slurm = settings.slurm
         slurm.check_installed()
@@ -127,15 +122,6 @@ def batch_script(
                 f"{setting} does not contain {COMMAND}: put it where the worker is to be started, "
                 f"as in `exec {COMMAND}`"
             )
-    options = _options(settings, name=name, log=log, cores=cores)
-    lines = "\n".join(f"#SBATCH {option}" for option in options)
-    parts = {OPTIONS: lines, SETUP: "\n".join(settings.setup), COMMAND: command}
-    for word, part in parts.items():
-        text = text.replace(word, part)
-    return text
-
-
-def _options(settings: SlurmConf, *, name: str, log: str, cores: int | None) -> list[str]:
     named = {
         "job-name": name,
         "partition": settings.partition,
@@ -155,4 +141,9 @@ def _options(settings: SlurmConf, *, name: str, log: str, cores: int | None) -> 
     given = [f"--{key}={value}" for key, value in named.items() if value is not None]
     # A directory's name may hold spaces.
     given = [shlex.quote(text) if any(map(str.isspace, text)) else text for text in given]
-    return [*given, "--requeue", *(["--exclusive"] if cores is None else []), *settings.options]
+    options = [*given, "--requeue", *(["--exclusive"] if cores is None else []), *settings.options]
+    lines = "\n".join(f"#SBATCH {option}" for option in options)
+    parts = {OPTIONS: lines, SETUP: "\n".join(settings.setup), COMMAND: command}
+    for word, part in parts.items():
+        text = text.replace(word, part)
+    return text

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from walle.launcher.settings import BackendError
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claims
 from walle.system.files import write_atomically
-from walle.system.format import count_text
-
-log = logging.getLogger(__name__)
 
 WORKERS, SUBMITTED, LOGS = ".workers", "submitted.json", "logs"
 LIVING = ("RUNNING", "COMPLETING", "SUSPENDED")  # a worker in such a state still has its cores
@@ -39,23 +34,6 @@ class Submission(NamedTuple):
             "stale_s": self.stale_s,
         }
         write_atomically(self.directory / SUBMITTED, json.dumps(content) + "\n")
-
-    def check_joined(self, nums: Sequence[int], end: str) -> None:
-        """Checks that this submission, which still has workers, runs all jobs of a new command.
-
-        `end` says how to end the workers.
-
-        Raises:
-            BackendError: it does not.
-        """
-        workers = ", ".join(self.arrays)
-        if more := set(nums).difference(self.nums):
-            raise BackendError(
-                f"workers of an earlier command ({workers}) still run jobs of this sweep, and "
-                f"{count_text(len(more), 'job')} of this command are not theirs: wait for them, or "
-                f"{end}"
-            )
-        log.info(f"the workers of an earlier command ({workers}) run these jobs")
 
 
 def new_directory(sweep: Path) -> Path:

@@ -13,18 +13,17 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cloudpickle
 from omegaconf import open_dict, read_write
 
-from walle.launcher.allocation import Need
+from walle.launcher.allocation import Need, Resources, read_siblings, spread, visible_gpus
 from walle.launcher.composing import Job
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.locks import jobs_locked
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest, write_index
-from walle.launcher.resources import Resources, read_siblings, spread, visible_gpus
 from walle.launcher.runner import runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
@@ -43,7 +42,6 @@ class StoredJobs:
     """The jobs of a submission, each in a file of its own: a worker reads those that it runs."""
 
     def __init__(self, directory: Path, nums: Sequence[int]) -> None:
-        """Reads nothing yet; `nums` are the numbers of the jobs."""
         self._directory, self._nums = directory, nums
 
     def __len__(self) -> int:
@@ -67,12 +65,6 @@ class StoredPlan(NamedTuple):
     command: str  # the command that started the sweep
     cwd: str  # its working directory
     path: list[str]  # its `sys.path`
-
-    @staticmethod
-    def read(directory: Path) -> StoredPlan:
-        """Reads the plan from a submission's directory."""
-        stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
-        return stored
 
 
 def store(
@@ -99,13 +91,14 @@ def store(
     (directory / COMMON).write_bytes(cloudpickle.dumps(stored))
 
 
-class WorkerHost(Protocol):
+class WorkerHost:
     """Where a worker runs, as its scheduler knows it."""
 
     name: str  # of the worker among those of its submission
 
     def cores(self, usable: list[int]) -> list[int]:
         """The worker's cores, among those that this process may use."""
+        raise NotImplementedError
 
     def jobs_are_over(self, arrays: Sequence[str]) -> None:
         """No worker of the submission is needed any more; see `Submission`."""
@@ -114,11 +107,10 @@ class WorkerHost(Protocol):
         """The worker was asked to end before its jobs were over."""
 
 
-class SlurmHost:
+class SlurmHost(WorkerHost):
     """An element of an array of Slurm's jobs."""
 
     def __init__(self) -> None:
-        """Reads the variables that Slurm has set."""
         self._known = slurm.worker_name(os.environ)
         self.name = self._known or "0"
 
@@ -143,7 +135,7 @@ def main(directory: Path, host: WorkerHost) -> int:
     Asked to end, it waits until its jobs have written their checkpoints, and gives them back.
     """
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stdout)
-    stored = StoredPlan.read(directory)
+    stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
     os.chdir(stored.cwd)
     sys.path[:] = stored.path
     ending: list[int] = []

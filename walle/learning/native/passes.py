@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from walle.learning.adam import AdamSettings, AdamState
+from walle.learning.adam import AdamSettings, AdamState, Learned, Result
 from walle.learning.native.library import ACTIVATIONS, address, ints, load, structure, widths
-from walle.learning.sharing.team import ALONE, Exchange, Team
-from walle.learning.step import Learned, Result
+from walle.learning.sharing.team import ALONE, Team
 from walle.nets.critics import Critic
 from walle.nets.policies import (
     BernoulliPolicy,
@@ -26,6 +25,9 @@ from walle.nets.policies import (
     MultiCategoricalPolicy,
     StateScalePolicy,
 )
+
+if TYPE_CHECKING:
+    from walle.learning.sharing.shared_team import Exchange
 
 NAMES = ("loss", "grad_norm", "kl", "clip_fraction", "policy_loss", "value_loss", "entropy")
 CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`
@@ -46,71 +48,40 @@ INFO = {
 
 
 class Loss(NamedTuple):
-    """The loss of a minibatch, where passes end, and how `Passes.improve` estimates advantages.
+    """The loss of a minibatch, where passes end, and how `Passes.improve` estimates advantages."""
 
-    Attributes:
-        objective: a key of `OBJECTIVES`; ignored without a policy.
-        clip: ε of PPO.
-        value_weight: c_v.
-        value_clip: bounds a value's change; None does not.
-        entropy_weight: c_h.
-        eta: η, the weight of the squared excess of the KL divergence.
-        kl_target: half of the KL divergence above which there is an excess.
-        kl_limit: passes end before a step at a larger KL divergence; None never ends them.
-        noise_is_learned: whether log standard deviations that are parameters have a gradient.
-        gamma: γ.
-        gae_lambda: λ.
-        correction: of lag, a key of `CORRECTIONS`.
-        normalize_advantages: over the round.
-    """
-
-    objective: str = "clip"
-    clip: float = 0.2
-    value_weight: float = 1.0
-    value_clip: float | None = None
-    entropy_weight: float = 0.0
-    eta: float = 0.0
-    kl_target: float = 0.0
-    kl_limit: float | None = None
-    noise_is_learned: bool = True
-    gamma: float = 1.0
-    gae_lambda: float = 1.0
-    correction: str = "none"
-    normalize_advantages: bool = False
+    objective: str = "clip"  # a key of `OBJECTIVES`; ignored without a policy
+    clip: float = 0.2  # ε of PPO
+    value_weight: float = 1.0  # c_v
+    value_clip: float | None = None  # bound of a value's change; None for no bound
+    entropy_weight: float = 0.0  # c_h
+    eta: float = 0.0  # η, the weight of the squared excess of the KL divergence
+    kl_target: float = 0.0  # half of the KL divergence above which there is an excess
+    kl_limit: float | None = None  # passes end before a step at a larger KL divergence
+    noise_is_learned: bool = True  # whether log standard deviations that are parameters change
+    gamma: float = 1.0  # γ
+    gae_lambda: float = 1.0  # λ
+    correction: str = "none"  # of lag, a key of `CORRECTIONS`
+    normalize_advantages: bool = False  # over the round
 
 
 class Columns(NamedTuple):
-    """The columns of N rows; a value function needs `obs` and `target` only.
+    """The columns of N rows; a value function needs `obs` and `target` only."""
 
-    Attributes:
-        obs: [N, O].
-        action: [N, *A] float32, or int64 of discrete actions.
-        log_prob: [N] of the action under the policy before the passes.
-        advantage: [N].
-        target: [N] of the values.
-        value: [N] estimate before the passes, for `value_clip`.
-        dist: [N, D] distributions of the policy before the passes, for a KL penalty.
-    """
-
-    obs: Tensor
-    action: Tensor | None = None
-    log_prob: Tensor | None = None
-    advantage: Tensor | None = None
-    target: Tensor | None = None
-    value: Tensor | None = None
-    dist: Tensor | None = None
+    obs: Tensor  # [N, O]
+    action: Tensor | None = None  # [N, *A] float32, or int64 of discrete actions
+    log_prob: Tensor | None = None  # [N] of the action before the passes
+    advantage: Tensor | None = None  # [N]
+    target: Tensor | None = None  # [N] of the values
+    value: Tensor | None = None  # [N] before the passes, for `value_clip`
+    dist: Tensor | None = None  # [N, D] the old policy's distributions, for a KL penalty
 
 
 class Orders(NamedTuple):
-    """Random orders of a round's rows.
+    """Random orders of a round's rows, and the generator's states between them."""
 
-    Attributes:
-        rows: [E, N] the rows' numbers in each order.
-        states: E + 1 states of the generator: before each order, and after the last.
-    """
-
-    rows: Tensor
-    states: list[Tensor]
+    rows: Tensor  # [E, N] the rows' numbers in each order
+    states: list[Tensor]  # before each order, and after the last
 
     @classmethod
     def draw(cls, epochs: int, count: int, generator: torch.Generator) -> Orders:
@@ -124,14 +95,9 @@ class Orders(NamedTuple):
 
 _Networks = structure(
     "Networks",
-    policy=POINTER(c_int),
-    critic=POINTER(c_int),
-    policy_layers=c_int,
-    critic_layers=c_int,
-    activation=c_int,
-    kind=c_int,
-    counts=POINTER(c_int),
-    actions=c_int,
+    **dict.fromkeys(("policy", "critic"), POINTER(c_int)),
+    **dict.fromkeys(("policy_layers", "critic_layers", "activation", "kind"), c_int),
+    **{"counts": POINTER(c_int), "actions": c_int},
 )
 _INTS = "objective", "noise_is_learned", "correction", "normalize_advantages"
 _Loss = structure("Loss", **{name: c_int if name in _INTS else c_float for name in Loss._fields})
@@ -158,11 +124,7 @@ _TYPES: dict[str, Any] = {
 
 
 class Passes:
-    """Gradient steps on a policy, a critic or both, in passes over the rows of a round.
-
-    Attributes:
-        team: the learners that divide values and minibatches.
-    """
+    """Gradient steps on a policy, a critic or both, in passes over the rows of a round."""
 
     def __init__(
         self,
@@ -181,19 +143,19 @@ class Passes:
             activation: a key of `ACTIVATIONS`.
             loss: of a minibatch.
             settings: of Adam, and the bound of the gradient's norm.
-            shards: into how many parts a minibatch is divided, at least 1.
+            shards: into how many parts a minibatch is divided.
 
         Raises:
             CompilerError: there is no compiler that compiles it.
         """
-        self.team: Team = ALONE
+        self.team: Team = ALONE  # the learners that divide values and minibatches
         self._library = load("passes", _TYPES)
         nets = [net for net in (policy, critic) if net is not None]
         sizes = [[] if net is None else widths(net.layout) for net in (policy, critic)]
         self._obs_dim, self._size = max(sizes)[0], sum(net.layout.size for net in nets)
         self._policy, self._has_critic = policy, critic is not None
         self._names = INFO[loss.objective] if policy else NAMES[:2]
-        self._kind, self._counts = _distribution(policy)
+        self._kind, self._counts = KINDS.get(type(policy), 0), _choices(policy)
         networks = _Networks(
             *(*map(ints, sizes), *(max(0, len(x) - 1) for x in sizes), ACTIVATIONS[activation]),
             *(self._kind, ints(self._counts), len(self._counts)),
@@ -239,6 +201,10 @@ class Passes:
             experience: a `walle.algos.on_policy.experience.Experience`, float32 on the CPU.
             recompute: whether every epoch has advantages of its own critic, or all the first's.
             settings: the keyword arguments of `minimise`.
+
+        Raises:
+            TypeError: a tensor has another dtype than the library's.
+            ValueError: a tensor has another shape than the others.
         """
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if each is None else each.contiguous() for each in x))
@@ -251,7 +217,14 @@ class Passes:
             self._rows(Columns(obs, action, log_prob, each[-2], each[-1], first[0]))
             for each in estimates
         ]
-        self._begin(x)
+        steps, states = x.reward.shape, count + int(x.needs_final_obs.sum())
+        round_ = _Round(
+            address(x.states, (states, self._obs_dim)),
+            *(address(flags, steps, torch.bool) for flags in (x.needs_final_obs, x.ended)),
+            *(address(column, steps) for column in (x.reward, x.continues)),
+            *(None if x.ratio is None else address(x.ratio, steps), *steps, states),
+        )
+        self._library.passes_begin_round(self._learner, byref(round_))
 
         def rows_of(epoch: int, exchange: Exchange | None) -> Any:
             again = epoch > 0
@@ -273,6 +246,10 @@ class Passes:
                 the weight of a KL penalty.
             settings: `epochs`, the most passes; `minibatch_size`, whose last one of an epoch may
                 be smaller; `learning_rate` of Adam; and `generator`, which draws the orders.
+
+        Raises:
+            TypeError: a column has another dtype than the library's.
+            ValueError: a column is missing, or has another shape than N rows need.
         """
         columns = {k: x.contiguous() for k, x in data._asdict().items() if x is not None}
         beta, count = float(columns.pop("beta", 0.0)), len(data.obs)
@@ -295,7 +272,15 @@ class Passes:
     ) -> Result:
         whole, minibatches = minibatch_size >= count, -(-count // minibatch_size)
         numbers = torch.empty(epochs * minibatches, len(NAMES))
-        orders = None if whole else self._orders(epochs, count, generator)
+        orders, self._ahead = self._ahead, None
+        if whole:
+            orders = None
+        elif (
+            orders is None
+            or orders.rows.shape != (epochs, count)
+            or not torch.equal(orders.states[0], generator.get_state())
+        ):  # the generator would not draw the orders that were drawn ahead
+            orders = Orders.draw(epochs, count, generator)
         begin, to = 0 if orders is None else orders.rows.data_ptr(), numbers.data_ptr()
         settings = minibatch_size, learning_rate, beta
         before = [x.contiguous() for x in (vector, state.mean, state.square)]
@@ -323,40 +308,8 @@ class Passes:
         info = {name: means[name] for name in self._names}
         return Result(after[0], adam, info, taken, stopped)
 
-    def _orders(self, epochs: int, count: int, generator: torch.Generator) -> Orders:
-        """The orders drawn ahead, if the generator would draw the same ones now; else new ones."""
-        ahead, self._ahead = self._ahead, None
-        if (
-            ahead is not None
-            and ahead.rows.shape == (epochs, count)
-            and torch.equal(ahead.states[0], generator.get_state())
-        ):
-            return ahead
-        return Orders.draw(epochs, count, generator)
-
-    def _begin(self, x: Any) -> None:
-        """Prepares the estimates of an experience, whose tensors must be contiguous and stay.
-
-        Raises:
-            TypeError: a tensor has another dtype than the library's.
-            ValueError: a tensor has another shape than the others.
-        """
-        steps, count = x.reward.shape, x.reward.numel() + int(x.needs_final_obs.sum())
-        round_ = _Round(
-            address(x.states, (count, self._obs_dim)),
-            *(address(flags, steps, torch.bool) for flags in (x.needs_final_obs, x.ended)),
-            *(address(column, steps) for column in (x.reward, x.continues)),
-            *(None if x.ratio is None else address(x.ratio, steps), *steps, count),
-        )
-        self._library.passes_begin_round(self._learner, byref(round_))
-
     def _rows(self, x: Columns) -> Any:
-        """The struct of rows, whose tensors must be contiguous and stay.
-
-        Raises:
-            TypeError: a column has another dtype than the library's.
-            ValueError: a column is missing, or has another shape than N rows need.
-        """
+        """The struct of rows, whose tensors must be contiguous and stay."""
         rows, discrete = len(x.obs), self._kind >= 2
         shapes: dict[str, tuple[int, ...]] = {"obs": (rows, self._obs_dim)}
         if self._policy is not None:
@@ -379,9 +332,9 @@ class Passes:
         return _Rows(**pointers, count=rows)
 
     def estimate(self, to: Tensor, exchange: Exchange | None) -> bool:
-        """Writes the round's values, advantages and targets [3, N], or [2, N] without the values.
+        """Writes values, advantages and targets [3, N], or [2, N] without values.
 
-        Returns whether the team is whole; if not, nothing was written.
+        Returns False, and writes nothing, if the team broke.
         """
         pointers = [None] * (3 - len(to)) + [address(x) for x in to]
         return bool(self._library.passes_estimate(self._learner, _pointer(exchange), *pointers))
@@ -389,7 +342,7 @@ class Passes:
     def run(
         self, rows: Any, order: int | None, settings: tuple[Any, ...], exchange: Any, numbers: int
     ) -> int:
-        """Steps on each minibatch, until the KL divergence of one is too large.
+        """Steps on each minibatch, until the KL divergence of one is too large; see `passes.cpp`.
 
         Args:
             rows: the struct of a round's rows.
@@ -397,9 +350,6 @@ class Passes:
             settings: rows in a minibatch, Adam's step size, and β.
             exchange: of the team.
             numbers: address of the minibatches' numbers [M, I].
-
-        Returns:
-            The number of steps; fewer than minibatches if one was left out, -1 if the team broke.
         """
         pass_ = byref(rows), order, *settings, _pointer(exchange), numbers
         return int(self._library.passes_run(self._learner, *pass_))
@@ -411,16 +361,15 @@ class Passes:
         return spent[0], spent[1]
 
 
-def _distribution(policy: Any) -> tuple[int, list[int]]:
-    """The kind, and the choices in each entry of an action: 1 if continuous or a switch."""
-    kind = KINDS.get(type(policy), 0) if policy is not None else 0
+def _choices(policy: Any) -> list[int]:
+    """The choices in each entry of an action: 1 if it is continuous or a switch."""
     if isinstance(policy, MultiCategoricalPolicy):
-        return kind, policy.counts
+        return policy.counts
     if isinstance(policy, CategoricalPolicy):
-        return kind, [policy.dist_params_size]
+        return [policy.dist_params_size]
     if isinstance(policy, GaussianPolicy):
-        return kind, [1] * policy.action_dim
-    return kind, [1] * (policy.dist_params_size if policy else 0)
+        return [1] * policy.action_dim
+    return [1] * (policy.dist_params_size if policy else 0)
 
 
 def _pointer(exchange: Exchange | None) -> Any:

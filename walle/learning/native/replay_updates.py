@@ -34,7 +34,7 @@ ActionValues = structure(
     falls_for=c_double,
     **dict.fromkeys(("is_double", "target_interval"), c_int),
 )
-_Smoothing = structure("Smoothing", scale=c_float, bound=c_float)
+Smoothing = structure("Smoothing", scale=c_float, bound=c_float)
 _TYPES = {
     "new_sac": (c_void_p, (c_void_p, c_float)),
     "new_ddpg": (c_void_p, (c_void_p, c_int, c_void_p)),
@@ -56,9 +56,9 @@ class NativeUpdates:
         """Compiles and loads the library.
 
         Args:
-            algorithm: names the library's constructor.
+            algorithm: names the library's constructor: "sac", "ddpg" (also of TD3), or "dqn".
             parts: its first argument, an `ActorCritic` or `ActionValues`.
-            rest: its other arguments.
+            rest: its other arguments, see `replay.cpp`.
             block: K, the minibatches of a block.
             metrics: I, the numbers of a block.
 
@@ -99,28 +99,6 @@ class NativeUpdates:
         after = map_leaves(torch.empty_like, state)
         self._library.replay_store(self._learner, _addresses(after))
         return after, list(metrics)
-
-
-def sac_updates(parts: Any, target_entropy: float) -> NativeUpdates:
-    """Updates of SAC, of a `SACState`; `parts` is an `ActorCritic`."""
-    return NativeUpdates("sac", parts, target_entropy, metrics=5)
-
-
-def ddpg_updates(parts: Any, updates: int, smoothing: tuple[float, float] | None) -> NativeUpdates:
-    """Updates of DDPG or TD3, of a `DDPGState`.
-
-    Args:
-        parts: an `ActorCritic`.
-        updates: K, the updates in a block.
-        smoothing: scale and bound of the noise on the targets' actions, for TD3.
-    """
-    noise = smoothing and byref(_Smoothing(*smoothing))
-    return NativeUpdates("ddpg", parts, updates, noise, block=updates, metrics=3)
-
-
-def dqn_updates(parts: Any) -> NativeUpdates:
-    """Updates of DQN, of a `DQNState`; `parts` is an `ActionValues`."""
-    return NativeUpdates("dqn", parts, metrics=2)
 
 
 def _addresses(state: Any) -> Any:

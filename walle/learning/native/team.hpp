@@ -15,9 +15,9 @@ inline double seconds_now() {
 
 struct Team {
   int rank, size;
-  char *semaphores;   // one for each learner, `distance` bytes apart; see Barrier in sharing/team.py
+  char *semaphores;   // one for each learner, `distance` bytes apart; see Barrier in sharing/shared_team.py
   long distance;
-  float *rows[2];     // memory of two gathers, by turns; see SharedTeam in sharing/team.py
+  float *rows[2];     // memory of two gathers, by turns; see SharedTeam in sharing/shared_team.py
   int turn;
   int is_whole;       // set by the call below; not if Python raised an exception in it
   void (*check)();    // called while waiting

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from walle.errors import CompileError, WorkerDeathError, WorkerError
-from walle.learning.sharing.team import SharedTeam, Team, TeamMemory, get, put
+from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
+from walle.learning.sharing.team import Team
 from walle.system.workers import Worker, become_worker, end_all
 
 _GRACE_S = 2.0
@@ -74,36 +75,22 @@ def draw_ahead(algorithm: object) -> None:
 
 
 class Announcement(NamedTuple):
-    """The agent's message before it learns.
+    """The agent's message before it learns."""
 
-    Attributes:
-        state: the algorithm's state as bytes; None if the learners have it.
-        checksum: of the parameters.
-        env_steps: environment steps learned from.
-        places: where the data is, see `team.put`.
-    """
-
-    state: bytes | None
-    checksum: int
-    env_steps: int
-    places: Any
+    state: bytes | None  # the algorithm's state as bytes; None if the learners have it
+    checksum: int  # of the parameters
+    env_steps: int  # environment steps learned from
+    places: Any  # where the data is, see `shared_team.put`
 
 
 @dataclass(frozen=True)
 class LearnerTask:
-    """The description from which a learner process starts. Picklable.
+    """The description from which a learner process starts. Picklable."""
 
-    Attributes:
-        rank: the learner's number; the agent is number 0.
-        make: makes the learner's copy of the algorithm; picklable.
-        device: the device on which this learner computes.
-        threads: number of torch's threads.
-    """
-
-    rank: int
-    make: Callable[[], Learnable]
-    device: str
-    threads: int
+    rank: int  # the learner's number; the agent is number 0
+    make: Callable[[], Learnable]  # makes the learner's copy of the algorithm; picklable
+    device: str  # the device on which this learner computes
+    threads: int  # number of torch's threads
 
     @property
     def name(self) -> str:

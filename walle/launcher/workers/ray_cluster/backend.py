@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,11 +63,6 @@ class RayBackend(WorkersBackend):
     """Runs jobs in workers on the nodes of a Ray cluster."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
-        """Checks the settings; connects to nothing yet.
-
-        Raises:
-            ValueError: they cannot work, or Ray is missing.
-        """
         super().__init__(settings, settings.ray)
         self._ray = settings.ray
         self._environ = dict(os.environ)  # before Ray changes it
@@ -96,11 +91,19 @@ class RayBackend(WorkersBackend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        with closing(Actors(self._ray.address)) as self._actors:
+        without, more = "hydra.launcher.backend=ray", {"namespace": NAMESPACE}
+        address = self._ray.address
+        try:
+            self._cluster, joined = join(
+                address, setting=SETTING, without=without, own=_OWN, log_to_driver=False, **more
+            )
+        except ConfigError as error:
+            raise BackendError(str(error)) from None
+        try:
             yield
-
-    def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
-        return self._actors.states(names)
+        finally:
+            if joined:
+                leave(self._cluster)
 
     def _how_to_end(self, submission: Submission) -> tuple[str, str]:  # noqa: ARG002
         again = "the same command" if self._settings.wait else "the same command without wait=false"
@@ -124,7 +127,7 @@ class RayBackend(WorkersBackend):
         submission.record()
         for number, (name, worker) in enumerate(zip(names, workers, strict=True)):
             named = task._replace(name=str(number), cores=worker.cores)
-            self._actors.start(name, named, worker, self._ray.gpus)
+            self._start(name, named, worker)
         listed = ", ".join(
             f"{count_text(cores, 'core')} of {node.name if node else 'any node'}"
             for cores, node in workers
@@ -139,11 +142,11 @@ class RayBackend(WorkersBackend):
             BackendError: a node cannot.
         """
         needs = [plan.jobs[index].need.cores for index in plan.order]
-        nodes = self._actors.nodes()
+        nodes = self._nodes()
         for _ in range(2):
             workers = placements(needs, nodes, self._ray, compared=self._compares_times(plan))
             wanted = {worker.node for worker in workers if worker.node is not None}
-            silent = wanted.difference(self._actors.check(task, wanted))
+            silent = wanted.difference(self._able(task, wanted))
             if not silent:
                 break
             named = ", ".join(node.name for node in silent)
@@ -159,7 +162,7 @@ class RayBackend(WorkersBackend):
     def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:
         while saving:
             saving.pop(0)
-            self._actors.signal(submission.arrays, signal.SIGUSR2)  # SIGUSR1 would end workers
+            self._signal(submission.arrays, signal.SIGUSR2)  # SIGUSR1 would end workers
 
     def _end(
         self, submission: Submission, follower: Follower, sweep: Path, ending: Sequence[int]
@@ -172,10 +175,10 @@ class RayBackend(WorkersBackend):
             return False
         follower.screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
         names, start_s, done = submission.arrays, time.monotonic(), 0
-        kill_jobs = partial(self._actors.signal, names, signal.SIGINT)
-        steps = (kill_jobs, partial(self._actors.kill, names))
-        self._actors.end(names)
-        while self._actors.states(names):
+        kill_jobs = partial(self._signal, names, signal.SIGINT)
+        steps = (kill_jobs, partial(self._kill, names))
+        self._end_workers(names)
+        while self._states(names):
             follower.look()
             late_s = time.monotonic() - start_s - self._ray.save_s
             urged = sum(number != signal.SIGHUP for number in ending[1:])
@@ -191,33 +194,15 @@ class RayBackend(WorkersBackend):
     def _wait_until_gone(self, submission: Submission) -> None:
         """Waits a moment for the last worker, which writes the sweep's index when all is over."""
         deadline = time.monotonic() + GONE_S
-        while self._actors.states(submission.arrays) and time.monotonic() < deadline:
+        while self._states(submission.arrays) and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
-
-class Actors:
-    """A connection to Ray: which nodes there are, and the actors of a sweep's workers."""
-
-    def __init__(self, address: str | None) -> None:
-        """Connects; without an address, to a Ray that lives as long as the connection.
-
-        Raises:
-            BackendError: there is no cluster at the address.
-        """
-        without, more = "hydra.launcher.backend=ray", {"namespace": NAMESPACE}
-        try:
-            self._ray, self._joined = join(
-                address, setting=SETTING, without=without, own=_OWN, log_to_driver=False, **more
-            )
-        except ConfigError as error:
-            raise BackendError(str(error)) from None
-
-    def nodes(self) -> list[Node]:
+    def _nodes(self) -> list[Node]:
         """The nodes that live and have cores to give away, in the order of their names."""
         from ray._private.state import available_resources_per_node
 
         free, nodes = available_resources_per_node(), []
-        for node in self._ray.nodes():
+        for node in self._cluster.nodes():
             identity, cores = node["NodeID"], int(node["Resources"].get("CPU", 0))
             name = f"{node['NodeManagerHostname']}:{identity[:6]}"
             left = [int(free.get(identity, {}).get(key, 0)) for key in ("CPU", "GPU")]
@@ -225,13 +210,13 @@ class Actors:
                 nodes.append(Node(identity, name, cores, *left))
         return sorted(nodes, key=lambda node: node.name)
 
-    def check(self, task: WorkerTask, nodes: Iterable[Node]) -> list[Node]:
+    def _able(self, task: WorkerTask, nodes: Iterable[Node]) -> list[Node]:
         """Asks nodes whether workers can run there; returns those that answer in time.
 
         Raises:
             BackendError: a node says why not.
         """
-        function = self._ray.remote(obstacle)
+        function = self._cluster.remote(obstacle)
         questions: dict[Any, Node] = {}
         for node in nodes:
             options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node)}
@@ -240,11 +225,11 @@ class Actors:
         for reference in self._answered(list(questions), ANSWER_S):
             node = questions[reference]
             try:
-                refusal: str | None = self._ray.get(reference)
-            except self._ray.exceptions.RayTaskError as error:
+                refusal: str | None = self._cluster.get(reference)
+            except self._cluster.exceptions.RayTaskError as error:
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
                 refusal = f"cannot run walle: {lines[-1] if lines else type(error).__name__}"
-            except self._ray.exceptions.RayError:  # the node has died
+            except self._cluster.exceptions.RayError:  # the node has died
                 continue
             if refusal is not None:
                 raise BackendError(f"hydra.launcher.backend=ray: node {node.name} {refusal}")
@@ -252,57 +237,48 @@ class Actors:
         return able
 
     def _answered(self, references: Sequence[Any], within_s: float) -> list[Any]:
-        """The references whose answers come within `within_s` seconds."""
         if not references:
             return []
-        ready, _ = self._ray.wait(references, num_returns=len(references), timeout=within_s)
+        ready, _ = self._cluster.wait(references, num_returns=len(references), timeout=within_s)
         return list(ready)
 
-    def start(self, name: str, task: WorkerTask, placement: Placement, gpus: int) -> None:
-        """Starts a worker, which continues without this process."""
-        options: dict[str, Any] = {"num_cpus": placement.cores, "num_gpus": gpus}
+    def _start(self, name: str, task: WorkerTask, placement: Placement) -> None:
+        options: dict[str, Any] = {"num_cpus": placement.cores, "num_gpus": self._ray.gpus}
         if placement.node is not None:
             options["scheduling_strategy"] = _on(placement.node, soft=True)
-        actor = self._ray.remote(Supervisor)
+        actor = self._cluster.remote(Supervisor)
         actor.options(
             name=name, namespace=NAMESPACE, lifetime="detached", max_restarts=-1, **options
         ).remote(task)
 
-    def states(self, names: Sequence[str]) -> dict[str, str] | None:
-        """The state of each worker in `names` that Ray still has; None if Ray does not answer."""
+    def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
         try:
-            known = self._ray.util.list_named_actors(all_namespaces=True)
-        except self._ray.exceptions.RayError:
+            known = self._cluster.util.list_named_actors(all_namespaces=True)
+        except self._cluster.exceptions.RayError:
             return None
         alive = {actor["name"] for actor in known if actor["namespace"] == NAMESPACE}
         return {name: "ALIVE" for name in names if name in alive}
 
-    def end(self, names: Sequence[str]) -> None:
+    def _end_workers(self, names: Sequence[str]) -> None:
         """Asks workers to end, see `Supervisor.end`; kills those that wait or do not answer."""
         requests = {name: actor.end.remote() for name, actor in self._living(names)}
         answered = self._answered(list(requests.values()), END_S)
-        self.kill([name for name, reference in requests.items() if reference not in answered])
+        self._kill([name for name, reference in requests.items() if reference not in answered])
 
-    def signal(self, names: Sequence[str], number: int) -> None:
-        """Sends workers a signal."""
+    def _signal(self, names: Sequence[str], number: int) -> None:
         for _, actor in self._living(names):
             actor.signal.remote(number)
 
-    def kill(self, names: Sequence[str]) -> None:
+    def _kill(self, names: Sequence[str]) -> None:
         """Ends workers at once; the kernel ends their processes."""
         for _, actor in self._living(names):
-            self._ray.kill(actor, no_restart=True)
+            self._cluster.kill(actor, no_restart=True)
 
     def _living(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
         """The workers that Ray still has, with their handles."""
         for name in names:
             with contextlib.suppress(ValueError):  # it has ended
-                yield name, self._ray.get_actor(name, NAMESPACE)
-
-    def close(self) -> None:
-        """Disconnects; a Ray that this process started ends."""
-        if self._joined:
-            leave(self._ray)
+                yield name, self._cluster.get_actor(name, NAMESPACE)
 
 
 def _on(node: Node, *, soft: bool = False) -> Any:

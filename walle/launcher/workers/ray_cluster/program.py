@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from walle.launcher.resources import read_siblings
+from walle.launcher.allocation import read_siblings
 from walle.launcher.workers import worker
 from walle.system.process_tree import die_with_parent
 
@@ -20,7 +20,6 @@ class OwnCores:
     """Cores that no other worker on this host has, while this process lives."""
 
     def __init__(self) -> None:
-        """Has none yet."""
         self._held: list[socket.socket] = []
 
     def take(
@@ -55,22 +54,18 @@ class OwnCores:
         return True
 
 
-class RayHost:
-    """A worker for which Ray has reserved a number of cores."""
+class RayHost(worker.WorkerHost):
+    """A worker for which Ray has reserved a number of cores.
+
+    Its actor ends the workers that wait, and whoever asks it to end wants no other one.
+    """
 
     def __init__(self, name: str, count: int) -> None:
-        """Takes no cores yet; `name` is unique in its submission, `count` that of its cores."""
         self.name, self._count, self._own = name, count, OwnCores()
 
     def cores(self, usable: list[int]) -> list[int]:
         """See `worker.WorkerHost`."""
         return self._own.take(self._count, usable, read_siblings(usable))
-
-    def jobs_are_over(self, arrays: Sequence[str]) -> None:
-        """The actor ends the workers that wait."""
-
-    def start_again(self) -> None:
-        """Whoever asked the worker to end wants no other one."""
 
 
 def main(directory: str, name: str, count: str, parent: str) -> int:
