@@ -83,10 +83,17 @@ class Case(NamedTuple):
 
     @property
     def overrides(self):
-        how = (*COLLECT[self.collect], *self.more)
-        serial = "sampler=serial" in self.more
+        return self.words(*self.more)
+
+    @property
+    def resumed(self):
+        return self.words(*self.more, *self.then)
+
+    def words(self, *more):
+        serial = "sampler=serial" in more
         samplers = () if serial else ("sampler.n=2", f"sampler.max_lag={self.lag}")
-        return [*TASKS[self.task], f"algo={self.algo}", *SMALL, *QUICK[self.algo], *samplers, *how]
+        small = (*SMALL, *QUICK[self.algo], *samplers, *COLLECT[self.collect])
+        return [*TASKS[self.task], f"algo={self.algo}", *small, *more]
 
     def __str__(self):
         parts = (self.algo, self.task, f"lag {self.lag}", self.collect, *self.more, *self.then)
@@ -197,7 +204,7 @@ def check(case, tmp_path):
     killed_run(case.overrides, tmp_path / "resumed")
     iterations = len(read(tmp_path / "resumed" / "iterations.csv"))
     assert iterations == KILLED, "nothing is left to cut"
-    resume([*case.overrides, *case.then], tmp_path / "resumed")
+    resume(case.resumed, tmp_path / "resumed")
     found = read(tmp_path / "resumed" / "iterations.csv")
     compiling = [int(row["iteration"]) for row in found if float(row["compile_s"]) > 0]
     assert compiling == [1, CHECKPOINT + 1]  # the analysis takes both for warm-up
