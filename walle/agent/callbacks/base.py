@@ -10,49 +10,79 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """What every hook receives."""
+    """What every hook receives.
 
-    directory: Path  # the run's directory, in which a callback may write files of its own
-    iteration: int  # the number of the last round that was learned from, from 1
-    env_steps: int  # environment steps learned from
-    wall_s: float  # seconds since the run started
+    Attributes:
+        directory: the run's directory, in which a callback may write files of its own.
+        iteration: the number of the last round that was learned from, from 1.
+        env_steps: environment steps learned from.
+        wall_s: seconds since the run started.
+    """
+
+    directory: Path
+    iteration: int
+    env_steps: int
+    wall_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundInfo(Info):
-    """What `on_round` receives."""
+    """What `on_round` receives.
 
-    # mean return of the last training episodes; None before the first one ends
+    Attributes:
+        return_mean: mean return of the last training episodes; None before the first one ends.
+        eval_mean: mean return of the last evaluation; None before the first one.
+        metrics: the algorithm's, as in iterations.csv.
+    """
+
     return_mean: float | None
-    eval_mean: float | None  # mean return of the last evaluation; None before the first one
-    metrics: Mapping[str, float]  # the algorithm's, as in iterations.csv
+    eval_mean: float | None
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationInfo(Info):
-    """What `on_evaluation` receives."""
+    """What `on_evaluation` receives.
 
-    returns: tuple[float, ...]  # of the episodes
-    lengths: tuple[int, ...]  # of the episodes, in steps
-    mean: float  # mean of `returns`
-    is_best: bool  # whether no evaluation before had a higher mean; the policy is then in best.pt
+    Attributes:
+        returns: of the episodes.
+        lengths: of the episodes, in steps.
+        mean: mean of `returns`.
+        is_best: whether no evaluation before had a higher mean; the policy is then in best.pt.
+    """
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    mean: float
+    is_best: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointInfo(Info):
-    """What `on_checkpoint` receives."""
+    """What `on_checkpoint` receives.
 
-    path: Path  # checkpoints/last.pt, which has been written
+    Attributes:
+        path: checkpoints/last.pt, which has been written.
+    """
+
+    path: Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndInfo(Info):
-    """What `on_end` receives."""
+    """What `on_end` receives.
 
-    reason: str  # "completed", "stopped by callback NAME" or "interrupted"
-    return_mean: float | None  # mean return of the last training episodes; None if none ended
-    eval_mean: float | None  # mean return of the last evaluation; None without one
-    best: float | None  # the highest mean return of an evaluation; None without one
+    Attributes:
+        reason: "completed", "stopped by callback NAME" or "interrupted".
+        return_mean: mean return of the last training episodes; None if none ended.
+        eval_mean: mean return of the last evaluation; None without one.
+        best: the highest mean return of an evaluation; None without one.
+    """
+
+    reason: str
+    return_mean: float | None
+    eval_mean: float | None
+    best: float | None
 
 
 class Callback:
